@@ -1,0 +1,43 @@
+# One command per chore. `make test PYTHON=python3.12` works in a virtual environment of its own, .venv-3.12.
+PYTHON ?= python3
+VERSION = $(shell "$$(.ci/find-python $(PYTHON) 2>/dev/null)" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Tests run in two processes; each of them with one thread.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@echo "make demo    train three heads on handwritten digits, into runs/digits"
+	@echo "make test    all tests, with coverage"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   time per step against a hand-written loop and Gluon's Estimator"
+	@echo "make clean   remove the virtual environments and all that was made"
+	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
+
+demo: $(STAMP)
+	$(BIN)/multifit train tasks/digits.py --output runs/digits
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python nightly/benchmarks/step_time.py
+
+# Made anew whenever what it holds may have changed. Everything in one call, so that the pins hold for all of it.
+$(STAMP): setup.py requirements/constraints.txt
+	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c requirements/constraints.txt
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-* runs build *.egg-info .coverage* htmlcov .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

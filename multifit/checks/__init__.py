@@ -1,0 +1,20 @@
+"""Pure checks: each takes what was declared and what was found, and returns its problems."""
+
+from .batches import bind_slots, slot_problems
+from .calls import arity_problem, positional
+from .labels import label_problems
+from .loaders import loader_problems, one_shot
+from .outputs import bind_outputs
+from .shapes import elementwise_problem
+
+__all__ = [
+    "arity_problem",
+    "bind_outputs",
+    "bind_slots",
+    "elementwise_problem",
+    "label_problems",
+    "loader_problems",
+    "one_shot",
+    "positional",
+    "slot_problems",
+]

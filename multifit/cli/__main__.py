@@ -1,0 +1,9 @@
+"""``python -m multifit.cli`` is the command ``multifit``."""
+
+from __future__ import annotations
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,25 @@
+"""``multifit check FILE``: does everything fit? Nothing is trained."""
+
+from __future__ import annotations
+
+import argparse
+
+from .run import Run, add_task_arguments, hushed
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "check"
+HELP = "check that net, spec, data and trainers of a task file fit, and print the plan"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what this command takes."""
+    add_task_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Build what the file declares, run one batch through it and print the plan."""
+    with hushed(options.quiet):
+        plan = Run(options).check()
+        if not options.quiet:
+            print(plan)

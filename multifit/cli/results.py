@@ -1,0 +1,85 @@
+"""The folder that a run leaves: figures, plan, parameters and pictures, each file whole or not there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from ..files import atomic_path, atomic_write
+from ..plots import curves
+from ..taskfile import UsageError
+
+__all__ = ["check_folder", "write_pictures", "write_results"]
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder.
+
+    Raises
+    ------
+    UsageError
+        It is a file, or cannot be made or written to; better heard before the training than after.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write the results to {folder}: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write the results to {folder}: no permission")
+
+
+def write_results(folder: Path, plan: str, history: Any, net: Any) -> list[str]:
+    """Write the history, the plan and the parameters; return the names of the files."""
+    atomic_write(folder / "plan.txt", plan + "\n")
+    history.to_json(folder / "history.json")
+    with atomic_path(folder / "final.params") as path:
+        net.save_parameters(str(path))
+    return ["plan.txt", "history.json", "final.params"]
+
+
+def write_pictures(folder: Path, history: Any, pictures: Callable[[], Any]) -> list[str]:
+    """Draw the curves of the history and what the task file draws.
+
+    Without matplotlib nothing is drawn, which one line on stderr says: a run is not lost for its pictures.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they go, as PNG.
+    history : History
+        What the curves show.
+    pictures : callable
+        Returns a dict of matplotlib figures by name. A figure named "curves" takes the place of ours.
+
+    Returns
+    -------
+    list of str
+        The names of the files.
+
+    Raises
+    ------
+    UsageError
+        `pictures` returned something else.
+    """
+    try:
+        figures: dict[str, Any] = {"curves": curves(history)}
+    except ImportError as error:
+        print(f"multifit: no pictures: {error}", file=sys.stderr)
+        return []
+    figures.update(_checked(pictures()))
+    for name, figure in figures.items():
+        with atomic_path(folder / f"{name}.png") as path:
+            figure.savefig(path, dpi=130)
+    return [f"{name}.png" for name in figures]
+
+
+def _checked(drawn: Any) -> dict[str, Any]:
+    figures = dict(drawn) if isinstance(drawn, Mapping) else {"": drawn}
+    for name, figure in figures.items():
+        if not (isinstance(name, str) and name and Path(name).name == name and hasattr(figure, "savefig")):
+            raise UsageError(
+                f"pictures() must return a dict of matplotlib figures by file name, not {drawn!r}"
+            )
+    return figures

@@ -1,0 +1,158 @@
+"""What a task file is built into: net, estimator, data, each made when it is first asked for."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+from ..estimator import MultiEstimator
+from ..gluon.devices import resolve_context
+from ..gluon.parse import parse_devices
+from ..gluon.seed import seed_everything
+from ..taskfile import Resolver, TaskFile, UsageError
+
+__all__ = ["Run", "add_task_arguments", "hushed"]
+
+
+def add_task_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that every command on a task file takes."""
+    parser.add_argument("file", help="task file: a Python module with the functions net, spec and data")
+    parser.add_argument("--devices", metavar="2|cpu:2|gpu:0,1", help="a number of CPUs, or the GPUs to use")
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        dest="settings",
+        help="new values for the settings of the file",
+    )
+    parser.add_argument("--seed", type=int, help="for all random sources (default: the file's seed, else 0)")
+    parser.add_argument("--quiet", action="store_true", help="print no more than what was written")
+
+
+@contextmanager
+def hushed(quiet: bool) -> Iterator[None]:
+    """Keep the log to warnings inside the block, where that is asked for."""
+    logger = logging.getLogger("multifit")
+    level = logger.level
+    logger.setLevel(logging.WARNING if quiet else level)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class Run:
+    """One task file with its settings, seeded, ready to build.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        What `add_task_arguments` reads, and perhaps ``epochs`` and ``output``.
+
+    Attributes
+    ----------
+    task : TaskFile
+        The file, its settings changed as asked.
+    output : Path
+        Where the results go; nothing is made there yet.
+
+    Raises
+    ------
+    UsageError
+        The file, a setting, the devices or the seed cannot be used.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.task = TaskFile(options.file)
+        self.task.set(options.settings)
+        self.output = Path(getattr(options, "output", None) or Path("runs") / self.task.path.stem)
+        self._epochs = getattr(options, "epochs", None)
+        self._handlers: list[Any] = []
+        seed = self.task.settings.get("seed", 0) if options.seed is None else options.seed
+        context = _usable(parse_devices, options.devices) if options.devices else None
+        _usable(seed_everything, seed)
+        self._made = Resolver(
+            {**self.task.functions, "estimator": self._make_estimator(context), "history": self._fit},
+            {
+                "context": resolve_context(context, []),
+                "output": self.output,
+                "seed": seed,
+                "trainers": None,
+            },
+            self.task.path,
+        )
+
+    @property
+    def epochs(self) -> int:
+        """How long to train: what the command line says, else the file's setting ``epochs``.
+
+        Raises
+        ------
+        UsageError
+            Neither says it.
+        """
+        epochs = self.task.settings.get("epochs") if self._epochs is None else self._epochs
+        if epochs is None:
+            raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.task.path}")
+        return int(epochs)
+
+    @property
+    def estimator(self) -> MultiEstimator:
+        """The estimator of the file's net, spec and trainers."""
+        return self._made["estimator"]
+
+    @property
+    def data(self) -> tuple[Any, Any]:
+        """The training data and the validation data or None.
+
+        Raises
+        ------
+        UsageError
+            The file's ``data`` returned a tuple that is not of these two.
+        """
+        return _pair(self._made["data"], self.task.path)
+
+    def check(self) -> str:
+        """Check everything on a batch and return the plan as text."""
+        return str(self.estimator.check(*self.data))
+
+    def fit(self, handlers: list[Any]) -> Any:
+        """Train with these event handlers and return the history."""
+        self._handlers = handlers
+        return self._made["history"]
+
+    def pictures(self) -> Any:
+        """Return what the file's ``pictures`` drew, figures by name; nothing where it has none."""
+        return self._made["pictures"] if "pictures" in self.task.functions else {}
+
+    def _make_estimator(self, context: Any) -> Callable[..., MultiEstimator]:
+        def estimator(net: Any, spec: Any, trainers: Any) -> MultiEstimator:
+            return MultiEstimator(net, spec, trainers=trainers, context=context)
+
+        return estimator
+
+    def _fit(self, estimator: MultiEstimator, data: Any) -> Any:
+        train_data, val_data = _pair(data, self.task.path)
+        return estimator.fit(train_data, val_data, epochs=self.epochs, event_handlers=self._handlers)
+
+
+def _pair(data: Any, path: Path) -> tuple[Any, Any]:
+    if not isinstance(data, tuple):
+        return data, None
+    if len(data) != 2:
+        raise UsageError(
+            f"data() of {path} must return (train_data, val_data) or train_data, not a tuple of {len(data)}"
+        )
+    return data[0], data[1]
+
+
+def _usable(function: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return function(argument)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

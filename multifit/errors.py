@@ -1,0 +1,102 @@
+"""The errors that multifit raises, and the problems that they report.
+
+A check never raises: it returns its problems. Who asked for the checks collects them and raises once,
+so that a user mends everything in one go.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Iterable, Sequence
+
+__all__ = ["DataError", "Problem", "SpecError", "TrainerError", "UserCodeError", "raise_problems", "suggest"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Parameters
+    ----------
+    kind : {"spec", "data", "trainer"}
+        Which declaration it is about: the TaskSpec, the batches or the trainers.
+    message : str
+        What was declared, what was found, what is valid and how to mend it.
+    """
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class _ProblemsError(ValueError):
+    """A ValueError that carries the problems it reports as data, in `problems`."""
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        if isinstance(problems, str):
+            problems = [Problem(self.kind, problems)]
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__(_numbered(self.problems))
+
+    kind = "spec"
+
+
+class SpecError(_ProblemsError):
+    """The TaskSpec does not fit itself, the net or the data. `problems` lists everything that was found."""
+
+    kind = "spec"
+
+
+class DataError(_ProblemsError):
+    """The data cannot be used as declared. `problems` lists everything that was found."""
+
+    kind = "data"
+
+
+class TrainerError(_ProblemsError):
+    """The trainers do not cover the parameters, or cannot be built. `problems` lists everything found."""
+
+    kind = "trainer"
+
+
+class UserCodeError(RuntimeError):
+    """The user's own net, loss, metric or handler raised; the original exception is the `__cause__`.
+
+    The message says where the run was, in one line.
+    """
+
+
+_CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
+
+
+def raise_problems(problems: Iterable[Problem]) -> None:
+    """Raise one error for all `problems`, or return if there are none.
+
+    Raises
+    ------
+    SpecError, DataError, TrainerError
+        The first of these, in this order, of which there is a problem.
+    """
+    found = list(dict.fromkeys(problems))
+    for kind, error in _CLASSES.items():
+        if any(problem.kind == kind for problem in found):
+            raise error(found)
+
+
+def suggest(name: object, valid: Iterable[str]) -> str:
+    """Return ``' (did you mean "x"?)'`` for the nearest valid name, or ``''`` where none is near."""
+    near = difflib.get_close_matches(str(name), list(valid), n=1, cutoff=0.6)
+    return f' (did you mean "{near[0]}"?)' if near else ""
+
+
+def names(valid: Iterable[str]) -> str:
+    """Return the names quoted and separated by commas, or ``none``."""
+    return ", ".join(f'"{name}"' for name in valid) or "none"
+
+
+def _numbered(problems: Sequence[Problem]) -> str:
+    head = "1 problem found:" if len(problems) == 1 else f"{len(problems)} problems found:"
+    return "\n".join([head, *(f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1))])

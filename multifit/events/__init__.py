@@ -1,0 +1,15 @@
+"""The moments of a run, and who is called at them.
+
+The moments are a superset of the six of Gluon's Fit API (`mxnet.gluon.contrib.estimator.event_handler`), so
+that a handler written for Gluon's Estimator runs here unchanged.
+"""
+
+from __future__ import annotations
+
+from .dispatch import Events, HandlerError
+from .echo import echoing
+from .moments import MOMENTS, Priority
+from .running import Running
+from .vetting import vetted
+
+__all__ = ["MOMENTS", "Events", "HandlerError", "Priority", "Running", "echoing", "vetted"]

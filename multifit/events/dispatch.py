@@ -1,0 +1,104 @@
+"""Calling the handlers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from ..errors import DataError, SpecError, TrainerError, UserCodeError
+from .moments import MOMENTS, implements, priority_of
+from .running import Running
+from .vetting import name_of, vetted
+
+__all__ = ["Events", "HandlerError"]
+
+_STOPPING = ("batch_end", "epoch_end")  # a true answer to these stops the run
+
+
+class HandlerError(UserCodeError):
+    """An event handler raised; the original exception is the ``__cause__``."""
+
+
+class Events:
+    """Calls handlers at the moments that they implement, in the order of their priorities.
+
+    Parameters
+    ----------
+    estimator : Running
+        Handed to every handler.
+    handlers : object or iterable of object, optional
+        Event handlers: any objects with at least one method named as in `MOMENTS`. A method is called as
+        ``handler.epoch_end(estimator, **facts)`` with those of the moment's facts that it takes.
+
+    Raises
+    ------
+    ValueError
+        Some of the handlers cannot be used. The message names all of these.
+    """
+
+    def __init__(self, estimator: Running, handlers: object = None) -> None:
+        self.handlers = sorted(vetted(handlers), key=priority_of)
+        self._estimator = estimator
+        self._calls = {
+            moment: [
+                (handler, *_call(handler, moment)) for handler in self.handlers if implements(handler, moment)
+            ]
+            for moment in MOMENTS
+        }
+
+    def listens(self, moment: str) -> bool:
+        """Whether any handler is called at `moment`."""
+        return bool(self._calls[moment])
+
+    def emit(self, moment: str, **facts: Any) -> bool:
+        """Call all handlers that implement `moment`.
+
+        Parameters
+        ----------
+        moment : str
+            One of `MOMENTS`.
+        **facts
+            What is to be told at this moment: the batch, the figures …
+
+        Returns
+        -------
+        bool
+            Whether a handler answered ``batch_end`` or ``epoch_end`` with something true: the run is to stop,
+            and its state has the handler's name as the reason if the handler gave no better one.
+
+        Raises
+        ------
+        HandlerError
+            A handler raised. Its own exception is the ``__cause__``; multifit's errors, and what is no
+            Exception (KeyboardInterrupt), pass as they are.
+        """
+        stop = False
+        for handler, call, takes in self._calls[moment]:
+            try:
+                answer = call(self._estimator, **_taken(facts, takes))
+            except (DataError, SpecError, TrainerError, UserCodeError):
+                raise  # these say already what is wrong, or where
+            except Exception as error:
+                where = f"{name_of(handler)} failed in {moment} ({self._estimator.state.place})"
+                raise HandlerError(f"{where}: {type(error).__name__}: {error}") from error
+            if moment in _STOPPING and answer:
+                self._estimator.state.stop(name_of(handler))
+                stop = True
+        return stop
+
+
+def _call(handler: object, moment: str) -> tuple[Callable[..., Any], frozenset[str] | None]:
+    """Return the method and the names of the facts that it takes; None for all."""
+    method = getattr(handler, moment)
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # a compiled function may have no signature
+        return method, None
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return method, None
+    return method, frozenset(parameter.name for parameter in parameters)
+
+
+def _taken(facts: Mapping[str, Any], takes: frozenset[str] | None) -> Mapping[str, Any]:
+    return facts if takes is None else {name: fact for name, fact in facts.items() if name in takes}

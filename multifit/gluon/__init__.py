@@ -1,0 +1,1 @@
+"""All that knows MXNet. Nothing outside this package imports it."""

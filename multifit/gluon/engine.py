@@ -1,0 +1,200 @@
+"""Everything behind the estimator that knows MXNet: a net, its parameters, its trainers and its stages."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping
+
+from ..errors import Problem, SpecError, TrainerError, raise_problems
+from ..spec import TaskSpec
+from ..spec.names import listed
+from . import metrics as devices
+from .arrays import joined, to_numpy
+from .compat import mx
+from .devices import resolve_context
+from .feed import Feed
+from .measures import Measure, as_metric
+from .parameters import initialize, named_parameters, trainable
+from .stage import Result, Stage
+from .trainers import DEFAULT, Trainers, bind_trainers
+
+__all__ = ["STAGES", "Engine"]
+
+STAGES = ("train", "evaluate")
+
+
+class Engine:
+    """A net and a spec on devices.
+
+    Parameters
+    ----------
+    net : Block
+        The user's net.
+    spec : TaskSpec
+        What is routed where.
+    trainers, context, initializer, frozen
+        As :class:`multifit.MultiEstimator` takes them.
+    notice : callable
+        Told each default that is used.
+
+    Raises
+    ------
+    ValueError
+        A context that does not exist.
+    """
+
+    def __init__(
+        self,
+        net: Any,
+        spec: TaskSpec,
+        trainers: Any,
+        context: Any,
+        initializer: Any,
+        frozen: Any,
+        notice: Callable[[str], None],
+    ) -> None:
+        if not isinstance(net, mx.gluon.Block):
+            raise SpecError(f"net is {net!r:.80}, which is no gluon.Block; give the net itself, an instance")
+        self.net, self.spec, self.frozen, self.notice = net, spec, frozen, notice
+        self.parameters = named_parameters(net, {term.key: term.spec.fn for term in spec.terms})
+        self.contexts = resolve_context(context, list(self.parameters.values()))
+        self.trainers: Trainers | None = None
+        self._declared, self._initializer = trainers, initializer
+        self._initialized = False
+        self.measures = _measures(spec)
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget everything that was bound and traced: the net may have changed since."""
+        self.stages = {
+            name: Stage(self.net, spec, name, self.measures[name], self.contexts)
+            for name, spec in zip(STAGES, (self.spec, self.spec.evaluation))
+        }
+
+    def feed(self, name: str, labels: bool = True, batch_axis: int = 0) -> Feed:
+        """Return the feed of a stage."""
+        return Feed(self.stages[name].spec, self.contexts, self.notice, labels, batch_axis)
+
+    def initialize(self) -> list[Problem]:
+        """Initialise the net where it is not; return what is wrong with the initializer."""
+        if self._initialized:
+            return []
+        problems = initialize(self.parameters, self.contexts, self._initializer, self.notice)
+        self._initialized = not problems
+        return problems
+
+    def bind_trainers(self) -> list[Problem]:
+        """Build the trainers once; return what is wrong with them."""
+        if self.trainers is not None:
+            return []
+        if self._declared is None:
+            self.notice(
+                f"default trainer: {DEFAULT.optimizer}, {dict(DEFAULT.optimizer_params or {})}, over all parameters"
+            )
+        self.trainers, problems = bind_trainers(self._declared, self.parameters, self.frozen, self.contexts)
+        return problems
+
+    def bound_trainers(self) -> Trainers:
+        """Return the trainers.
+
+        Raises
+        ------
+        TrainerError
+            They cannot be built or do not cover the parameters.
+        """
+        raise_problems(self.initialize() or self.bind_trainers())
+        if self.trainers is None:  # pragma: no cover - problems were raised above
+            raise TrainerError("the trainers could not be built")
+        return self.trainers
+
+    def update(self, result: Result) -> None:
+        """Compute all gradients, then move the parameters."""
+        self.backward(result)
+        self.bound_trainers().step()
+
+    def backward(self, result: Result) -> None:
+        """Compute the gradients of a batch's objective on all devices."""
+        mx.autograd.backward(result.objectives)
+        stage = self.stages["train"]
+        if len(self.contexts) > 1 and (
+            len(result.batch.contexts) < len(self.contexts) or not stage.network.traced
+        ):
+            self.bound_trainers().settle(result.batch.contexts)
+
+    def evaluate(self, raw: Any, batch_axis: int = 0) -> Result:
+        """Measure a batch; the first one is checked.
+
+        Raises
+        ------
+        SpecError, DataError
+            The batch or the net does not fit the spec.
+        """
+        stage = self.stages["evaluate"]
+        batch = self.feed("evaluate", batch_axis=batch_axis).split(raw)
+        if not stage.bound:
+            raise_problems(self.initialize() or stage.bind(batch))
+        result = stage.run(batch)
+        stage.measure(result)
+        return result
+
+    def predict(self, raw: Any) -> list[tuple[dict[str, Any], int]]:
+        """Return per device the outputs as NumPy arrays, and the number of samples."""
+        network = self.stages["evaluate"].network
+        batch = self.feed("evaluate", labels=False).split(raw)
+        raise_problems(self.initialize())
+        found = []
+        with self.stages["evaluate"].recording():
+            for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
+                with context:
+                    if network.paths is None:
+                        outputs, problems = network.bind(slots)
+                        raise_problems(problems)
+                    else:
+                        outputs = network(slots)
+                found.append((outputs, size))
+        return [({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in found]
+
+    def figure_names(self, name: str) -> list[str]:
+        """Return the names of a stage's figures, without prefix; those of a metric that has not told them by its key."""
+        stage = self.stages[name]
+        objective = ["loss"] if stage.spec.terms else []
+        return (
+            objective
+            + [f for t in stage.spec.terms for f in t.figures]
+            + [f for m in stage.measures for f in stage.names(m)]
+        )
+
+    def direction(self, name: str, figure: str) -> str | None:
+        """Return "min" or "max" for a figure of a stage, or None where it is not known."""
+        stage = self.stages[name]
+        for measure in stage.measures:
+            if figure == measure.term.key or figure.startswith(measure.term.key + "."):
+                return measure.term.spec.mode or devices.direction(measure.metric)
+        return "min" if figure == "loss" or any(figure in term.figures for term in stage.spec.terms) else None
+
+    def cold(self) -> list[str]:
+        """Return the trainable parameters that no trainer holds."""
+        held = {name for names in (self.trainers.held.values() if self.trainers else ()) for name in names}
+        return [name for name in trainable(self.parameters) if name not in held]
+
+
+def gathered(pieces: list[tuple[dict[str, Any], int]]) -> dict[str, Any]:
+    """Join the outputs of many devices and batches by name."""
+    names = pieces[0][0] if pieces else {}
+    return {
+        name: joined([outputs[name] for outputs, _ in pieces], [size for _, size in pieces]) for name in names
+    }
+
+
+def _measures(spec: TaskSpec) -> Mapping[str, list[Measure]]:
+    """Return each stage's metrics; an EvalMetric that serves twice is copied, so that its sums do not mix."""
+    seen: set[int] = set()
+    found: dict[str, list[Measure]] = {}
+    for name, declared in zip(STAGES, (spec, spec.evaluation)):
+        found[name] = []
+        for term in declared.metric_terms:
+            if name in listed(term.spec.stage) or (name == "evaluate" and spec.evaluate is not None):
+                metric = as_metric(term)
+                metric = devices.copy_metric(metric) if id(metric) in seen else metric
+                seen.add(id(metric))
+                found[name].append(Measure(term, metric))
+    return found

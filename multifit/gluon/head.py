@@ -1,0 +1,138 @@
+"""What comes after the net on one device: losses, the objective, and the sums from which figures are made.
+
+The same functions run on NDArrays and, traced once, on symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
+
+from ..spec.names import OUTPUTS, Ref
+from ..spec.terms import MetricTerm, Term
+from .compat import mx
+from .network import calling
+
+__all__ = ["Head", "HeadResult", "call_term", "fetch", "named_parts"]
+
+
+@dataclass
+class HeadResult:
+    """What a head makes of one device's outputs.
+
+    Attributes
+    ----------
+    objective : array of shape (1,) or None
+        The weighted sum of the minimised parts; None for a head without terms.
+    parts : dict
+        What the losses returned, element by element, by figure; ``<loss>`` is the part that is minimised.
+    statistics : array of shape (width,), float64, or None
+        Sums of every part, then each metric's statistics.
+    """
+
+    objective: Any = None
+    parts: dict[str, Any] = field(default_factory=dict)
+    statistics: Any = None
+
+
+class Head:
+    """Some of a spec's terms and metrics, computed together.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        Each adds one sum per part to the statistics.
+    metrics : sequence of (MetricTerm, DeviceMetric)
+        Metrics with a device-side path; each adds its `width` statistics.
+    """
+
+    def __init__(self, terms: Sequence[Term], metrics: Sequence[tuple[MetricTerm, Any]]) -> None:
+        self.terms, self.metrics = list(terms), list(metrics)
+        self.several = False  # whether devices get more than one sample, so that a scalar can be told
+        self.scalar: set[tuple[str, int]] = set()
+        self.slices: dict[str, slice] = {}
+        start = 0
+        for where, width in [
+            *((t.where, len(t.parts)) for t in terms),
+            *((m.where, d.width) for m, d in metrics),
+        ]:
+            self.slices[where] = slice(start, start + width)
+            start += width
+        self.width = start
+
+    def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> HeadResult:
+        """Compute everything.
+
+        Parameters
+        ----------
+        F : module
+            ``mx.nd`` or ``mx.sym``.
+        arrays : mapping of Ref to array
+            The outputs and slots of one device.
+        weights : array of shape (number of terms,) or None
+            Weight over normaliser of each term; None when only measuring.
+        size : float or array
+            The device's number of samples: what a scalar loss counts for.
+        """
+        result, sums = HeadResult(), []
+        for term in self.terms:
+            values = call_term(term, arrays)
+            result.parts.update(named_parts(term, values))
+            sums.append([self._sum(F, (term.key, i), value, size) for i, value in enumerate(values)])
+        if weights is not None and self.terms:
+            minimised = [values[term.minimized] for term, values in zip(self.terms, sums)]
+            result.objective = _weighted(F, minimised, weights)
+        with mx.autograd.pause(train_mode=mx.autograd.is_training()):
+            pieces = [F.cast(value, "float64") for values in sums for value in values]
+            pieces += [
+                self._measure(F, metric, device, arrays, result.parts) for metric, device in self.metrics
+            ]
+            if pieces:
+                result.statistics = F.BlockGrad(F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0])
+        return result
+
+    def _sum(self, F: Any, part: tuple[str, int], value: Any, size: Any) -> Any:
+        if F is mx.nd and self.several and value.size == 1:
+            self.scalar.add(
+                part
+            )  # learnt from the first batch, before anything is traced: symbols have no size
+        total = F.reshape(F.sum(value), (1,))
+        return total * size if part in self.scalar else total
+
+    def _measure(
+        self, F: Any, metric: MetricTerm, device: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any]
+    ) -> Any:
+        labels = [arrays[ref] for ref in metric.labels]
+        outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
+        with calling(lambda: metric.where):
+            statistics = device.statistics(F, labels, outputs)
+            return device.fold(F, statistics) if device.per_batch else statistics
+
+
+def call_term(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
+    """Return the parts that a term's loss returns."""
+    args = [arrays[ref] for ref in term.args]
+    if term.spec.fn is None:
+        return args[:1]
+    with calling(lambda: term.where, *zip(map(str, term.args), args)):
+        value = term.spec.fn(*args)
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
+    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
+    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
+    return {term.key: values[term.minimized], **parts}
+
+
+def fetch(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
+    """Return outputs and slots by reference."""
+    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
+    arrays.update({Ref("labels", name): array for name, array in slots.items()})
+    return arrays
+
+
+def _weighted(F: Any, sums: Sequence[Any], weights: Any) -> Any:
+    if len(sums) == 1:
+        return sums[0] * weights
+    return F.reshape(F.sum(F.concat(*sums, dim=0) * weights), (1,))

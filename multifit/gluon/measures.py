@@ -1,0 +1,129 @@
+"""Metrics of one stage: those with a device-side path are read from sums, the others are updated batch by batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ..checks import positional
+from ..errors import Problem
+from ..spec.names import Ref, listed
+from ..spec.terms import MetricTerm
+from . import metrics as devices
+from .arrays import to_numpy
+from .compat import mx
+from .network import calling
+
+__all__ = ["Measure", "as_metric", "takes_preds"]
+
+
+def as_metric(term: MetricTerm) -> Any:
+    """Return the term's EvalMetric; a function is wrapped in one."""
+    if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
+        return term.spec.metric
+    return _FunctionMetric(term.spec.metric, term.key)
+
+
+def takes_preds(metric: Any) -> bool:
+    """Whether `update` has the stock signature ``(labels, preds)``."""
+    taken = positional(metric.update)
+    return taken is None or (len(taken[0]) > 1 and taken[0][1] == "preds")
+
+
+class _FunctionMetric(mx.metric.EvalMetric):
+    """The mean over batches of ``function(labels, outputs)`` on NumPy arrays."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        super().__init__(name)
+        self._function = function
+
+    def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
+        """Call the function with one array each, or with lists of them where several are named."""
+        found = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
+        value = float(self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in found]))
+        self.sum_metric += value
+        self.num_inst += 1
+
+
+class Measure:
+    """One metric in one stage."""
+
+    def __init__(self, term: MetricTerm, metric: Any) -> None:
+        self.term, self.metric = term, metric
+        self.stock = takes_preds(metric)
+        self.on_device = False
+        self.fed = False
+
+    def reset(self) -> None:
+        """Forget everything that was measured."""
+        self.metric.reset()
+        self.fed = False
+
+    def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:
+        """Update the metric itself with lists per device; most metrics wait for the engine here."""
+        term = self.term
+        columns = [[device[ref] for device in arrays] for ref in term.args]
+        outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
+        outputs += [[device[name] for device in parts] for name in term.losses]
+        labels = [c for ref, c in zip(term.args, columns) if ref.space != "outputs"]
+        with calling(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
+            if term.spec.transform is not None:
+                self._update_transformed(columns + outputs[len(term.outputs) :] if term.losses else columns)
+            elif not self.stock:
+                self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
+            elif isinstance(self.metric, _FunctionMetric):
+                self.metric.update([_joined(c) for c in labels], [_joined(c) for c in outputs])
+            else:
+                self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
+        self.fed = True
+
+    def _update_transformed(self, columns: Sequence[Sequence[Any]]) -> None:
+        devices_values = []
+        for device in zip(*columns):
+            values = self.term.spec.transform(*device)  # type: ignore[misc]
+            devices_values.append(values if isinstance(values, (list, tuple)) else (values,))
+        self.metric.update(*[list(values) for values in zip(*devices_values)])
+
+    def figures(self) -> dict[str, float]:
+        """Return the metric's figures by name; NaN where nothing was measured."""
+        names, values = self._got()
+        if len(names) == 1 and not listed(self.term.spec.names):
+            return {self.term.key: values[0]}
+        return {f"{self.term.key}.{name}": value for name, value in zip(names, values)}
+
+    def problem(self) -> Problem | None:
+        """Return what is wrong with the names of the figures, once the metric was fed."""
+        declared = listed(self.term.spec.names)
+        names, values = self._got()
+        if len(names) == len(values):
+            return None
+        way = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
+        return Problem(
+            "spec", f"{self.term.where}: {type(self.metric).__name__} returns {len(values)} figures; {way}"
+        )
+
+    def names(self) -> list[str]:
+        """Return the names of its figures."""
+        return list(self.figures())
+
+    def _got(self) -> tuple[list[str], list[float]]:
+        declared = list(listed(self.term.spec.names)) or devices.figure_names(self.metric) or []
+        if not self.fed:
+            return declared or [self.term.key], [math.nan] * max(len(declared), 1)
+        with calling(lambda: f"{self.term.where}.get"):
+            got = self.metric.get()
+        if not isinstance(got[0], (str, list)) and not (
+            isinstance(got[0], tuple) and got[0] and isinstance(got[0][0], str)
+        ):
+            names, values = declared, got  # bare values, as gluoncv's SegmentationMetric returns
+        else:
+            names, values = got
+        values = list(values) if isinstance(values, (list, tuple, np.ndarray)) else [values]
+        names = declared or (list(names) if isinstance(names, (list, tuple)) else [names])
+        return names, [float(value) for value in values]
+
+
+def _joined(column: Sequence[Any]) -> np.ndarray:
+    return np.concatenate([to_numpy(array) for array in column])

@@ -1,0 +1,66 @@
+"""The accuracies: how many predictions are right."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from .base import DeviceMetric, Pair, Shape, inner_size, vector
+
+__all__ = ["DeviceAccuracy", "DeviceBinaryAccuracy", "DeviceTopKAccuracy"]
+
+
+class DeviceAccuracy(DeviceMetric):
+    """``mx.metric.Accuracy``: outputs are classes, or where shapes differ, scores along `axis`."""
+
+    def fit(self, label: Shape, output: Shape) -> Pair | None:
+        """See :meth:`DeviceMetric.fit`."""
+        if label == output:
+            return partial(self._pair, axis=None)
+        axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
+        if not 0 < axis < len(output) or label[:1] != output[:1]:
+            return None
+        classes = output[:axis] + output[axis + 1 :]
+        return partial(self._pair, axis=axis) if inner_size(classes) == inner_size(label) else None
+
+    def _pair(self, F: Any, label: Any, output: Any, axis: int | None) -> Any:
+        classes = output if axis is None else F.argmax(output, axis=axis)
+        return agreement(F, F.cast(label, "int32"), F.cast(classes, "int32"))
+
+
+class DeviceBinaryAccuracy(DeviceMetric):
+    """:class:`BinaryAccuracy`: outputs above a threshold against labels of 0 and 1."""
+
+    def fit(self, label: Shape, output: Shape) -> Pair | None:
+        """See :meth:`DeviceMetric.fit`."""
+        same = label[:1] == output[:1] and inner_size(label) == inner_size(output)
+        return self._pair if same else None
+
+    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+        # in float32, for mxnet casts the threshold to the type of what it is compared with
+        return agreement(F, F.cast(label, "float32") > 0.5, F.cast(output, "float32") > self.metric.threshold)
+
+
+class DeviceTopKAccuracy(DeviceMetric):
+    """``mx.metric.TopKAccuracy``: the right class is among the k highest scores.
+
+    Equal scores that straddle the k-th place are chosen from by index here and arbitrarily by numpy there, so
+    the two may differ on them.
+    """
+
+    def fit(self, label: Shape, output: Shape) -> Pair | None:
+        """See :meth:`DeviceMetric.fit`."""
+        if len(output) != 2 or output[1] < self.metric.top_k:
+            return None
+        return self._pair if label[:1] == output[:1] and inner_size(label) == 1 else None
+
+    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+        best = F.topk(output, k=self.metric.top_k, axis=1, ret_typ="indices", dtype="int32")
+        right = F.broadcast_equal(best, F.reshape(F.cast(label, "int32"), (-1, 1)))
+        return vector(F, F.sum(right), F.size_array(label))
+
+
+def agreement(F: Any, label: Any, said: Any) -> Any:
+    """Count where two arrays of one type and size agree: (right, all)."""
+    right = F.broadcast_equal(F.reshape(said, (-1,)), F.reshape(label, (-1,)))
+    return vector(F, F.sum(F.cast(right, "int32")), F.size_array(right))

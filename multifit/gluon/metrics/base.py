@@ -1,0 +1,129 @@
+"""What every device-side figure shares: pairs of label and output, and sums that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import numpy as np
+
+__all__ = ["DeviceMetric", "Pair", "Shape", "inner_size", "total", "vector"]
+
+Shape = tuple[int, ...]
+Pair = Callable[[Any, Any, Any], Any]
+"""``pair(F, label, output)`` -> (width,), float64: the statistics of one label and its output."""
+
+
+class DeviceMetric:
+    """The statistics from which one metric is computed, as a graph of mxnet's operators.
+
+    The order of use is: :meth:`bind` once with real shapes, then :meth:`statistics` for each device's batch
+    (eagerly with ``mx.nd`` or traced with ``mx.sym``), whose results are added; :meth:`load` at the end.
+
+    Parameters
+    ----------
+    metric : mxnet.metric.EvalMetric
+        The metric to compute.
+
+    Attributes
+    ----------
+    width : int
+        Number of statistics.
+    per_batch : bool
+        True where the figure is a mean over updates of something that is not a sum: then the statistics of
+        one batch are added over its devices, go through :meth:`fold`, and only that adds up over batches.
+    """
+
+    width: int = 2
+    per_batch: bool = False
+
+    def __init__(self, metric: Any) -> None:
+        self.metric = metric
+        self._pairs: list[Pair] = []
+
+    @classmethod
+    def covers(cls, metric: Any) -> bool:
+        """Whether `metric`'s options are covered; its type is."""
+        return True
+
+    def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
+        """Pair labels with outputs as the metric's own ``update`` does; None where it would refuse."""
+        return list(zip(labels, outputs)) if len(labels) == len(outputs) else None
+
+    def fit(self, label: Shape, output: Shape) -> Pair | None:
+        """Choose the graph for one pair by its shapes; None where they are not covered."""
+        raise NotImplementedError
+
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
+        """Prepare for batches of these shapes.
+
+        Only the number of axes and the sizes behind the first axis count, so a later batch may be smaller.
+
+        Parameters
+        ----------
+        labels, outputs : sequence of tuple of int
+            Shapes of one device's batch.
+
+        Returns
+        -------
+        bool
+            False where these shapes are not covered: use the metric itself.
+        """
+        pairs = [self.fit(label, output) for label, output in self.match(labels, outputs) or []]
+        self._pairs = [pair for pair in pairs if pair is not None]
+        return bool(pairs) and len(self._pairs) == len(pairs)
+
+    def statistics(self, F: Any, labels: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Reduce one device's batch.
+
+        Parameters
+        ----------
+        F : module
+            ``mx.nd`` or ``mx.sym``.
+        labels, outputs : sequence of NDArray or Symbol
+            What the metric's ``update`` would be given, of the shapes that were bound.
+
+        Returns
+        -------
+        NDArray or Symbol, shape (width,), float64
+            Additive over devices, and over batches unless `per_batch`. No gradient flows through it.
+        """
+        matched = self.match(labels, outputs) or []
+        return F.add_n(*[pair(F, *slots) for pair, slots in zip(self._pairs, matched)])
+
+    def fold(self, F: Any, statistics: Any) -> Any:
+        """Turn one whole batch's statistics into what adds up over batches; unless `per_batch`, the same."""
+        return statistics
+
+    def load(self, totals: np.ndarray) -> None:
+        """Write an epoch's totals into `metric`, in place of whatever it held.
+
+        Parameters
+        ----------
+        totals : numpy.ndarray, shape (width,), float64
+            The sum of all statistics.
+        """
+        self._set(float(totals[0]), int(round(totals[1])))
+
+    def _set(self, value: float, count: int) -> None:
+        """Set the sum and the count, which mxnet's metrics keep twice: locally and globally."""
+        self.metric.sum_metric = self.metric.global_sum_metric = value
+        self.metric.num_inst = self.metric.global_num_inst = count
+
+
+def vector(F: Any, *sums: Any) -> Any:
+    """Join sums, each of shape (1,), to one vector of float64."""
+    return F.concat(*[F.cast(value, "float64") for value in sums], dim=0)
+
+
+def total(F: Any, values: Any) -> Any:
+    """Sum all of `values`, of shape (N, ...): each sample in float32, the samples in float64.
+
+    float32 holds the sum of one sample well, and is fast; it stops growing at 2**24, which an epoch passes.
+    """
+    return F.sum(F.cast(F.sum(values, axis=0, exclude=True), "float64"))
+
+
+def inner_size(shape: Shape) -> int:
+    """Count the elements of one sample."""
+    return int(np.prod(shape[1:]))

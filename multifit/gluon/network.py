@@ -1,0 +1,175 @@
+"""How a net is called: as it is, or as a graph of its own for each stage."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from ..checks import bind_outputs
+from ..errors import Problem, UserCodeError
+from ..spec import TaskSpec
+from .compat import mx
+
+__all__ = ["Network", "Traced", "calling", "is_traceable"]
+
+STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
+
+
+class Traced(mx.gluon.HybridBlock):
+    """A graph around blocks that stay untouched: they are held without being registered as children.
+
+    Hybridizing the user's own net would freeze whichever mode traced it first (a net that branches on
+    ``autograd.is_training()`` would return its training outputs when evaluating); a graph for each stage has
+    its own mode, and switching costs nothing.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(F, *arrays) -> list of arrays``; called once with symbols.
+    parameters : callable
+        Returns the ParameterDict of everything that the function uses.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], parameters: Callable[[], Any], static: bool = False
+    ) -> None:
+        super().__init__()
+        object.__setattr__(self, "_function", function)
+        object.__setattr__(self, "_parameters", parameters)
+        self.hybridize(static_alloc=static)
+
+    def collect_params(self, select: str | None = None) -> Any:
+        """Return the parameters of what is traced (`select` is Gluon's and unused here)."""
+        return self._parameters()
+
+    def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
+        """Trace the function."""
+        return self._function(F, *arrays)
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        if self._cached_op is None:
+            with warnings.catch_warnings():
+                # parameters and inputs that this graph does not need are no news: the plan lists what is unused
+                warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
+                result = super().__call__(*arrays)
+        else:
+            result = super().__call__(*arrays)
+        return result if isinstance(result, list) else [result]
+
+
+class Network:
+    """Calls the net for one stage of one spec and picks the declared outputs by name.
+
+    A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
+    hooks of its own, is called as it is.
+    """
+
+    def __init__(self, net: Any, spec: TaskSpec, stage: str) -> None:
+        self.net, self.spec, self.stage = net, spec, stage
+        self.paths: dict[str, tuple[Any, ...]] | None = None
+        self.hybridized = _is_hybridized(net)
+        self.traced = self.hybridized and spec.forward is None and not _has_hooks(net)
+        self._structure: Any = None
+        self._graph = Traced(self._flattened, net.collect_params, self.static) if self.traced else None
+
+    @property
+    def static(self) -> bool:
+        """Whether the user hybridized the net with ``static_alloc=True``, which the graphs around it follow."""
+        return self.traced and bool(dict(self.net._flags).get("static_alloc"))
+
+    def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
+        """Call the net, and find the declared outputs in what it returns."""
+        with calling(lambda: f"the net's forward pass ({self.stage})", *slots.items()):
+            result = self._result(slots)
+        where = "the net" if self.stage == "train" else "the net when evaluating"
+        self.paths, problems = bind_outputs(self.spec.outputs, result, where)
+        return (None if problems else self.pick(result)), problems
+
+    def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the net; return its declared outputs by name."""
+        return self.pick(self._result(slots))
+
+    def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Call the net with symbols, within a graph that is being traced."""
+        return self.pick(self.net(*inputs))
+
+    def pick(self, result: Any) -> dict[str, Any]:
+        """Index the net's result by the bound paths."""
+        assert self.paths is not None
+        return {name: _at(result, path) for name, path in self.paths.items()}
+
+    def _result(self, slots: Mapping[str, Any]) -> Any:
+        if self.spec.forward is not None:
+            return self.spec.forward(self.net, slots)
+        inputs = [slots[name] for name in self.spec.inputs]
+        if self._graph is None:
+            return self.net(*inputs)
+        leaves = iter(self._graph(*inputs))
+        return _regrouped(self._structure, leaves)
+
+    def _flattened(self, F: Any, *inputs: Any) -> list[Any]:
+        flat: list[Any] = []
+        self._structure = _taken_apart(self.net(*inputs), flat)
+        return flat
+
+
+def is_traceable(block: Any) -> bool:
+    """Whether a loss may become part of a graph: the user hybridized it, or it is a toolkit's own.
+
+    A HybridBlock of the user's own that was not hybridized may hold state that changes while training, and a
+    function may do anything; a graph would freeze them silently.
+    """
+    return isinstance(block, mx.gluon.HybridBlock) and (
+        _is_hybridized(block) or type(block).__module__.startswith(STOCK)
+    )
+
+
+@contextmanager
+def calling(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[None]:
+    """Chain what the user's own code raises to one line that says where we were and with which arrays."""
+    try:
+        yield
+    except UserCodeError:
+        raise
+    except Exception as error:
+        from ..checks import describe
+
+        shown = ", ".join(f"{name} {describe.array(value)}" for name, value in arguments)
+        raise UserCodeError(
+            f"{where()} raised {type(error).__name__}, called with {shown}: see above"
+        ) from error
+
+
+def _is_hybridized(block: Any) -> bool:
+    return isinstance(block, mx.gluon.HybridBlock) and block._active
+
+
+def _has_hooks(net: Any) -> bool:
+    # children's hooks are silent in any hybridized net; the net's own are not, and a graph of ours would silence them
+    return bool(net._forward_hooks or net._forward_pre_hooks)
+
+
+def _at(result: Any, path: Sequence[Any]) -> Any:
+    for step in path:
+        result = result[step]
+    return result
+
+
+def _taken_apart(result: Any, flat: list[Any]) -> Any:
+    if isinstance(result, Mapping):
+        return {key: _taken_apart(item, flat) for key, item in result.items()}
+    if isinstance(result, (list, tuple)):
+        return [_taken_apart(item, flat) for item in result]
+    if result is not None:
+        flat.append(result)
+        return True
+    return None
+
+
+def _regrouped(structure: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(structure, dict):
+        return {key: _regrouped(item, leaves) for key, item in structure.items()}
+    if isinstance(structure, list):
+        return [_regrouped(item, leaves) for item in structure]
+    return next(leaves) if structure else None

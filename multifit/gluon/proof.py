@@ -1,0 +1,180 @@
+"""The proof that a spec fits net, data and trainers, on the first batch and before the first update."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Iterable, Iterator
+
+import numpy as np
+
+from ..errors import DataError, Problem, UserCodeError, names, raise_problems, suggest
+from ..plan import Plan, StagePlan, TrainerPlan, stage_plan
+from .engine import Engine
+from .feed import Batch, peeked
+from .stage import Result, Stage
+
+__all__ = ["Proof", "check_monitors", "make_plan", "prove", "undisturbed"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came out of the first batches: of the training data, and of the validation data where there is any."""
+
+    train: Result
+    evaluate: Result | None = None
+
+
+def prove(engine: Engine, raw: Any, val_data: Any = None) -> Proof:
+    """Check everything on one batch, and return what the net, the losses and the metrics made of it.
+
+    Nothing is updated. Of `val_data` the first batch is evaluated, and its figures are forgotten.
+
+    Raises
+    ------
+    SpecError, DataError, TrainerError
+        Everything that was found to be wrong, at once.
+    """
+    problems = (
+        []
+        if engine.spec.terms
+        else [Problem("spec", "losses: there is no loss to train on; declare one in the TaskSpec")]
+    )
+    batches: dict[str, Batch] = {}
+    problems += engine.initialize()
+    initialized = not problems or not engine.spec.terms
+    for name, data in (("train", raw), ("evaluate", val_data)):
+        if data is not None:
+            found = _inspected(engine, name, data, batches if initialized else {})
+            problems += found
+    if initialized:
+        problems += engine.bind_trainers()
+    try:
+        for name, batch in batches.items():
+            problems += engine.stages[name].bind(batch)
+    except UserCodeError:
+        raise_problems(problems)  # these may be why it failed, and are easier to mend
+        raise
+    raise_problems(problems)
+    results = {name: _measured(engine.stages[name], batch) for name, batch in reversed(list(batches.items()))}
+    return Proof(results["train"], results.get("evaluate"))
+
+
+def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
+    """Check the figures that handlers monitor by name.
+
+    Raises
+    ------
+    ValueError
+        A handler's `monitor` is no figure of this run, or its `mode` is None and the direction is not known.
+    """
+    known = {f"train_{name}": ("train", name) for name in engine.figure_names("train")}
+    if evaluated:
+        known.update({f"val_{name}": ("evaluate", name) for name in engine.figure_names("evaluate")})
+    rates = list(engine.bound_trainers().learning_rates())
+    messages = []
+    for handler in handlers:
+        monitor = getattr(handler, "monitor", None)
+        if not isinstance(monitor, str):
+            continue
+        if monitor not in known and monitor not in rates:
+            hint = "" if evaluated else "; val_ figures need validation data"
+            valid = [*known, *rates]
+            messages.append(
+                f'{type(handler).__name__}: there is no figure "{monitor}"{suggest(monitor, valid)}; figures are {names(valid)}{hint}'
+            )
+        elif getattr(handler, "mode", None) is None and (
+            monitor in rates or engine.direction(*known[monitor]) is None
+        ):
+            messages.append(
+                f'{type(handler).__name__}: whether "{monitor}" is better low or high is not known; '
+                'say mode="min" or "max" in the MetricSpec or in the handler'
+            )
+    if messages:
+        raise ValueError("\n".join(messages))
+
+
+def make_plan(engine: Engine, proof: Proof, notices: Iterable[str]) -> Plan:
+    """Describe what was proved."""
+    return Plan(
+        devices=tuple(map(str, engine.contexts)),
+        samples=proof.train.batch.samples,
+        train=_stage(engine.stages["train"], proof.train),
+        evaluate=_stage(engine.stages["evaluate"], proof.evaluate) if proof.evaluate else None,
+        trainers=tuple(_trainer(engine, name) for name in engine.bound_trainers()),
+        frozen=tuple(engine.cold()),
+        notices=tuple(notices),
+    )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore NumPy's and Python's random state; MXNet's cannot be saved."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+
+def _inspected(engine: Engine, name: str, data: Any, batches: dict[str, Batch]) -> list[Problem]:
+    if name == "evaluate":
+        try:
+            with undisturbed():
+                data, _ = peeked(data, "val_data")
+        except DataError as error:
+            return list(error.problems)
+    feed = engine.feed(name)
+    arrays, problems = feed.inspect(data)
+    if not problems:
+        batches[name] = feed.place(data, arrays)
+    elif name == "evaluate":
+        problems = [Problem(p.kind, f"val_data: {p.message}") for p in problems]
+    return problems
+
+
+def _measured(stage: Stage, batch: Batch) -> Result:
+    stage.reset()
+    result = stage.run(batch)
+    stage.measure(result)
+    raise_problems(
+        problem
+        for problem in (measure.problem() for measure in stage.measures if not measure.on_device)
+        if problem
+    )
+    for measure in stage.measures:
+        stage.names(measure)
+    if stage.name == "evaluate":
+        stage.reset()
+    return result
+
+
+def _stage(stage: Stage, result: Result) -> StagePlan:
+    metrics = [
+        (
+            m.term.key,
+            ", ".join(stage.names(m)),
+            "summed on the device" if m.on_device else "updated batch by batch",
+        )
+        for m in stage.measures
+    ]
+    return stage_plan(
+        stage.spec, result.outputs[0], result.batch.slots[0], result.parts[0], metrics, stage.how()
+    )
+
+
+def _trainer(engine: Engine, name: str) -> TrainerPlan:
+    trainers = engine.bound_trainers()
+    held = tuple(trainers.held[name])
+    size = sum(int(np.prod(engine.parameters[parameter].shape)) for parameter in held)
+    trainer = trainers[name]
+    return TrainerPlan(
+        name,
+        type(trainer.optimizer).__name__,
+        float(trainer.learning_rate),
+        held,
+        size,
+        trainers.clip_norms.get(name),
+    )

@@ -1,0 +1,275 @@
+"""One stage, training or evaluating: net, losses and figures of a TaskSpec on all devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
+
+from ..errors import Problem
+from ..spec import TaskSpec
+from ..spec.names import listed
+from ..spec.terms import MetricTerm, Term
+from . import metrics as devices
+from .compat import mx
+from .feed import Batch
+from .head import Head, HeadResult, fetch
+from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
+from .joint import Joint
+from .measures import Measure
+from .network import Network, is_traceable
+from .program import Program
+from .tally import Tally
+from .weights import Factors, Weights
+
+__all__ = ["Result", "Stage"]
+
+HEADS = ("traceable", "plain")
+MAX_FORMS = 32  # batches of more forms than this (sequences of many lengths) are not worth a graph each
+
+
+@dataclass
+class Result:
+    """What a stage made of a batch: per device the outputs and loss values by name, and what to minimise."""
+
+    spec: TaskSpec
+    batch: Batch
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    objectives: list[Any] = field(default_factory=list)
+
+    def views(self) -> dict[str, Any]:
+        """Return ``pred``, ``label`` and ``loss`` as handlers get them: lists per device, dicts of such for several."""
+        spec = self.spec
+        return {
+            "pred": _view(self.outputs, spec.output_names),
+            "label": _view(self.batch.slots, spec.labels),
+            "loss": _view(self.parts, [term.key for term in spec.terms]),
+        }
+
+
+class Stage:
+    """Runs batches through a net for one TaskSpec.
+
+    Parameters
+    ----------
+    net : Block
+        The user's net.
+    spec : TaskSpec
+        What is routed where.
+    name : {"train", "evaluate"}
+        Whether gradients are recorded.
+    measures : sequence of Measure
+        The metrics of this stage.
+    contexts : list of Context
+        The devices; a metric that needs a whole batch at once has a device-side path only on one.
+    """
+
+    def __init__(
+        self, net: Any, spec: TaskSpec, name: str, measures: Sequence[Measure], contexts: Sequence[Any]
+    ) -> None:
+        self.spec, self.name, self.measures = spec, name, list(measures)
+        self.training = name == "train"
+        self.network = Network(net, spec, name)
+        self.joint = Joint([term for term in spec.terms if term.spec.scope == "batch"])
+        self.tally = Tally(spec.terms)
+        self.weights = Weights(spec.terms)
+        self.bound = False
+        self.known: dict[str, list[str]] = {}
+        self._single = len(contexts) == 1
+        self._programs: dict[Any, Program] = {}
+        self._ahead: dict[str, Any] | None = None
+        self._slices: dict[str, tuple[str, slice]] = {
+            t.where: (t.where, slice(None)) for t in self.joint.terms
+        }
+
+    @property
+    def program(self) -> Program | None:
+        """The program of the first form of batch that was seen."""
+        return next(iter(self._programs.values()), None)
+
+    def recording(self) -> Any:
+        """Return the scope in which this stage's forward passes run."""
+        return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
+
+    def bind(self, batch: Batch) -> list[Problem]:
+        """Run the net on the first device's share of the first batch, and check everything that can be checked.
+
+        Nothing moves; :meth:`run` goes on with what the net returned.
+        """
+        problems = [problem for term in self.spec.terms for problem in check_call(term)]
+        slots = batch.slots[0]
+        problems += inspect_slots(self.spec, slots)
+        with self.recording(), batch.contexts[0]:
+            outputs, found = self.network.bind(slots)
+        if problems + found:
+            return problems + found
+        arrays = fetch(outputs, slots)
+        for measure in self.measures:
+            problems += inspect_metric(measure, arrays)
+        for term in self.spec.terms:
+            problems += inspect_term(self.spec, term, arrays)
+        self._ahead, self.bound = outputs, not problems
+        return problems
+
+    def run(self, batch: Batch, state: Any = None) -> Result:
+        """Run the net, the losses and the device-side figures; nothing waits for the engine."""
+        result = Result(self.spec, batch)
+        factors = self.weights.factors(batch, state)
+        with self.recording():
+            ran = []
+            for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
+                with context:
+                    ran.append(self._run_device(result, slots, size, factors, context))
+            sums = self._run_joint(result, factors)
+        for program, heads in ran:  # outside the recording: sums are no part of the graph
+            for name, head in zip(HEADS, heads):
+                self.tally.add(name, head.statistics)
+                self._add_weighted(getattr(program, name), head.statistics, factors)
+        self._add_joint(sums, factors, batch.samples)
+        for key, norm in factors.norms.items():
+            self.tally.norms[key].add(norm)
+        self.tally.batches += 1
+        self.tally.samples += batch.samples
+        return result
+
+    def measure(self, result: Result) -> None:
+        """Update the metrics that have no device-side path; they may wait for the engine."""
+        host = [measure for measure in self.measures if not measure.on_device]
+        if host:
+            arrays = [fetch(*pair) for pair in zip(result.outputs, result.batch.slots)]
+            for measure in host:
+                measure.update(arrays, result.parts)
+
+    def reset(self) -> None:
+        """Begin an epoch: forget all sums."""
+        self.tally.clear()
+        for measure in self.measures:
+            measure.reset()
+
+    def names(self, measure: Measure) -> list[str]:
+        """Return the names of a metric's figures; some metrics tell them only once they were fed."""
+        if measure.fed or measure.term.key not in self.known:
+            self.known[measure.term.key] = measure.names()
+        return self.known[measure.term.key]
+
+    def how(self) -> str:
+        """Say what was traced into graphs, and what was not."""
+        program = self.program
+        if program is None:
+            return "not run yet"
+        return program.how() + (
+            "; losses of scope batch run on all devices at once" if self.joint.terms else ""
+        )
+
+    def figures(self) -> dict[str, float]:
+        """Return all figures by name, without prefix; this waits for the engine."""
+        if not self.tally.batches:
+            return {}
+        sums = self.tally.read(self._slices)
+        figures = self.tally.figures(sums)
+        for measure in self.measures:
+            if measure.on_device:
+                self._device(measure).load(sums[measure.term.where])
+                measure.fed = True
+            figures.update(measure.figures())
+        return figures
+
+    def _run_device(
+        self, result: Result, slots: Mapping[str, Any], size: int, factors: Factors, context: Any
+    ) -> tuple[Program, list[HeadResult]]:
+        form = (size == 1, *(None if a is None else a.shape[1:] for a in slots.values()))
+        program, count = self._programs.get(form), self.weights.constant((float(size),), context)
+        ahead, self._ahead = self._ahead, None
+        if program is None or ahead is not None:
+            outputs = ahead if ahead is not None else self.network(slots)
+            program = self._build(form, outputs, slots)
+            heads = program.heads(outputs, slots, self._vectors(program, factors, context), count)
+        else:
+            outputs, heads = program.run(slots, self._vectors(program, factors, context), count)
+        result.outputs.append(outputs)
+        result.parts.append({figure: value for head in heads for figure, value in head.parts.items()})
+        result.objectives += [head.objective for head in heads if head.objective is not None]
+        return program, heads
+
+    def _vectors(self, program: Program, factors: Factors, context: Any) -> list[Any]:
+        if not self.training:
+            return [None, None]
+        return [self.weights.vector(head, factors, context) for head in (program.traceable, program.plain)]
+
+    def _run_joint(self, result: Result, factors: Factors) -> dict[str, list[Any]]:
+        if not self.joint.terms:
+            return {}
+        arrays = [fetch(*pair) for pair in zip(result.outputs, result.batch.slots)]
+        objectives, parts, sums = self.joint(arrays, factors.weights if self.training else None)
+        result.objectives += objectives
+        for own, more in zip(result.parts, parts):
+            own.update(more)
+        return sums
+
+    def _add_joint(self, sums: Mapping[str, list[Any]], factors: Factors, samples: int) -> None:
+        for term in self.joint.terms:
+            # what it returned is normalised already: its figure is the mean over batches, weighted by their samples
+            total = mx.nd.concat(*sums[term.where], dim=0) * samples
+            self.tally.add(term.where, total)
+            if term.key in self.tally.weighted:
+                self.tally.weighted[term.key].add(
+                    total[term.minimized : term.minimized + 1] * factors.weights[term.key]
+                )
+
+    def _add_weighted(self, head: Head, statistics: Any, factors: Factors) -> None:
+        for term in head.terms:
+            if term.key in self.tally.weighted:
+                at = head.slices[term.where].start + term.minimized
+                self.tally.weighted[term.key].add(statistics[at : at + 1] * factors.weights[term.key])
+
+    def _build(self, form: Any, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> Program:
+        terms = [term for term in self.spec.terms if term.spec.scope != "batch"]
+        traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
+        plain = [term for term in terms if term not in traced]
+        metrics = self._device_metrics(traced, plain, fetch(outputs, slots))
+        heads = [Head(group, metrics[name]) for name, group in (("traceable", traced), ("plain", plain))]
+        for name, head in zip(HEADS, heads):
+            head.several = not form[0]
+            self._slices.update({where: (name, part) for where, part in head.slices.items()})
+        program = Program(self.network, *heads)
+        if len(self._programs) < MAX_FORMS:
+            self._programs[form] = program
+        return program
+
+    def _device_metrics(
+        self, traced: Sequence[Term], plain: Sequence[Term], arrays: Mapping[Any, Any]
+    ) -> dict[str, list[tuple[MetricTerm, Any]]]:
+        metrics: dict[str, list[tuple[MetricTerm, Any]]] = {"traceable": [], "plain": []}
+        for measure in self.measures:
+            where = self._home(measure, traced, plain)
+            device = devices.device_metric(measure.metric) if where else None
+            if device is None or (device.per_batch and not self._single):
+                continue
+            outputs = [arrays[ref].shape for ref in measure.term.outputs] + [
+                (1,) for _ in measure.term.losses
+            ]
+            if device.bind([arrays[ref].shape for ref in measure.term.labels], outputs):
+                measure.on_device = True
+                metrics[where].append((measure.term, device))
+        return metrics
+
+    @staticmethod
+    def _home(measure: Measure, traced: Sequence[Term], plain: Sequence[Term]) -> str:
+        """Return the head in which a metric can be computed, or an empty string."""
+        if measure.term.spec.transform is not None or not measure.stock:
+            return ""
+        needed = set(measure.term.losses)
+        for name, terms in (("traceable", traced), ("plain", plain)):
+            if needed <= {figure for term in terms for figure in term.figures}:
+                return name
+        return ""
+
+    def _device(self, measure: Measure) -> Any:
+        program = self.program
+        assert program is not None
+        return next(d for h in (program.traceable, program.plain) for m, d in h.metrics if m is measure.term)
+
+
+def _view(devices_values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
+    columns = {name: [values.get(name) for values in devices_values] for name in listed(names)}
+    return next(iter(columns.values())) if len(columns) == 1 else columns

@@ -1,0 +1,105 @@
+"""Sums over an epoch, kept on the devices until somebody reads a figure."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ..spec.terms import Term
+from .compat import mx
+
+__all__ = ["Accumulator", "Tally", "Total"]
+
+
+class Accumulator:
+    """A float64 vector per device to which batches are added; float64 counts exactly up to 2**53."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Any, Any] = {}
+
+    def add(self, values: Any) -> None:
+        """Add an NDArray of float64, without waiting for it."""
+        context = values.context
+        if context in self._sums:
+            self._sums[context] += values
+        else:
+            # a copy: the graph that made the values may reuse their memory
+            self._sums[context] = values.copy()
+
+    def read(self) -> np.ndarray | float:
+        """Return the sum over devices; this waits for the engine. 0 where nothing was added."""
+        return sum((value.asnumpy() for value in self._sums.values()), 0.0)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sums.clear()
+
+
+class Total:
+    """A number to which numbers and arrays are added; only the arrays live on the device."""
+
+    def __init__(self) -> None:
+        self._number, self._array = 0.0, Accumulator()
+
+    def add(self, value: Any) -> None:
+        """Add a number, or an NDArray of shape (1,)."""
+        if isinstance(value, mx.nd.NDArray):
+            self._array.add(value.astype("float64"))
+        else:
+            self._number += value
+
+    def read(self) -> float:
+        """Return the total; this waits for the engine if arrays were added."""
+        return self._number + float(np.sum(self._array.read()))
+
+
+class Tally:
+    """The sums of a stage's terms, and from them the terms' figures.
+
+    A figure is Σ loss / Σ normaliser over the epoch; the objective is the sum of the terms' figures with their
+    weights.
+    """
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = list(terms)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.batches = 0
+        self.samples = 0
+        self.vectors: dict[str, Accumulator] = {}
+        self.norms = {term.key: Total() for term in self.terms}
+        self.weighted = {term.key: Total() for term in self.terms if callable(term.spec.weight)}
+
+    def add(self, name: str, statistics: Any) -> None:
+        """Add one device's statistics of the head or term `name`."""
+        if statistics is not None:
+            self.vectors.setdefault(name, Accumulator()).add(statistics)
+
+    def read(self, slices: Mapping[str, tuple[str, slice]]) -> dict[str, np.ndarray]:
+        """Return the sums by where they come from; this waits for the engine.
+
+        Parameters
+        ----------
+        slices : mapping of str to (str, slice)
+            Which vector, and where in it.
+        """
+        vectors = {name: vector.read() for name, vector in self.vectors.items()}
+        return {where: vectors[name][part] for where, (name, part) in slices.items() if name in vectors}
+
+    def figures(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Return the objective, every term and every part."""
+        figures: dict[str, float] = {}
+        objective = 0.0
+        for term in self.terms:
+            norm = self.norms[term.key].read()
+            parts = [float(value) / norm if norm else 0.0 for value in sums[term.where]]
+            figures.update(zip(term.figures, [parts[term.minimized], *parts]))
+            weighted = self.weighted.get(term.key)
+            if weighted is None:
+                objective += term.spec.weight * parts[term.minimized]
+            else:
+                objective += weighted.read() / norm if norm else 0.0
+        return {"loss": objective, **figures} if self.terms else {}

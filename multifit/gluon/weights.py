@@ -1,0 +1,107 @@
+"""What every term is multiplied with: its weight over its normaliser."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from ..errors import SpecError
+from ..spec.terms import Term
+from ..spec.validate import weight_problem
+from .compat import mx
+from .feed import Batch
+from .head import Head
+from .network import calling
+
+__all__ = ["Factors", "Weights"]
+
+
+class Factors:
+    """One batch's weights and normalisers, by term."""
+
+    def __init__(self, weights: dict[str, float], norms: dict[str, Any]) -> None:
+        self.weights, self.norms = weights, norms
+
+
+class Weights:
+    """Computes the factors of a batch, without waiting for the engine.
+
+    A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices; where that
+    sum is 0, so is the factor.
+    """
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = list(terms)
+        self._constant = not any(callable(t.spec.weight) or t.spec.normalize_by is not None for t in terms)
+        self._factors: dict[int, Factors] = {}
+        self._vectors: dict[Any, Any] = {}
+
+    def factors(self, batch: Batch, state: Any) -> Factors:
+        """Return the factors for a batch.
+
+        Raises
+        ------
+        SpecError
+            A weight that is a function returned something impossible.
+        """
+        if self._constant and batch.samples in self._factors:
+            return self._factors[batch.samples]
+        weights = {term.key: self._weight(term, state) for term in self.terms}
+        norms = {term.key: self._norm(term, batch) for term in self.terms}
+        factors = Factors(weights, norms)
+        if self._constant:
+            self._factors[batch.samples] = factors
+        return factors
+
+    def vector(self, head: Head, factors: Factors, context: Any) -> Any:
+        """Return weight / normaliser of a head's terms as an NDArray on `context`; None without terms."""
+        if not head.terms:
+            return None
+        pairs = [(factors.weights[term.key], factors.norms[term.key]) for term in head.terms]
+        if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
+            return mx.nd.concat(*[_quotient(weight, norm, context) for weight, norm in pairs], dim=0)
+        numbers = tuple(weight / norm if norm else 0.0 for weight, norm in pairs)
+        return self.constant(numbers, context)
+
+    def constant(self, numbers: tuple[float, ...], context: Any) -> Any:
+        """Return the numbers as an NDArray that is made once."""
+        if (numbers, context) not in self._vectors:
+            if len(self._vectors) > 256:  # weights that change with every batch
+                self._vectors.clear()
+            self._vectors[numbers, context] = mx.nd.array(numbers, ctx=context)
+        return self._vectors[numbers, context]
+
+    @staticmethod
+    def _weight(term: Term, state: Any) -> float:
+        weight = term.spec.weight
+        if not callable(weight):
+            return weight
+        with calling(lambda: f"{term.where}.weight", ("state", state)):
+            value = weight(state)
+        problem = "returned a function" if callable(value) else weight_problem(term.where, value)
+        if problem:
+            raise SpecError(f"{problem} (returned for {state})")
+        return float(value)
+
+    @staticmethod
+    def _norm(term: Term, batch: Batch) -> Any:
+        by = term.spec.normalize_by
+        if by is None:
+            return float(batch.samples)
+        sums: list[Any] = []
+        for slots in batch.slots:
+            with calling(lambda: f"{term.where}.normalize_by", *slots.items()):
+                value = by(slots) if callable(by) else slots[by]
+            sums.append(
+                mx.nd.sum(value).astype("float32") if isinstance(value, mx.nd.NDArray) else float(value)
+            )
+        if all(isinstance(value, float) for value in sums):
+            return sum(sums)
+        arrays = [v.as_in_context(batch.contexts[0]) for v in sums]
+        return mx.nd.add_n(*arrays) if len(arrays) > 1 else arrays[0]
+
+
+def _quotient(weight: float, norm: Any, context: Any) -> Any:
+    if not isinstance(norm, mx.nd.NDArray):
+        return mx.nd.full((1,), weight / norm if norm else 0.0, ctx=context)
+    norm = norm.as_in_context(context)
+    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), weight / norm)

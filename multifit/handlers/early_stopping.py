@@ -1,0 +1,100 @@
+"""Stop when a figure no longer improves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..errors import names, suggest
+from ..events import Priority, Running
+from ..history import figure_text
+from ..triggers import whole_number
+
+__all__ = ["EarlyStoppingHandler"]
+
+_WORST = {"min": math.inf, "max": -math.inf}
+
+
+class EarlyStoppingHandler:
+    """Stops a fit when a figure has not improved for `patience` epochs.
+
+    At the end of each epoch the figure's value v is compared with the best so far, b: it improves if v < b -
+    min_delta (direction "min") or v > b + min_delta ("max"); it then becomes the best. Otherwise the epoch
+    counts as one without improvement, and the fit stops once there are `patience` of these in a row. With a
+    patience of 0, as with 1, it stops at the first epoch that does not improve. An epoch in which the figure
+    was not measured (NaN) is passed over: it neither counts nor ends the row. These are the rules of Gluon's
+    handler of the same name, except that the direction is never guessed from the name. Each fit begins anew.
+
+    Parameters
+    ----------
+    monitor : str
+        The figure's name, such as ``"val_loss"``.
+    mode : {"min", "max"}, optional
+        Which direction is better; None: what the estimator knows of the figure.
+    patience : int
+        Number of measured epochs in a row without improvement after which to stop.
+    min_delta : float
+        By how much a value must be better, at least 0.
+    baseline : float, optional
+        The best value to begin with; None: whatever is measured first is an improvement.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid; or, at the begin of a fit, the direction is not known.
+    """
+
+    priority = Priority.NORMAL
+
+    def __init__(
+        self,
+        monitor: str,
+        mode: str | None = None,
+        patience: int = 0,
+        min_delta: float = 0.0,
+        baseline: float | None = None,
+    ) -> None:
+        if not isinstance(monitor, str):
+            raise ValueError(
+                f'EarlyStoppingHandler: monitor is {monitor!r}; valid is a name such as "val_loss"'
+            )
+        if mode is not None and mode not in _WORST:
+            raise ValueError(
+                f'EarlyStoppingHandler: mode is "{mode}"{suggest(mode, _WORST)}; valid are {names(_WORST)}'
+            )
+        if not 0 <= min_delta < math.inf:
+            raise ValueError(
+                f"EarlyStoppingHandler: min_delta is {min_delta}; valid is a finite number of at least 0"
+            )
+        self.monitor = monitor
+        self.mode = mode
+        self.patience = whole_number("EarlyStoppingHandler: patience", patience, least=0)
+        self.min_delta = min_delta
+        self.baseline = baseline
+
+    def train_begin(self, estimator: Running, **facts: Any) -> None:
+        """Begin anew."""
+        direction = self.mode or estimator.direction(self.monitor)
+        if direction is None:
+            raise ValueError(
+                f'whether "{self.monitor}" should fall or rise is not known; give mode="min" or mode="max"'
+            )
+        self._sign = 1.0 if direction == "min" else -1.0
+        self._best = _WORST[direction] if self.baseline is None else self.baseline
+        self._waited = 0
+
+    def epoch_end(self, estimator: Running, **facts: Any) -> bool:
+        """Compare the epoch's value with the best, and say whether to stop."""
+        value = estimator.history.last.get(self.monitor, math.nan)
+        if math.isnan(value):
+            return False
+        if self._sign * value < self._sign * self._best - self.min_delta:
+            self._best, self._waited = value, 0
+            return False
+        self._waited += 1
+        if self._waited < self.patience:
+            return False
+        times = "epoch" if self._waited == 1 else "epochs"
+        best = figure_text(self._best)
+        estimator.state.stop(f"{self.monitor} has not improved on {best} for {self._waited} {times}")
+        return True

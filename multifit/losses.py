@@ -1,0 +1,5 @@
+"""The few losses that Gluon and its toolkits lack or have wrong."""
+
+from .gluon.losses import SegmentationCELoss, SequenceCELoss
+
+__all__ = ["SegmentationCELoss", "SequenceCELoss"]

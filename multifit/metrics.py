@@ -1,0 +1,5 @@
+"""The metric that MXNet lacks."""
+
+from .gluon.metrics import BinaryAccuracy
+
+__all__ = ["BinaryAccuracy"]

@@ -1,0 +1,50 @@
+"""Install multifit: ``pip install "multifit[cpu]"``, or an extra for a GPU."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+CPU = ["mxnet==1.9.1"]
+CV = ["gluoncv==0.10.5.post0", "opencv-python<4.12", "pandas<3; python_version < '3.12'"]
+NLP = ["gluonnlp==0.10.0"]
+PLOT = ["matplotlib>=3.5"]
+TEST = ["pytest>=8", "pytest-cov>=5", "pytest-xdist>=3", "scikit-learn>=1.3", "pandas>=1.5"]
+DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]
+
+setup(
+    name="multifit",
+    version="0.1.0",
+    description="One loop for Gluon nets with several outputs, losses, metrics and trainers, bound by name",
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.9",
+    packages=find_packages(include=["multifit", "multifit.*"]),
+    package_data={"multifit": ["py.typed"]},
+    install_requires=[
+        # mxnet 1.9.1 imports by itself with numpy below 1.24 only. Python 3.12 has no such numpy, and there
+        # multifit.gluon.compat puts back what mxnet misses. mxnet itself is an extra: its builds for CPU and
+        # GPU have different names.
+        "numpy>=1.20,<1.24; python_version < '3.12'",
+        "numpy>=1.26,<2; python_version >= '3.12'",
+        "tqdm>=4.60",
+    ],
+    extras_require={
+        "cpu": CPU,
+        "cu112": ["mxnet-cu112==1.9.1"],
+        "cu117": ["mxnet-cu117==1.9.1"],
+        "cv": CV,
+        "nlp": NLP,
+        "plot": PLOT,
+        "all": CPU + CV + NLP + PLOT,
+        "dev": DEV,
+    },
+    entry_points={"console_scripts": ["multifit = multifit.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in (9, 10, 11, 12)],
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

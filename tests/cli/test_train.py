@@ -1,0 +1,190 @@
+"""``multifit train`` trains, tells, and leaves a folder of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multifit.gluon.compat import mx
+
+WRITTEN = ["curves.png", "final.params", "history.json", "plan.txt"]
+
+PICTURES = """
+def pictures(estimator, data, history, output, context):
+    from matplotlib.figure import Figure
+    assert history.epochs == epochs and str(output).startswith("runs") and context == estimator.context
+    figure = Figure(figsize=(2, 2))
+    figure.add_subplot().scatter(estimator.predict(data[1])["place"][:, 0], range(10))
+    return {"places": figure}
+"""
+
+
+def history_of(folder: str) -> dict:
+    return json.loads((Path(folder) / "history.json").read_text())
+
+
+# -------------------------------------------------------------------------------- what it writes and says
+
+
+def test_it_trains_and_leaves_its_results(write, multifit):
+    result = multifit("train", write())
+    assert result.code == 0
+    assert sorted(os.listdir("runs/small")) == WRITTEN
+    assert result.out.strip().split("\n")[-1] == f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}"
+    history = history_of("runs/small")
+    assert len(history["train_loss"]) == len(history["val_place"]) == 2
+    assert history["train_loss"][1] < history["train_loss"][0]
+
+
+def test_the_plan_comes_before_and_the_table_after(write, multifit):
+    out = multifit("train", write()).out
+    plan = Path("runs/small/plan.txt").read_text().strip()
+    assert out.startswith(plan) and "kind" in plan and "place" in plan
+    table = out[len(plan) :]
+    assert all(figure in table for figure in ("epoch", "train_loss", "val_kind"))
+
+
+def test_the_parameters_are_in_gluons_format(write, multifit):
+    multifit("train", write())
+    saved = mx.nd.load("runs/small/final.params")
+    assert sorted(saved) == ["kind.bias", "kind.weight", "place.bias", "place.weight"]
+    assert np.isfinite(saved["kind.weight"].asnumpy()).all()
+
+
+def test_quiet_says_only_what_was_written(write, multifit):
+    result = multifit("train", write(), "--quiet")
+    assert result.out.count("\n") == 1 and result.out.startswith("2 epochs; wrote runs/small: ")
+
+
+def test_pictures_of_the_file_are_saved(write, multifit):
+    assert multifit("train", write(PICTURES)).code == 0
+    assert sorted(os.listdir("runs/small")) == sorted([*WRITTEN, "places.png"])
+    assert Path("runs/small/places.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_without_trainers_and_validation_trains(write, multifit):
+    path = write("del trainers\nboth = data\ndef data(seed): return both(seed)[0]\n")
+    assert multifit("train", path).code == 0
+    history = history_of("runs/small")
+    assert "train_loss" in history and not any(name.startswith("val_") for name in history)
+
+
+# -------------------------------------------------------------------------------- options
+
+
+def test_epochs_and_output_are_obeyed(write, multifit):
+    result = multifit("train", write(), "--epochs", 3, "--output", "elsewhere/deep")
+    assert result.code == 0 and sorted(os.listdir("elsewhere/deep")) == WRITTEN
+    assert len(history_of("elsewhere/deep")["train_loss"]) == 3
+
+
+def test_settings_are_obeyed(write, multifit):
+    multifit("train", write(), "--set", "rate=0", "epochs=1")
+    history = history_of("runs/small")
+    assert history["lr"] == [0.0]
+
+
+def test_the_seed_decides_everything(write, multifit):
+    path = write()
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        multifit("train", path, "--seed", seed, "--output", folder)
+    assert history_of("a") == history_of("b") != history_of("c")
+
+
+def test_the_seed_of_the_file_counts_where_none_is_given(write, multifit):
+    multifit("train", write("seed = 5\n"), "--output", "a")
+    multifit("train", write(), "--seed", 5, "--output", "b")
+    assert history_of("a") == history_of("b")
+
+
+def test_two_devices_give_what_one_gives(write, multifit):
+    path = write()
+    multifit("train", path, "--devices", "1", "--output", "one")
+    multifit("train", path, "--devices", "cpu:2", "--output", "two")
+    assert history_of("one")["val_loss"] == pytest.approx(history_of("two")["val_loss"], rel=1e-4)
+
+
+# -------------------------------------------------------------------------------- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "rat=1"], 'has no setting "rat" (did you mean "rate"?)'),
+        (["--devices", "cpus"], "cannot read the devices 'cpus'"),
+        (["--seed", "-1"], "seed must be from 0 to"),
+        (["--output", "small.py"], "cannot write the results to small.py: File exists"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(write, multifit, options, message):
+    result = multifit("train", write(), *options)
+    assert result.code == 2 and message in result.err and result.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_a_folder_without_permission_is_refused(write, multifit, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    result = multifit("train", write())
+    assert result.code == 2 and "cannot write the results to runs/small: no permission" in result.err
+
+
+def test_a_missing_file_is_said_in_one_line(multifit):
+    result = multifit("train", "nothing.py")
+    assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
+
+
+def test_no_epochs_is_refused_before_the_data_are_made(write, multifit):
+    result = multifit("train", write("del epochs\ndef data(): raise AssertionError\n"))
+    assert result.code == 2 and "how long to train? Give --epochs" in result.err
+
+
+def test_more_than_two_loaders_are_refused(write, multifit):
+    result = multifit("train", write("two = data\ndef data(seed): return (*two(seed), None)\n"))
+    assert (
+        result.code == 2
+        and "must return (train_data, val_data) or train_data, not a tuple of 3" in result.err
+    )
+
+
+def test_wrong_declarations_are_told_without_a_traceback(write, multifit):
+    result = multifit("train", write("", **{'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}))
+    assert result.code == 1 and "plase" in result.err and "Traceback" not in result.err
+    assert not Path("runs/small/history.json").exists()
+
+
+def test_a_wrong_number_of_epochs_is_told_without_a_traceback(write, multifit):
+    result = multifit("train", write(), "--epochs", 0)
+    assert result.code == 1 and "epochs" in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "ValueError"])
+def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
+    with pytest.raises(eval(error), match="of mine"):
+        multifit("train", write(f"def net(): raise {error}('of mine')\n"))
+
+
+def test_ctrl_c_ends_quietly(write, multifit):
+    result = multifit("train", write("def net(): raise KeyboardInterrupt\n"))
+    assert (result.code, result.err) == (130, "multifit: interrupted\n")
+
+
+@pytest.mark.parametrize("drawn", ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]"])
+def test_pictures_that_are_none_are_refused_after_the_results_are_safe(write, multifit, drawn):
+    result = multifit("train", write(f"def pictures(): return {drawn}\n"))
+    assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
+    assert set(WRITTEN) - {"curves.png"} <= set(os.listdir("runs/small"))
+
+
+def test_without_matplotlib_only_the_pictures_are_missing(write, multifit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = multifit("train", write(PICTURES))
+    assert (
+        result.code == 0
+        and 'no pictures: pictures need matplotlib: pip install "multifit[plot]"' in result.err
+    )
+    assert sorted(os.listdir("runs/small")) == WRITTEN[1:]

@@ -1,0 +1,87 @@
+"""Run a metric's device-side path as an engine does, beside the metric itself."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit.gluon.metrics import copy_metric, device_metric
+
+import mxnet as mx  # isort: skip
+
+Batch = list  # per device: (labels, outputs), each a list of NDArrays
+
+
+class Traced(mx.gluon.HybridBlock):
+    """A device metric as one graph, called with the labels and then the outputs."""
+
+    def __init__(self, device: Any, labels: int) -> None:
+        super().__init__()
+        self.device = device
+        self.labels = labels
+
+    def hybrid_forward(self, F: Any, *slots: Any) -> Any:
+        return self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]))
+
+
+class Folded(mx.gluon.HybridBlock):
+    """A device metric's fold as one graph."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self.device = device
+
+    def hybrid_forward(self, F: Any, statistics: Any) -> Any:
+        return self.device.fold(F, statistics)
+
+
+def shapes(arrays: list) -> list[tuple]:
+    return [array.shape for array in arrays]
+
+
+def totals_of(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
+    """Sum a device metric's statistics over devices, fold them, and sum them over batches."""
+    labels, outputs = batches[0][0]
+    assert device.bind(shapes(labels), shapes(outputs))
+    graph, fold = Traced(device, len(labels)), Folded(device)
+    if traced:
+        graph.hybridize(static_alloc=True)
+        fold.hybridize(static_alloc=True)
+    totals = np.zeros(device.width)
+    for batch in batches:
+        statistics = sum(graph(*labels, *outputs) for labels, outputs in batch)
+        assert statistics.shape == (device.width,)
+        assert statistics.dtype == np.float64
+        folded = fold(statistics) if device.per_batch else device.fold(mx.nd, statistics)
+        totals += folded.asnumpy()
+    return totals
+
+
+@pytest.fixture
+def totals() -> Callable[..., np.ndarray]:
+    return totals_of
+
+
+@pytest.fixture(params=["eager", "traced"])
+def agree(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``agree(metric, batches)``: the device-side path and `metric` itself say the same."""
+
+    def agree(metric: Any, batches: list[Batch], rtol: float = 1e-6) -> None:
+        twin = copy_metric(metric)
+        device = device_metric(twin)
+        assert device is not None
+        device.load(totals_of(device, batches, request.param == "traced"))
+        for batch in batches:
+            labels, outputs = [sum(slots, []) for slots in zip(*batch)]
+            metric.update(labels, outputs)
+        for said, expected in zip((twin.get(), twin.get_global()), (metric.get(), metric.get_global())):
+            figures = [
+                x for x in expected if not isinstance(x, str)
+            ]  # the names are first, where there are any
+            assert said[: -len(figures)] == expected[: -len(figures)]
+            np.testing.assert_allclose(said[-len(figures) :], figures, rtol=rtol)
+        assert not np.isnan(metric.get()[-1])
+
+    return agree

@@ -1,0 +1,127 @@
+"""Every device-side figure equals the metric's own: eager and traced, several pairs, devices and batches."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from gluoncv.utils.metrics.segmentation import SegmentationMetric
+
+from multifit.gluon.metrics import BinaryAccuracy, device_metric
+
+import mxnet as mx  # isort: skip
+
+RNG = np.random.RandomState(7)
+M = mx.metric
+INT = "int32"
+
+
+def classes(shape: tuple, count: int, dtype: str = "float32") -> Callable[[int], mx.nd.NDArray]:
+    return lambda n: mx.nd.array(RNG.randint(0, count, (n, *shape)), dtype=dtype)
+
+
+def scores(*shape: int) -> Callable[[int], mx.nd.NDArray]:
+    return lambda n: mx.nd.array(RNG.randn(n, *shape))
+
+
+def chances(*shape: int) -> Callable[[int], mx.nd.NDArray]:
+    return lambda n: mx.nd.softmax(mx.nd.array(RNG.randn(n, *shape)))
+
+
+CASES = {
+    "accuracy": (lambda: M.Accuracy(), classes((), 5), scores(5)),
+    "accuracy of int labels in a column": (lambda: M.Accuracy(), classes((1,), 5, INT), scores(5)),
+    "accuracy of real labels": (lambda: M.Accuracy(), lambda n: mx.nd.array(RNG.rand(n) * 5), scores(5)),
+    "accuracy of classes": (lambda: M.Accuracy(), classes((3,), 2), classes((3,), 2, "int64")),
+    "accuracy of one logit": (lambda: M.Accuracy(), classes((), 2), scores(1)),
+    "accuracy of pixels": (lambda: M.Accuracy(), classes((4, 6), 3, "uint8"), scores(3, 4, 6)),
+    "accuracy of tokens": (lambda: M.Accuracy(axis=-1, name="tokens"), classes((7,), 4), scores(7, 4)),
+    "top 2": (lambda: M.TopKAccuracy(2), classes((), 5), scores(5)),
+    "top 3 of 3 in a column": (lambda: M.TopKAccuracy(3), classes((1,), 3, INT), scores(3)),
+    "binary accuracy": (lambda: BinaryAccuracy(), classes((), 2), scores(1)),
+    "binary accuracy of ints": (lambda: BinaryAccuracy(-0.5), classes((1,), 2, INT), classes((), 2, INT)),
+    "loss": (lambda: M.Loss(), scores(), scores()),
+    "loss of tokens": (lambda: M.Loss("tokens"), scores(), scores(7)),
+    "MAE": (lambda: M.MAE(), scores(), scores(1)),
+    "MSE": (lambda: M.MSE(), scores(3), scores(3)),
+    "MSE of int labels": (lambda: M.MSE(), classes((), 9, INT), scores()),
+    "MSE of maps": (lambda: M.MSE(), scores(3, 4, 5), scores(3, 4, 5)),
+    "RMSE": (lambda: M.RMSE(), scores(1), scores()),
+    "cross entropy": (lambda: M.CrossEntropy(), classes((), 5), chances(5)),
+    "cross entropy from the end": (lambda: M.CrossEntropy(), lambda n: -1 - classes((1,), 5)(n), chances(5)),
+    "negative log likelihood": (lambda: M.NegativeLogLikelihood(1e-3), classes((), 5, INT), chances(5)),
+    "perplexity": (lambda: M.Perplexity(None), classes((), 5), chances(5)),
+    "perplexity that ignores": (lambda: M.Perplexity(0), classes((1,), 3, INT), chances(3)),
+    "F1 macro": (lambda: M.F1(), classes((), 2), scores(2)),
+    "F1 micro": (lambda: M.F1(average="micro"), classes((), 2, INT), scores(2)),
+    "MCC macro": (lambda: M.MCC(), classes((), 2), scores(2)),
+    "MCC micro": (lambda: M.MCC(average="micro"), classes((), 2), scores(3)),
+    "segmentation": (lambda: SegmentationMetric(4), classes((6, 5), 4, INT), scores(4, 6, 5)),
+    "segmentation, ignored and unknown": (
+        lambda: SegmentationMetric(3),
+        lambda n: mx.nd.array(RNG.randint(-3, 6, (n, 6, 5))),
+        scores(3, 6, 5),
+    ),
+    "segmentation with fewer scores": (lambda: SegmentationMetric(4), classes((6, 5), 4), scores(2, 6, 5)),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("pairs", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_metric(case: str, pairs: int, devices: int, agree: Callable[..., None]) -> None:
+    metric, label, output = CASES[case]
+    batches = [
+        [([label(n) for _ in range(pairs)], [output(n) for _ in range(pairs)]) for n in sizes[:devices]]
+        for sizes in [(8, 5), (8, 5), (3, 2)]
+    ]
+    agree(metric(), batches)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_order_of_samples_and_how_they_are_split_do_not_matter(
+    case: str, totals: Callable[..., np.ndarray]
+) -> None:
+    metric, label, output = CASES[case]
+    labels, outputs = label(12), output(12)
+    order = mx.nd.array(RNG.permutation(12))
+    shuffled = [([mx.nd.take(labels, order)], [mx.nd.take(outputs, order)])]
+    device = device_metric(metric())
+    whole = totals(device, [[([labels], [outputs])]], False)
+    np.testing.assert_allclose(totals(device, [shuffled], False), whole, rtol=1e-6)
+    halves = [[([labels[part]], [outputs[part]]) for part in (slice(0, 6), slice(6, 12))]]
+    split = totals(device, halves, False)
+    if type(metric()) in (M.MAE, M.MSE, M.RMSE):  # which count pairs
+        assert split[1] == 2 * whole[1]
+    else:
+        np.testing.assert_allclose(split, whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_gradient_comes_from_a_figure(case: str) -> None:
+    metric, label, output = CASES[case]
+    device, labels, outputs = device_metric(metric()), label(6), output(6).astype("float32")
+    assert device.bind([labels.shape], [outputs.shape])
+
+    class Step(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F: Any, labels: Any, outputs: Any) -> Any:
+            return F.sum(outputs * 2), device.statistics(F, [labels], [outputs])
+
+    step = Step()
+    step.hybridize(static_alloc=True)
+    outputs.attach_grad()
+    with mx.autograd.record():
+        objective, statistics = step(labels, outputs)
+    mx.autograd.backward([objective, statistics])
+    np.testing.assert_array_equal(outputs.grad.asnumpy(), np.full(outputs.shape, 2.0, "float32"))
+    assert np.isfinite(statistics.asnumpy()).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_epoch_without_a_batch_says_what_a_fresh_metric_says(case: str) -> None:
+    metric = CASES[case][0]()
+    fresh = metric.get()
+    device = device_metric(metric)
+    device.load(np.zeros(device.width))
+    np.testing.assert_array_equal(np.array(metric.get()[-1]), np.array(fresh[-1]))

@@ -1,0 +1,106 @@
+"""Which metrics are known, and that nothing is guessed about others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from gluoncv.utils.metrics.coco_detection import COCODetectionMetric
+from gluoncv.utils.metrics.segmentation import SegmentationMetric
+from gluoncv.utils.metrics.voc_detection import VOC07MApMetric, VOCMApMetric
+
+from multifit.gluon.metrics import BinaryAccuracy, DeviceMetric, device_metric, direction, figure_names
+from multifit.gluon.metrics.catalogue import DEVICE_METRICS, DIRECTIONS
+
+import mxnet as mx  # isort: skip
+
+M = mx.metric
+STOCK = [
+    value
+    for value in vars(M).values()
+    if isinstance(value, type) and issubclass(value, M.EvalMetric) and value.__module__ == M.__name__
+]
+OWNED = {M.EvalMetric, M.CompositeEvalMetric, M.CustomMetric}  # these say nothing by themselves
+
+
+class Negated(M.Accuracy):
+    """A subclass that turns its parent around."""
+
+    def get(self) -> tuple:
+        name, value = super().get()
+        return name, -value
+
+
+def replaced() -> Any:
+    metric = M.Accuracy()
+    metric.update = lambda labels, preds: None
+    return metric
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        Negated(),
+        replaced(),
+        M.Accuracy(output_names=["a"]),
+        M.Accuracy(label_names=["a"]),
+        M.Perplexity(None, axis=0),
+        M.PearsonCorrelation(),
+        M.PCC(),
+        M.create(lambda label, pred: 0.0),
+        M.CompositeEvalMetric([M.Accuracy()]),
+        VOCMApMetric(),
+    ],
+    ids=lambda metric: type(metric).__name__,
+)
+def test_anything_that_is_not_known_exactly_has_no_device_path(metric: Any) -> None:
+    assert device_metric(metric) is None
+
+
+def test_a_known_metric_has_one() -> None:
+    metric = M.Accuracy()
+    device = device_metric(metric)
+    assert isinstance(device, DeviceMetric)
+    assert device.metric is metric
+    assert device.width == 2
+    assert not device.per_batch
+    assert device_metric(M.F1()).per_batch
+    assert not device_metric(M.MCC(average="micro")).per_batch
+
+
+@pytest.mark.parametrize("metric", [value for value in STOCK if value not in OWNED])
+def test_every_stock_metric_has_a_direction(metric: type) -> None:
+    made = metric.__new__(metric)
+    assert direction(made) in ("min", "max")
+
+
+def test_directions() -> None:
+    assert direction(M.Accuracy()) == direction(SegmentationMetric(2)) == direction(BinaryAccuracy()) == "max"
+    assert direction(VOCMApMetric()) == direction(VOC07MApMetric()) == "max"
+    assert DIRECTIONS[f"{COCODetectionMetric.__module__}.{COCODetectionMetric.__qualname__}"] == "max"
+    assert direction(M.Loss()) == direction(M.RMSE()) == direction(M.Perplexity(None)) == "min"
+    assert direction(Negated()) is None
+    assert direction(M.CompositeEvalMetric()) is None
+    assert direction(M.create(lambda label, pred: 0.0)) is None
+
+
+def test_a_family_must_say_which_shapes_it_takes() -> None:
+    with pytest.raises(NotImplementedError):
+        DeviceMetric(M.Accuracy()).bind([(3,)], [(3,)])
+
+
+def test_every_device_path_has_a_direction() -> None:
+    assert set(DEVICE_METRICS) <= set(DIRECTIONS)
+
+
+def test_only_the_segmentation_metric_needs_names() -> None:
+    assert figure_names(SegmentationMetric(2)) == ["pixAcc", "mIoU"]
+    assert figure_names(M.Accuracy()) is None
+    assert figure_names(VOCMApMetric()) is None
+
+
+def test_gluoncv_is_not_imported() -> None:
+    code = "import sys, multifit.gluon.metrics; sys.exit('gluoncv' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,153 @@
+"""The losses against numpy, the padding, the weights, and symbols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.gluon.losses import SegmentationCELoss, SequenceCELoss
+
+import mxnet as mx  # isort: skip
+
+RNG = np.random.RandomState(3)
+LENGTHS = [5, 2, 0]
+
+
+def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    x = x - x.max(axis=axis, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=axis, keepdims=True))
+
+
+def sequences() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    logits, labels = RNG.randn(3, 5, 7).astype("float32"), RNG.randint(0, 7, (3, 5))
+    chosen = -np.take_along_axis(log_softmax(logits, 2), labels[..., None], 2)[..., 0]
+    return logits, labels, (chosen * (np.arange(5) < np.array(LENGTHS)[:, None])).sum(1)
+
+
+def pixels() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    logits, labels = RNG.randn(3, 4, 5, 6).astype("float32"), RNG.randint(0, 4, (3, 5, 6))
+    return logits, labels, -np.take_along_axis(log_softmax(logits, 1), labels[:, None], 1)[:, 0]
+
+
+def call(loss: Any, hybrid: bool, *slots: Any) -> mx.nd.NDArray:
+    if hybrid:
+        loss.hybridize(static_alloc=True)
+    return loss(*slots)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize(("axis", "sparse"), [(-1, True), (2, True), (1, True), (-1, False), (1, False)])
+def test_sequences_are_summed_over_their_valid_tokens(
+    hybrid: bool, dtype: str, axis: int, sparse: bool
+) -> None:
+    logits, labels, expected = sequences()
+    given = np.eye(7, dtype="float32")[labels] if not sparse else labels
+    if axis == 1:
+        logits, given = logits.swapaxes(1, 2), given if sparse else given.swapaxes(1, 2)
+    label = mx.nd.array(given, dtype=dtype if sparse else "float32")
+    lengths = mx.nd.array(LENGTHS, dtype=dtype)
+    said = call(SequenceCELoss(axis, sparse), hybrid, mx.nd.array(logits), label, lengths)
+    np.testing.assert_allclose(said.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_nothing_in_the_padding_reaches_a_loss_or_a_gradient(hybrid: bool, sparse: bool) -> None:
+    logits, labels, expected = sequences()
+    given = labels.astype("float32") if sparse else np.eye(7, dtype="float32")[labels]
+    for row, length in enumerate(LENGTHS):
+        logits[row, length:] = np.nan
+        given[row, length:] = np.nan
+    x = mx.nd.array(logits)
+    x.attach_grad()
+    with mx.autograd.record():
+        said = call(SequenceCELoss(sparse_label=sparse), hybrid, x, mx.nd.array(given), mx.nd.array(LENGTHS))
+    said.backward()
+    np.testing.assert_allclose(said.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+    gradient = x.grad.asnumpy()
+    for row, length in enumerate(LENGTHS):
+        softmax = np.exp(log_softmax(logits[row, :length], 1)) if length else np.zeros((0, 7))
+        wanted = softmax - np.eye(7)[labels[row, :length]]
+        np.testing.assert_allclose(gradient[row, :length], wanted, rtol=1e-4, atol=1e-6)
+        assert (gradient[row, length:] == 0).all()
+
+
+@pytest.mark.parametrize("axis", [0, 3, -2, None])
+def test_other_axes_are_refused(axis: Any) -> None:
+    with pytest.raises(ValueError, match=r"axis must be -1 or 2 .* not"):
+        SequenceCELoss(axis=axis)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "float32", "uint8"])
+@pytest.mark.parametrize("ignore", [-1, 255, 2, None])
+def test_pixels_are_averaged_over_the_valid_ones(hybrid: bool, dtype: str, ignore: Any) -> None:
+    logits, labels, losses = pixels()
+    if ignore is not None and not (ignore < 0 and dtype == "uint8"):
+        labels[0, :2] = ignore
+        labels[1] = ignore
+    valid = labels != ignore
+    expected = (losses * valid).sum((1, 2)) / np.maximum(valid.sum((1, 2)), 1)
+    label = mx.nd.array(labels, dtype=dtype)
+    said = call(SegmentationCELoss(ignore), hybrid, mx.nd.array(logits), label)
+    np.testing.assert_allclose(said.asnumpy(), expected, rtol=1e-5)
+
+
+def test_classes_may_be_on_another_axis() -> None:
+    logits, labels, losses = pixels()
+    said = SegmentationCELoss(axis=-1)(mx.nd.array(logits.transpose(0, 2, 3, 1)), mx.nd.array(labels))
+    np.testing.assert_allclose(said.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
+
+
+def test_ignored_pixels_have_no_gradient() -> None:
+    logits, labels, _ = pixels()
+    labels[0, :2] = -1
+    labels[1] = -1
+    x = mx.nd.array(logits)
+    x.attach_grad()
+    with mx.autograd.record():
+        said = SegmentationCELoss()(x, mx.nd.array(labels))
+    said.backward()
+    gradient = x.grad.asnumpy()
+    assert (gradient[0, :, :2] == 0).all()
+    assert (gradient[1] == 0).all()
+    wanted = (np.exp(log_softmax(logits, 1)) - np.eye(4)[labels].transpose(0, 3, 1, 2))[2] / 30
+    np.testing.assert_allclose(gradient[2], wanted, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["sequence", "segmentation"])
+def test_weights_and_head_gradients_are_obeyed(kind: str) -> None:
+    if kind == "sequence":
+        logits, labels, _ = sequences()
+        slots, make = [mx.nd.array(labels), mx.nd.array(LENGTHS)], SequenceCELoss
+    else:
+        logits, labels, _ = pixels()
+        slots, make = [mx.nd.array(labels)], SegmentationCELoss
+    x = mx.nd.array(logits)
+    x.attach_grad()
+
+    def gradient(loss: Any, *more: Any, head: float = 1.0) -> np.ndarray:
+        with mx.autograd.record():
+            values = loss(x, *slots, *more)
+        values.backward(mx.nd.full(values.shape, head))
+        return x.grad.asnumpy()
+
+    plain = gradient(make())
+    assert np.abs(plain).max() > 0
+    np.testing.assert_allclose(gradient(make(), head=4.0), 4 * plain, rtol=1e-6)
+    np.testing.assert_allclose(gradient(make(weight=4.0)), 4 * plain, rtol=1e-6)
+    assert (gradient(make(weight=0.0)) == 0).all()
+    weighted = gradient(make(), mx.nd.array([0, 2, 3])).T
+    np.testing.assert_allclose(weighted, plain.T * np.array([0, 2, 3]), rtol=1e-6)
+
+
+def test_samples_do_not_know_each_other() -> None:
+    logits, labels, _ = pixels()
+    order = [2, 0, 1]
+    loss = SegmentationCELoss()
+    whole = loss(mx.nd.array(logits), mx.nd.array(labels)).asnumpy()
+    shuffled = loss(mx.nd.array(logits[order]), mx.nd.array(labels[order])).asnumpy()
+    np.testing.assert_allclose(shuffled, whole[order])

@@ -1,0 +1,107 @@
+"""A run for the handlers: real state, history and events around figures that the test chooses.
+
+The estimator is another layer, above the handlers; what they see of it is `multifit.events.Running`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable
+
+import pytest
+
+from multifit.events import Events
+from multifit.history import History
+from multifit.state import RunState
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Run:
+    """Calls handlers as a fit does. A batch has 8 samples and takes a second; an evaluation has 2 batches."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.state = RunState()
+        self.history = History()
+        self.max_epoch: int | None = None
+        self.max_batch: int | None = None
+        self.batch_axis = 0
+        self.logger = logging.getLogger("multifit")
+        self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}
+        self.validation: Callable[[RunState], dict[str, float]] = lambda state: {"loss": 2.0 / state.step}
+        self.directions = {"train_loss": "min", "val_loss": "min", "val_acc": "max"}
+        self.read: list[tuple[str, int]] = []  # the stage and step of each reading of figures
+        self.evaluated: list[tuple[Any, int]] = []  # the data and step of each evaluation
+        self.events = Events(self)
+
+    def figures(self, stage: str = "train") -> dict[str, float]:
+        self.read.append((stage, self.state.step))
+        if stage == "train":
+            return self.train(self.state)
+        return {f"val_{name}": value for name, value in self.validation(self.state).items()}
+
+    def direction(self, figure: str) -> str | None:
+        return self.directions.get(figure)
+
+    def learning_rates(self) -> dict[str, float]:
+        return {"lr": 0.001}
+
+    def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
+        self.evaluated.append((data, self.state.step))
+        events = self.events if event_handlers is None else Events(self, event_handlers)
+        events.emit("evaluate_begin", batches=2)
+        for _ in range(2):
+            events.emit("evaluate_batch_begin", batch=data)
+            self.clock.now += 1.0
+            events.emit("evaluate_batch_end", batch=data, pred=None, label=None, loss=None)
+        figures = self.validation(self.state)
+        if self.history.epochs:
+            self.history.record({f"val_{name}": value for name, value in figures.items()})
+        events.emit("evaluate_end", figures=figures)
+        return figures
+
+    def fit(self, *handlers: Any, epochs: int = 1, batches: int = 3, known: bool = True) -> History:
+        """Run up to `epochs` epochs of `batches` batches (`known`: the loader has a length)."""
+        self.events = Events(self, handlers)
+        self.history = History()
+        self.state.start()
+        self.events.emit("train_begin")
+        for _ in range(epochs):
+            self._epoch(batches, known)
+            if self.state.stopped:
+                break
+            self.state.epoch += 1
+        self.events.emit("train_end")
+        return self.history
+
+    def _epoch(self, batches: int, known: bool) -> None:
+        self.history.open_row()
+        self.events.emit("epoch_begin", batches=batches if known else None)
+        for self.state.batch in range(batches):
+            self.events.emit("batch_begin", batch=None)
+            self.clock.now += 1.0
+            self.state.step += 1
+            self.state.samples += 8
+            self.events.emit("batch_end", batch=None, pred=None, label=None, loss=None)
+            if self.state.stopped:
+                break
+        self.events.emit("epoch_end")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def run(clock: Clock) -> Run:
+    return Run(clock)

@@ -1,0 +1,91 @@
+"""LoggingHandler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multifit.handlers import LoggingHandler, MetricHandler, StoppingHandler, ValidationHandler
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level("INFO", "multifit")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
+    run.max_epoch = 10
+    run.fit(
+        LoggingHandler(clock=clock),
+        MetricHandler(),
+        ValidationHandler("data", epoch_period=2),
+        StoppingHandler(max_batch=6),
+        epochs=10,
+    )
+    assert lines() == [
+        "training for 10 epochs: lr 0.0010",
+        "epoch  1/10      3.00 s         8 samples/s  train_loss    0.3333  lr    0.0010",
+        "epoch  2/10      5.00 s         8 samples/s  "  # two seconds were the validation's
+        "train_loss    0.1667  lr    0.0010  val_loss    0.3333",
+        "trained 2 epochs, 48 samples, in 8.00 s; stopped: 6 batches",
+    ]
+    assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler: logging reads nothing
+
+
+def test_a_second_fit_goes_on(run: Any, clock: Any, lines: Any) -> None:
+    run.max_epoch = 2
+    handler = LoggingHandler(clock=clock)
+    run.fit(handler, epochs=2)
+    run.fit(handler, epochs=2)
+    assert [line.split("  ")[0] for line in lines() if line.startswith("epoch")] == [
+        "epoch 1/2",
+        "epoch 2/2",
+        "epoch 3/4",
+        "epoch 4/4",
+    ]
+    assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data ended"
+
+
+def test_lines_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
+    run.max_batch = 20
+    validation = ValidationHandler("data", epoch_period=None, batch_period=3)
+    run.fit(LoggingHandler(2, clock=clock), validation, batches=10)
+    assert lines()[:3] == [
+        "training for 20 batches: lr 0.0010",
+        "epoch 1  batch  2/10         8 samples/s  train_loss    0.5000",
+        "epoch 1  batch  4/10         8 samples/s  train_loss    0.2500",
+    ]
+    assert len(lines()) == 1 + 5 + 2
+    assert run.read == [("train", step) for step in (2, 4, 6, 8, 10)]
+
+
+def test_without_a_length_or_a_limit(run: Any, clock: Any, lines: Any) -> None:
+    run.fit(LoggingHandler(3, clock=clock), known=False)
+    assert lines()[0] == "training for as long as nobody stops it: lr 0.0010"
+    assert lines()[1] == "epoch 1  batch 3         8 samples/s  train_loss    0.3333"
+
+
+def test_both_limits(run: Any, clock: Any, lines: Any) -> None:
+    run.max_epoch, run.max_batch = 3, 7
+    run.fit(LoggingHandler(clock=clock))
+    assert lines()[0] == "training for 3 epochs or 7 batches: lr 0.0010"
+
+
+def test_an_evaluation_by_itself(run: Any, clock: Any, lines: Any) -> None:
+    handler = LoggingHandler(clock=clock)
+    run.fit(handler)
+    run.evaluate("data", event_handlers=handler)
+    assert lines()[-1] == "evaluated in 2.00 s: loss 0.6667"
+
+
+def test_a_clock_that_stands_still_divides_by_no_zero(run: Any, lines: Any) -> None:
+    run.fit(LoggingHandler(clock=lambda: 0.0))
+    assert "samples/s" in lines()[1]
+
+
+@pytest.mark.parametrize("value", [0, "batch", 2.5, True])
+def test_bad_interval(value: Any) -> None:
+    with pytest.raises(ValueError, match='log_interval, if not "epoch", is .*; valid is a whole number'):
+        LoggingHandler(value)

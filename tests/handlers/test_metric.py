@@ -1,0 +1,24 @@
+"""MetricHandler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multifit.handlers import MetricHandler
+
+
+def test_it_records_figures_and_rates_at_each_epochs_end(run: Any) -> None:
+    history = run.fit(MetricHandler(), epochs=2)
+    assert dict(history) == {"train_loss": [1 / 3, 1 / 6], "lr": [0.001, 0.001]}
+    assert run.read == [("train", 3), ("train", 6)]
+
+
+def test_others_find_the_figures_in_the_history(run: Any) -> None:
+    found = []
+
+    class Reader:
+        def epoch_end(self, estimator: Any) -> None:
+            found.append(estimator.history.last)
+
+    run.fit(Reader(), MetricHandler())
+    assert found == [{"train_loss": 1 / 3, "lr": 0.001}]

@@ -1,0 +1,121 @@
+"""ProgressBar, with the real tqdm on a text stream."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+import tqdm.auto
+import tqdm.std
+
+from multifit.handlers import ProgressBar, ValidationHandler
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(stream: io.StringIO) -> list[str]:
+    """Return everything that was drawn, one entry per drawing."""
+    return [text for text in stream.getvalue().replace("\n", "\r").split("\r") if text.strip()]
+
+
+def test_a_bar_for_training_and_one_for_validation(run: Any, clock: Any) -> None:
+    stream = Terminal()
+    run.max_epoch = 2
+    run.fit(ProgressBar(stream, refresh=0, clock=clock), ValidationHandler("data"), epochs=2)
+    text = stream.getvalue()
+    for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2"):
+        assert part in text
+    assert "train_loss 0.1667" in text
+    assert "val_loss 0.6667" in text
+
+
+def test_bars_vanish_when_they_are_done(run: Any, clock: Any) -> None:
+    stream = Terminal()
+    run.fit(ProgressBar(stream, clock=clock), epochs=3)
+    assert stream.getvalue().split("\r")[-2].strip() == ""
+    assert "\n" not in stream.getvalue()
+    assert not tqdm.auto.tqdm._instances
+
+
+@pytest.mark.parametrize(
+    ("refresh", "steps"),
+    [(0, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (100, [])],
+)
+def test_figures_are_read_no_more_often_than_said(
+    run: Any, clock: Any, refresh: float, steps: list[int]
+) -> None:
+    stream = Terminal()
+    run.fit(ProgressBar(stream, refresh=refresh, clock=clock), epochs=2)
+    assert run.read == [("train", step) for step in steps]
+    assert sum("train_loss" in text for text in drawn(stream)) >= len(steps)
+
+
+def test_all_bars_together_read_no_more_often(run: Any, clock: Any) -> None:
+    run.fit(ProgressBar(Terminal(), refresh=3, clock=clock), ValidationHandler("data"), epochs=3)
+    # Seconds 3 | 4 5 | 8 | 10 | 13 | 15: the clock goes on in the evaluations, two seconds each.
+    assert run.read == [("train", 3), ("train", 4), ("evaluate", 6), ("train", 8), ("evaluate", 9)]
+
+
+def test_a_reading_that_takes_long_is_not_followed_by_another(run: Any, clock: Any) -> None:
+    def slow(state: Any) -> dict[str, float]:
+        clock.now += 10.0
+        return {"train_loss": 0.0}
+
+    run.train = slow
+    run.fit(ProgressBar(Terminal(), refresh=2, clock=clock), batches=5)
+    assert run.read == [("train", 2), ("train", 4)]
+
+
+def test_by_default_only_a_terminal_gets_a_bar(run: Any, clock: Any) -> None:
+    stream = io.StringIO()
+    run.fit(ProgressBar(stream, refresh=0, clock=clock), ValidationHandler("data"))
+    assert stream.getvalue() == ""
+    assert run.read == []
+
+
+def test_in_a_notebook_no_terminal_is_needed(run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NotebookBar(tqdm.std.tqdm):
+        """What tqdm.auto takes its own class from there."""
+
+    monkeypatch.setattr(tqdm.auto, "notebook_tqdm", NotebookBar)
+    stream = io.StringIO()
+    run.fit(ProgressBar(stream, clock=clock))
+    assert "epoch 1" in stream.getvalue()
+
+
+@pytest.mark.parametrize(("stream", "enabled"), [(io.StringIO(), True), (Terminal(), False)])
+def test_it_can_be_forced(run: Any, clock: Any, stream: io.StringIO, enabled: bool) -> None:
+    run.fit(ProgressBar(stream, clock=clock, enabled=enabled))
+    assert bool(stream.getvalue()) is enabled
+
+
+def test_stderr_is_looked_up_when_it_is_needed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = ProgressBar()
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    run.fit(bar)
+    assert "epoch 1" in stream.getvalue()
+
+
+def test_without_a_length_it_counts(run: Any, clock: Any) -> None:
+    stream = Terminal()
+    run.fit(ProgressBar(stream, refresh=0, clock=clock), known=False)
+    assert "3 batches" in stream.getvalue()
+
+
+def test_what_an_aborted_fit_left_open_is_closed(run: Any, clock: Any) -> None:
+    class Abort:
+        def batch_end(self, estimator: Any) -> None:
+            raise KeyboardInterrupt
+
+    bar = ProgressBar(Terminal(), clock=clock)
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(bar, Abort())
+    assert len(tqdm.auto.tqdm._instances) == 1
+    run.fit(bar, epochs=0)
+    assert not tqdm.auto.tqdm._instances

@@ -1,0 +1,72 @@
+"""ValidationHandler."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from multifit.handlers import ValidationHandler
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        ({}, [3, 6, 9, 12, 15]),
+        ({"epoch_period": 2}, [6, 12]),
+        ({"skip": 3}, [12, 15]),
+        ({"epoch_period": 2, "skip": 1}, [9, 15]),
+        ({"epoch_period": None, "batch_period": 4}, [4, 8, 12]),
+        ({"epoch_period": None, "batch_period": 4, "skip": 5}, [9, 13]),
+        ({"epoch_period": 2, "batch_period": 4}, [4, 6, 8, 12]),  # at 12 both are due: once
+    ],
+)
+def test_when(run: Any, arguments: dict[str, Any], steps: list[int]) -> None:
+    run.fit(ValidationHandler("data", **arguments), epochs=5)
+    assert run.evaluated == [("data", step) for step in steps]
+
+
+def test_the_figures_are_in_the_history(run: Any) -> None:
+    history = run.fit(ValidationHandler("data", epoch_period=2), epochs=3)
+    assert history["val_loss"] == [math.nan, 2 / 6, math.nan]
+
+
+def test_the_rhythm_goes_on_in_a_second_fit(run: Any) -> None:
+    handler = ValidationHandler("data", epoch_period=2, skip=1)
+    run.fit(handler, epochs=2)
+    run.fit(handler, epochs=2)
+    assert run.evaluated == [("data", 9)]
+
+
+def test_a_run_that_was_set_back_is_evaluated_again(run: Any) -> None:
+    handler = ValidationHandler("data")
+    run.fit(handler)
+    run.state.epoch = run.state.step = 0
+    run.fit(handler)
+    assert run.evaluated == [("data", 3), ("data", 3)]
+
+
+def test_handlers_for_the_evaluation_alone(run: Any) -> None:
+    heard = []
+
+    class Listener:
+        def evaluate_end(self, estimator: Any, figures: dict[str, float]) -> None:
+            heard.append(figures)
+
+    run.fit(ValidationHandler("data", event_handlers=[Listener()]))
+    assert heard == [{"loss": 2 / 3}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epoch_period": 0}, "n is 0; valid is a whole number of at least 1"),
+        ({"batch_period": 1.5}, "n is 1.5; valid is a whole number of at least 1"),
+        ({"skip": -1}, "skip is -1; valid is a whole number of at least 0"),
+        ({"epoch_period": None}, "would never evaluate: give epoch_period or batch_period"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ValidationHandler("data", **arguments)

@@ -1,0 +1,78 @@
+"""multifit.files: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from multifit.files import atomic_path, atomic_write
+
+
+@pytest.mark.parametrize("data", [b"\x00\xff", "ein Häkchen ✓\r\nand a line"], ids=["bytes", "text"])
+def test_write_makes_the_folder_and_the_file(tmp_path: Path, data: bytes | str) -> None:
+    path = tmp_path / "a" / "b" / "c.json"
+    atomic_write(path, data)
+    assert path.read_bytes() == (data if isinstance(data, bytes) else data.encode("utf-8"))
+    assert os.listdir(path.parent) == ["c.json"]
+
+
+def test_a_string_is_a_path_too(tmp_path: Path) -> None:
+    atomic_write(str(tmp_path / "x"), "1")
+    assert (tmp_path / "x").read_text() == "1"
+
+
+def test_the_temporary_path_has_the_suffix_and_the_folder(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "curves.png") as temporary:
+        assert (temporary.parent, temporary.suffix) == (tmp_path.resolve(), ".png")
+        assert not temporary.exists()
+        temporary.write_text("picture")
+        assert not (tmp_path / "curves.png").exists()
+    assert os.listdir(tmp_path) == ["curves.png"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_leaves_what_stood_there(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("before")
+    with pytest.raises(error), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert path.read_text() == "before"
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_nothing_written_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("before")
+    with pytest.raises(FileNotFoundError), atomic_path(path):
+        pass
+    assert path.read_text() == "before"
+
+
+def test_content_is_on_the_disk_before_it_gets_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("fsync"), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append("replace"), replace(a, b)))
+    atomic_write(tmp_path / "x", "1")
+    assert order == ["fsync", "replace"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "x", tmp_path / "link"
+    target.write_text("before")
+    link.symlink_to(target)
+    atomic_write(link, "after")
+    assert link.is_symlink()
+    assert target.read_text() == "after"
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    atomic_write(tmp_path / "x", "")
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "plain").stat().st_mode

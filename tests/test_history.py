@@ -1,0 +1,163 @@
+"""multifit.history: one value per figure and epoch."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.history import History, figure_text
+
+NAN = math.nan
+
+
+@pytest.fixture
+def history() -> History:
+    made = History()
+    made.open_row()
+    made.record({"train_loss": 2.0})
+    made.record({"lr": 1e-05})
+    made.open_row()
+    made.record({"train_loss": 1.0, "val_loss": 1.5})
+    return made
+
+
+def test_rows(history: History) -> None:
+    assert dict(history) == {"train_loss": [2.0, 1.0], "lr": [1e-05, NAN], "val_loss": [NAN, 1.5]}
+    assert (history.epochs, len(history)) == (2, 3)
+    assert history.last == {"train_loss": 1.0, "lr": NAN, "val_loss": 1.5}
+    assert repr(history) == "History(2 epochs: train_loss, lr, val_loss)"
+
+
+def test_a_new_history_is_empty() -> None:
+    assert (History().epochs, History().last, dict(History())) == (0, {}, {})
+
+
+def test_a_row_without_figures_counts() -> None:
+    history = History()
+    history.open_row()
+    history.open_row()
+    history.record({"loss": 1.0})
+    assert history["loss"] == [NAN, 1.0]
+
+
+def test_what_is_recorded_again_is_replaced(history: History) -> None:
+    history.record({"val_loss": np.float32(0.5)})
+    assert history["val_loss"] == [NAN, 0.5]
+    assert type(history["val_loss"][1]) is float
+
+
+def test_a_list_that_was_handed_out_is_not_the_history(history: History) -> None:
+    history["train_loss"].clear()
+    assert history["train_loss"] == [2.0, 1.0]
+
+
+def test_recording_before_an_epoch_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="no epoch has begun"):
+        History().record({"loss": 1.0})
+
+
+def test_an_unknown_figure_names_the_nearest(history: History) -> None:
+    with pytest.raises(KeyError) as caught:
+        history["val_los"]
+    assert caught.value.args == (
+        'no figure "val_los" (did you mean "val_loss"?); there are "train_loss", "lr", "val_loss"',
+    )
+    assert "val_los" not in history
+    assert history.get("val_los") is None
+
+
+def test_figures_of_different_length_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one value per epoch.*\{'a': 1, 'b': 2\}"):
+        History({"a": [1.0], "b": [1.0, 2.0]})
+
+
+def test_json_and_back(history: History, tmp_path: Path) -> None:
+    history.record({"train_loss": math.inf, "val_loss": -math.inf})
+    text = history.to_json()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "train_loss": [2.0, "Infinity"],
+        "lr": [1e-05, None],
+        "val_loss": [None, "-Infinity"],
+    }
+    assert History.from_json(text) == history
+
+    path = tmp_path / "runs" / "history.json"
+    assert history.to_json(path) == text
+    assert History.from_json(path) == History.from_json(str(path)) == history
+    assert History.from_json(path).epochs == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1, 2]", '{"a": 1}', '{"a": ["x"]}', '{"a": [[1]]}', '{"a": [1], "b": []}']
+)
+def test_what_is_no_history_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="not a history"):
+        History.from_json(path)
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        History.from_json(tmp_path / "none.json")
+
+
+def test_frame(history: History) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = history.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == ["train_loss", "lr", "val_loss"]
+    assert (frame.index.name, list(frame.index)) == ("epoch", [1, 2])
+    assert frame.loc[2, "val_loss"] == 1.5
+
+
+def test_a_frame_without_pandas_says_what_to_install(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        history.to_frame()
+
+
+def test_table(history: History) -> None:
+    assert history.table().splitlines() == [
+        "epoch  train_loss         lr  val_loss",
+        "-----  ----------  ---------  --------",
+        "    1      2.0000  1.000e-05         -",
+        "    2      1.0000          -    1.5000",
+    ]
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(None, 1), (38, 1), (37, 2), (1, 3)])
+def test_a_table_of_limited_width(history: History, width: int | None, blocks: int) -> None:
+    parts = history.table(width).split("\n\n")
+    assert len(parts) == blocks
+    assert all(part.startswith("epoch  ") and len(part.splitlines()) == 4 for part in parts)
+    assert width in (None, 1) or max(map(len, history.table(width).splitlines())) <= width
+
+
+def test_a_table_of_nothing() -> None:
+    assert History().table().splitlines() == ["epoch", "-----"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0.0000"),
+        (0.98765, "0.9877"),
+        (-1.5, "-1.5000"),
+        (9999, "9999.0000"),
+        (12345, "1.234e+04"),
+        (0.00012, "1.200e-04"),
+        (NAN, "-"),
+        (math.inf, "inf"),
+    ],
+)
+def test_figure_text(value: Any, text: str) -> None:
+    assert figure_text(value) == text

@@ -1,0 +1,174 @@
+"""Task files: found, read, resolved by name, refused with the reason."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import pytest
+
+from multifit.taskfile import Resolver, TaskFile, UsageError
+
+SMALL = """
+import functools
+epochs = 3
+rate = 0.1
+@functools.lru_cache()
+def net(): return ["net", rate]
+def spec(): return "spec"
+def data(net): return ("data", net)
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_import_state(monkeypatch):
+    """Undo what reading a task file adds to the import system."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def task(tmp_path):
+    """Return a function that writes a task file and reads it."""
+
+    def make(code: str = SMALL, name: str = "small.py") -> TaskFile:
+        (tmp_path / name).write_text(code)
+        return TaskFile(tmp_path / name)
+
+    return make
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+def test_a_file_gives_its_functions_and_settings(task):
+    small = task()
+    assert list(small.functions) == ["net", "spec", "data"]
+    assert small.settings == {"epochs": 3, "rate": 0.1}
+    assert small.module.__file__.endswith("small.py")
+
+
+def test_settings_are_changed_before_functions_run(task):
+    small = task()
+    small.set(["rate = 2", "epochs=4"])
+    assert small.settings == {"epochs": 4, "rate": 2.0}
+    assert small.functions["net"]() == ["net", 2.0]
+
+
+def test_a_file_imports_its_neighbours(task, tmp_path):
+    (tmp_path / "neighbour_of_small.py").write_text("width = 5")
+    assert task("from neighbour_of_small import width\n" + SMALL).settings["width"] == 5
+
+
+def test_its_functions_can_be_sent_to_worker_processes(task):
+    function = task().functions["data"]
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_its_own_exceptions_pass_through(task):
+    with pytest.raises(ZeroDivisionError):
+        task("1 / 0")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def net(:\n  pass", r"small.py is not a Python module: line 1: "),
+        ("epochs = 3\x00", r"small.py (is not|cannot be read as) a Python module: .*null bytes"),
+        (
+            SMALL.replace("def net(", "def nett("),
+            r'has no function "net" \(did you mean "nett"\?\).*needs "net", "spec", "data"',
+        ),
+        (SMALL.replace("def data(", "def xyz("), r'has no function "data": '),
+        (SMALL + "net = 5", r'"net" of .* must be a function, not of type int'),
+        (SMALL + "trainers = {}", r'"trainers" of .* must be a function, not of type dict'),
+    ],
+)
+def test_a_file_that_is_no_task_is_refused(task, code, message):
+    with pytest.raises(UsageError, match=message):
+        task(code)
+
+
+def test_a_path_that_is_no_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"there is no file .*nothing\.py"):
+        TaskFile(tmp_path / "nothing.py")
+    with pytest.raises(UsageError, match="is not a file"):
+        TaskFile(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("epochs", r'cannot read the setting "epochs": write name=value'),
+        ("epoch=3", r'has no setting "epoch" \(did you mean "epochs"\?\); it has "epochs", "rate"'),
+        ("epochs=few", r"cannot set epochs of .* to 'few': it must be a whole number"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused(task, assignment, message):
+    with pytest.raises(UsageError, match=message):
+        task().set([assignment])
+
+
+# ---------------------------------------------------------------------------------------------- resolving
+
+
+def test_functions_get_each_others_results_each_called_once():
+    calls = []
+
+    def net(data, seed):
+        calls.append("net")
+        return f"net of {data} with {seed}"
+
+    def data():
+        calls.append("data")
+        return "data"
+
+    made = Resolver({"net": net, "data": data}, {"seed": 7}, "x.py")
+    assert made["net"] == made["net"] == "net of data with 7"
+    assert made["data"] == "data"
+    assert calls == ["net", "data"] or calls == ["data", "net"]
+
+
+def test_a_function_comes_before_a_value_of_its_name():
+    made = Resolver({"trainers": lambda: "mine"}, {"trainers": None}, "x.py")
+    assert made["trainers"] == "mine"
+
+
+def test_defaults_stand_in_for_what_nobody_provides():
+    def net(seed=1, width=64, *rest, **more):
+        return seed, width, rest, more
+
+    made = Resolver({"net": net}, {"seed": 7}, "x.py")
+    assert made["net"] == (7, 64, (), {})
+
+
+def test_parameters_by_place_are_served():
+    def net(seed, /, output):
+        return seed, output
+
+    assert Resolver({"net": net}, {"seed": 7, "output": "runs"}, "x.py")["net"] == (7, "runs")
+
+
+def test_a_name_that_nobody_provides_is_refused_before_any_call():
+    def net(dta):
+        raise AssertionError("was called")
+
+    message = r'net\(\) of x.py asks for "dta".*\(did you mean "data"\?\); there are "net", "data", "seed"'
+    with pytest.raises(UsageError, match=message):
+        Resolver({"net": net, "data": lambda: 1}, {"seed": 7}, "x.py")
+
+
+@pytest.mark.parametrize(
+    ("functions", "circle"),
+    [
+        ({"net": lambda net: 1}, "net -> net"),
+        ({"net": lambda data: 1, "data": lambda spec: 1, "spec": lambda net: 1}, "net -> data -> spec"),
+        ({"net": lambda data: 1, "data": lambda spec: 1, "spec": lambda data: 1}, "data -> spec -> data"),
+    ],
+)
+def test_a_circle_is_refused_and_shown(functions, circle):
+    with pytest.raises(UsageError, match=f"x.py need each other in a circle: {circle}"):
+        Resolver(functions, {}, "x.py")

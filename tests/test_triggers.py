@@ -1,0 +1,181 @@
+"""multifit.triggers: Every, alone and around a handler."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.state import RunState
+from multifit.triggers import Every, whole_number
+
+
+class Recorder:
+    """Writes down what it is called for."""
+
+    priority = 7
+    monitor = "val_loss"
+    mode = "min"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    def train_begin(self, estimator: Any) -> None:
+        self.calls.append(("train_begin", 0))
+
+    def epoch_begin(self, estimator: Any, **facts: Any) -> None:
+        self.calls.append(("epoch_begin", estimator.state.epoch))
+
+    def batch_begin(self, estimator: Any, **facts: Any) -> None:
+        self.calls.append(("batch_begin", estimator.state.step))
+
+    def batch_end(self, estimator: Any, *, batch: Any) -> str:
+        self.calls.append(("batch_end", estimator.state.step))
+        return batch
+
+    def epoch_end(self, estimator: Any, **facts: Any) -> bool:
+        self.calls.append(("epoch_end", estimator.state.epoch))
+        return True
+
+
+class EpochEndOnly:
+    def epoch_end(self, estimator: Any) -> None:
+        """Do nothing."""
+
+
+def run(handler: Any, epochs: int, batches: int, state: RunState | None = None) -> RunState:
+    """Call the handler as the loop does."""
+    state = state or RunState()
+    estimator = SimpleNamespace(state=state)
+    handler.train_begin(estimator)
+    for _ in range(epochs):
+        handler.epoch_begin(estimator)
+        for _ in range(batches):
+            handler.batch_begin(estimator, batch="b")
+            state.step += 1
+            handler.batch_end(estimator, batch="b")
+        handler.epoch_end(estimator)
+        state.epoch += 1
+    return state
+
+
+def called(recorder: Recorder, moment: str) -> list[int]:
+    return [where for name, where in recorder.calls if name == moment]
+
+
+@pytest.mark.parametrize(
+    ("n", "skip", "expected"),
+    [
+        (1, 0, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        (3, 0, [3, 6, 9]),
+        (1, 4, [5, 6, 7, 8, 9]),
+        (2, 3, [5, 7, 9]),
+        (20, 0, []),
+    ],
+)
+def test_fires(n: int, skip: int, expected: list[int]) -> None:
+    trigger = Every(n, skip=skip)
+    assert [count for count in range(1, 10) if trigger.fires(count)] == expected
+
+
+def test_epochs_are_gated_and_all_else_passes() -> None:
+    recorder = Recorder()
+    run(Every(2, "epoch", recorder), epochs=4, batches=2)
+    assert called(recorder, "epoch_begin") == called(recorder, "epoch_end") == [1, 3]
+    assert called(recorder, "batch_end") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert called(recorder, "train_begin") == [0]
+
+
+def test_batches_are_gated_over_epochs_and_begin_goes_with_end() -> None:
+    recorder = Recorder()
+    run(Every(3, "batch", recorder, skip=1), epochs=2, batches=4)
+    assert called(recorder, "batch_begin") == [3, 6]  # before the 4th and 7th batch was trained
+    assert called(recorder, "batch_end") == [4, 7]
+    assert called(recorder, "epoch_end") == [0, 1]
+
+
+def test_the_rhythm_goes_on_in_a_second_fit() -> None:
+    recorder = Recorder()
+    state = run(Every(5, "epoch", recorder), epochs=3, batches=1)
+    assert called(recorder, "epoch_end") == []
+    run(Every(5, "epoch", recorder), epochs=3, batches=1, state=state)
+    assert called(recorder, "epoch_end") == [4]
+
+
+def test_the_answer_comes_through() -> None:
+    gated = Every(2, "batch", Recorder())
+    assert gated.batch_end(SimpleNamespace(state=RunState(step=1)), batch="b") is None
+    assert gated.batch_end(SimpleNamespace(state=RunState(step=2)), batch="b") == "b"
+
+
+def test_attributes_show_through() -> None:
+    gated = Every(2, "epoch", Recorder())
+    assert (gated.priority, gated.monitor, gated.mode) == (7, "val_loss", "min")
+    with pytest.raises(AttributeError, match="evaluate_end"):
+        _ = gated.evaluate_end
+
+
+def test_a_rhythm_of_a_rhythm() -> None:
+    recorder = Recorder()
+    run(Every(2, "epoch", Every(3, "batch", recorder)), epochs=2, batches=3)
+    assert called(recorder, "epoch_end") == [1]
+    assert called(recorder, "batch_end") == [3, 6]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_it_can_be_copied(duplicate: Any) -> None:
+    twin = duplicate(Every(2, "epoch", Recorder()))
+    assert isinstance(twin, Every)
+    assert (twin.n, twin.monitor) == (2, "val_loss")
+
+
+def test_a_copy_is_not_what_the_handler_makes_of_itself() -> None:
+    class Stubborn(Recorder):
+        def __deepcopy__(self, memo: Any) -> str:
+            return "mine"
+
+    assert isinstance(copy.deepcopy(Every(2, "epoch", Stubborn())), Every)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "text"),
+    [
+        (Every(5), 'Every(5, "epoch")'),
+        (Every(2, "batch", Recorder(), skip=3), 'Every(2, "batch", Recorder, skip=3)'),
+    ],
+)
+def test_repr(trigger: Every, text: str) -> None:
+    assert repr(trigger) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0,), "Every: n is 0; valid is a whole number of at least 1"),
+        ((1.5,), "Every: n is 1.5; valid is a whole number of at least 1"),
+        ((True,), "Every: n is True; valid is a whole number of at least 1"),
+        ((1, "epoch", None, -1), "Every: skip is -1; valid is a whole number of at least 0"),
+        (
+            (1, "batches"),
+            'Every: the unit is "batches" (did you mean "batch"?); valid are "epoch", "batch"',
+        ),
+        ((1, "epoch", Recorder), "Every: Recorder is a class; pass an instance, Recorder(...)"),
+        (
+            (3, "batch", EpochEndOnly()),
+            'Every(3, "batch") would change nothing: EpochEndOnly has neither batch_begin nor batch_end; '
+            "give it one, or the other unit",
+        ),
+    ],
+)
+def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Every(*arguments)
+    assert str(caught.value) == message
+
+
+def test_whole_number_takes_numpy_integers_and_gives_int() -> None:
+    assert type(whole_number("n", np.int64(3))) is int
