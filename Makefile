@@ -30,7 +30,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	$(BIN)/python nightly/benchmarks/step_time.py
+	$(BIN)/python -m nightly.benchmarks.step_time
 
 # Made anew whenever what it holds may have changed. Everything in one call, so that the pins hold for all of it.
 $(STAMP): setup.py requirements/constraints.txt

@@ -15,7 +15,7 @@ from .gluon.engine import Engine, gathered
 from .gluon.facade import FigureMetric, single_trainer
 from .gluon.feed import length, peeked, rewound
 from .gluon.proof import check_monitors, make_plan, prove, undisturbed
-from .handlers import ProgressBar, with_defaults
+from .handlers import ProgressBar, validation_data, with_defaults
 from .history import History
 from .plan import Plan
 from .spec import TaskSpec
@@ -332,11 +332,12 @@ class MultiEstimator:
         raise_problems(loader_problems("train_data", train_data, once or self.max_epoch is None))
         if val_data is not None:
             raise_problems(loader_problems("val_data", val_data, once))
-        self._val_data = val_data
+        first = None
         if val_data is not None and one_shot(val_data):
             first, val_data = peeked(val_data, "val_data")
-            self._val_data = [first]
-        self._events = Events(self, [*with_defaults(event_handlers, val_data)])
+        self._events = Events(self, with_defaults(event_handlers, val_data))
+        # a ValidationHandler of the user's own brings its data along
+        self._val_data = validation_data(self._events.handlers) if first is None else [first]
         self._engine.renew()
         self._proved = False
         self.history = History()

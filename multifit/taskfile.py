@@ -182,10 +182,8 @@ def _execute(path: Path) -> types.ModuleType:
         raise UsageError(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
     try:
         code = compile(path.read_bytes(), str(path), "exec")
-    except SyntaxError as error:
-        raise UsageError(f"{path} is not a Python module: line {error.lineno}: {error.msg}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a Python module: {error}") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UsageError(f"{path} is not a Python module: {error}") from None
     module = types.ModuleType(f"multifit_task_{path.stem}")
     module.__file__ = str(path.resolve())
     sys.path.insert(0, str(path.resolve().parent))

@@ -76,8 +76,8 @@ def test_its_own_exceptions_pass_through(task):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def net(:\n  pass", r"small.py is not a Python module: line 1: "),
-        ("epochs = 3\x00", r"small.py (is not|cannot be read as) a Python module: .*null bytes"),
+        ("def net(:\n  pass", r"small.py is not a Python module: .*line 1"),
+        ("epochs = 3\x00", r"small.py is not a Python module: .*null bytes"),
         (
             SMALL.replace("def net(", "def nett("),
             r'has no function "net" \(did you mean "nett"\?\).*needs "net", "spec", "data"',

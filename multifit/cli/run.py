@@ -104,7 +104,8 @@ class Run:
     @property
     def estimator(self) -> MultiEstimator:
         """The estimator of the file's net, spec and trainers."""
-        return self._made["estimator"]
+        made: MultiEstimator = self._made["estimator"]
+        return made
 
     @property
     def data(self) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 
 from ..handlers import ProgressBar
 from .results import check_folder, write_pictures, write_results
@@ -31,7 +32,8 @@ def run(options: argparse.Namespace) -> None:
         plan = task.check()
         say(f"{plan}\n")
         history = task.fit([ProgressBar(enabled=False)] if options.quiet else [])
-        say(f"\n{history.table()}\n")
+        width = shutil.get_terminal_size((120, 24)).columns
+        say(f"\n{history.table(width)}\n")
         written = write_results(task.output, plan, history, task.estimator.net)
         written += write_pictures(task.output, history, task.pictures)
     print(f"{history.epochs} epochs; wrote {task.output}: {', '.join(sorted(written))}")

@@ -75,7 +75,7 @@ class Feed:
     def inspect(self, raw: Any) -> tuple[dict[str, Any], list[Problem]]:
         """Name the arrays of a raw batch; return them, on no device yet, and what is wrong with them."""
         found = self.spec.batch_fn(raw) if self.spec.batch_fn else raw
-        pad = 0 if self.spec.batch_fn else getattr(raw, "pad", 0) or 0
+        pad = raw.pad or 0 if isinstance(raw, mx.io.DataBatch) and not self.spec.batch_fn else 0
         named, problems = bind_slots(self.spec.batch, self.spec.inputs, _flat(found), self.labels)
         wanted = {name: array for name, array in named.items() if name in self.spec.slot_names}
         problems = problems or slot_problems(wanted, self.batch_axis)

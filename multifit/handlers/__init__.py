@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .defaults import with_defaults
+from .defaults import validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .logging import LoggingHandler
 from .metric import MetricHandler
@@ -17,5 +17,6 @@ __all__ = [
     "ProgressBar",
     "StoppingHandler",
     "ValidationHandler",
+    "validation_data",
     "with_defaults",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from ..events import vetted
 from ..triggers import Every
@@ -12,7 +12,7 @@ from .progress import ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
 
-__all__ = ["with_defaults"]
+__all__ = ["validation_data", "with_defaults"]
 
 
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
@@ -28,6 +28,12 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
         found.append(ValidationHandler(val_data))
     found += [kind() for kind in (LoggingHandler, ProgressBar) if kind.__name__ not in names]
     return found
+
+
+def validation_data(handlers: Iterable[object]) -> Any:
+    """Return the data on which one of the handlers will evaluate, or None."""
+    found = (getattr(_inner(handler), "val_data", None) for handler in handlers)
+    return next((data for data in found if data is not None), None)
 
 
 def _inner(handler: object) -> object:
