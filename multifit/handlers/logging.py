@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from ..events import Priority, Running
 from ..triggers import Every, whole_number
-from .wording import epoch_text, figures_text, of_text
+from .wording import epoch_text, figures_text, of_text, report_text
 
 __all__ = ["LoggingHandler"]
 
@@ -17,7 +17,7 @@ _WIDTH = 9  # of a figure; so lines stand under each other
 
 
 class LoggingHandler:
-    """Logs one line per epoch.
+    """Logs one line per epoch, or one per stage where there are many figures.
 
     It tells the epoch's seconds (validation included), the training samples per second and all figures. Lines
     go to ``estimator.logger`` at level INFO. An evaluation outside of a fit is logged too.
@@ -71,23 +71,19 @@ class LoggingHandler:
             return
         # The figures first: once they are read, all that was issued before is done, and the clock tells the
         # truth.
-        figures = figures_text(estimator.figures("train"), _WIDTH)
+        figures = estimator.figures("train")
         place = f"{epoch_text(estimator, self._epochs)}  batch {of_text(state.batch + 1, self._batches)}"
         rate = self._interval.rate(self._clock(), state.samples)
-        estimator.logger.info("%s  %8.0f samples/s  %s", place, rate, figures)
+        estimator.logger.info("%s", report_text(f"{place}  {rate:8.0f} samples/s", figures, _WIDTH))
         self._interval = _Stretch(self._clock(), state.samples)
 
     def epoch_end(self, estimator: Running, **facts: Any) -> None:
         """Log the epoch's figures from the history, where other handlers put them: nothing is read twice."""
         assert self._epoch is not None  # epoch_begin came before
         now = self._clock()
-        estimator.logger.info(
-            "%s  %8.2f s  %8.0f samples/s  %s",
-            epoch_text(estimator, self._epochs),
-            now - self._epoch.began,
-            self._epoch.rate(now, estimator.state.samples),
-            figures_text(estimator.history.last, _WIDTH),
-        )
+        seconds, rate = now - self._epoch.began, self._epoch.rate(now, estimator.state.samples)
+        head = f"{epoch_text(estimator, self._epochs)}  {seconds:8.2f} s  {rate:8.0f} samples/s"
+        estimator.logger.info("%s", report_text(head, estimator.history.last, _WIDTH))
         self._epoch = None
 
     def train_end(self, estimator: Running, **facts: Any) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from ..events import Running
 from ..history import figure_text
 
-__all__ = ["epoch_text", "figures_text", "of_text"]
+__all__ = ["epoch_text", "figures_text", "of_text", "report_text"]
+
+LINE = 110  # characters: what is longer is broken up by stage
 
 
 def of_text(number: int, total: int | None) -> str:
@@ -33,3 +35,20 @@ def epoch_text(estimator: Running, nth: int) -> str:
 def figures_text(figures: Mapping[str, float], width: int = 0) -> str:
     """Return ``name value  name value``, the values padded to `width`."""
     return "  ".join(f"{name} {figure_text(value).rjust(width)}" for name, value in figures.items())
+
+
+def report_text(head: str, figures: Mapping[str, float], width: int = 0) -> str:
+    """Return `head` and the figures in one line where they fit, else with a line for each stage.
+
+    The stages' lines show their figures without prefix, so that training and validation stand under each other.
+    """
+    line = f"{head}  {figures_text(figures, width)}"
+    if len(line) <= LINE:
+        return line
+    lines = [head]
+    for stage in ("train", "val"):
+        own = {n.partition("_")[2]: value for n, value in figures.items() if n.startswith(stage + "_")}
+        lines += [f"  {stage:5}  {figures_text(own, width)}"] if own else []
+    rest = {n: value for n, value in figures.items() if not n.startswith(("train_", "val_"))}
+    lines[0] += f"  {figures_text(rest)}" if rest else ""
+    return "\n".join(lines)

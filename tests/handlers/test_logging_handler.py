@@ -34,6 +34,19 @@ def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
     assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler: logging reads nothing
 
 
+def test_many_figures_get_a_line_per_stage(run: Any, clock: Any, lines: Any) -> None:
+    names = ["loss", "digit", "parity", "accuracy"]
+    run.train = lambda state: {f"train_{name}": 0.5 for name in names}
+    run.validation = lambda state: {name: 0.25 for name in names}
+    run.fit(
+        LoggingHandler(clock=clock), MetricHandler(), ValidationHandler("data"), StoppingHandler(max_epoch=1)
+    )
+    head, train, val = lines()[1].split("\n")
+    assert head.endswith("samples/s  lr 0.0010")
+    assert train == "  train  loss    0.5000  digit    0.5000  parity    0.5000  accuracy    0.5000"
+    assert val == "  val    loss    0.2500  digit    0.2500  parity    0.2500  accuracy    0.2500"
+
+
 def test_a_second_fit_goes_on(run: Any, clock: Any, lines: Any) -> None:
     run.max_epoch = 2
     handler = LoggingHandler(clock=clock)
