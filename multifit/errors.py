@@ -68,6 +68,10 @@ class UserCodeError(RuntimeError):
     The message says where the run was, in one line.
     """
 
+    def at(self, place: str) -> None:
+        """Put in front of the message where in the run it was, such as ``epoch 3, batch 8``."""
+        self.args = (f"{place}: {self}",)
+
 
 _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
 
@@ -86,15 +90,31 @@ def raise_problems(problems: Iterable[Problem]) -> None:
             raise error(found)
 
 
-def suggest(name: object, valid: Iterable[str]) -> str:
+def suggest(name: object, valid: Iterable[object]) -> str:
     """Return ``' (did you mean "x"?)'`` for the nearest valid name, or ``''`` where none is near."""
-    near = difflib.get_close_matches(str(name), list(valid), n=1, cutoff=0.6)
-    return f' (did you mean "{near[0]}"?)' if near else ""
+    near = nearest(name, valid)
+    return f' (did you mean "{near}"?)' if near else ""
 
 
-def names(valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[object]) -> str | None:
+    """Return the valid name that is most like `name`; None where none is near, or `name` itself is valid."""
+    known = [one for one in valid if isinstance(one, str)]
+    found = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
+    return found[0] if found and found[0] != name else None
+
+
+def names(valid: Iterable[object]) -> str:
     """Return the names quoted and separated by commas, or ``none``."""
     return ", ".join(f'"{name}"' for name in valid) or "none"
+
+
+def shown(value: object) -> str:
+    """Return what somebody gave, in one line that is not too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an object that cannot even show itself must not hide what is wrong with it
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _numbered(problems: Sequence[Problem]) -> str:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from .checks import loader_problems, one_shot
-from .errors import DataError, SpecError, raise_problems
-from .events import Events, echoing
+from .errors import SpecError, UserCodeError, raise_problems
+from .events import Events, HandlerError, echoing
 from .gluon.defaults import default_spec
 from .gluon.engine import Engine, gathered
 from .gluon.facade import FigureMetric, single_trainer
-from .gluon.feed import length, peeked, rewound
+from .gluon.feed import length, no_batch, peeked, rewound
 from .gluon.proof import check_monitors, make_plan, prove, undisturbed
 from .handlers import ProgressBar, validation_data, with_defaults
 from .history import History
@@ -76,9 +76,9 @@ class MultiEstimator:
         if not isinstance(spec, TaskSpec):
             spec = self._default_spec(spec)
         self.net, self.spec = net, spec
-        self._engine = Engine(net, spec, trainers, context, initializer, frozen, self._notice)
-        self.context = self._engine.contexts
         self.state = RunState()
+        self._engine = Engine(net, spec, trainers, context, initializer, frozen, self.state, self._notice)
+        self.context = self._engine.contexts
         self.history = History()
         self.plan: Plan | None = None
         self.max_epoch: int | None = None
@@ -88,7 +88,7 @@ class MultiEstimator:
         self._val_data: Any = None
         self._proved = False
 
-    # ---- training ----------------------------------------------------------------------------------------------
+    # ---- training ------------------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -107,8 +107,8 @@ class MultiEstimator:
         epochs, batches : int
             How many *more*; exactly one of them.
         event_handlers : handler or list of handlers, optional
-            Added to the defaults: stopping, metrics, validation, logging and progress bars. A handler of the same
-            name replaces the default one.
+            Added to the defaults: stopping, metrics, validation, logging and progress bars. A handler of the
+            same name takes the place of one of the last three.
 
         Returns
         -------
@@ -121,21 +121,23 @@ class MultiEstimator:
             Something does not fit; nothing has moved.
         ValueError
             `epochs` and `batches` both or neither, or a handler that cannot work here.
+        RuntimeError
+            A handler of a running fit calls it.
         """
+        self._check_idle("fit")
         self._begin(train_data, val_data, epochs, batches, event_handlers)
-        try:
-            self._emit("train_begin")
+        with self._running():
             while not self.state.stopped:
                 self.history.open_row()
                 self._engine.stages["train"].reset()
                 if not self._epoch(
                     rewound(train_data), length(train_data), self.fit_batch, TRAIN, self.state
                 ):
-                    self._exhausted()
+                    raise_problems(no_batch("train_data", self.state.epoch, self._proved))
                 self._emit(TRAIN.end)
                 self.state.epoch += 1
-        finally:
-            self._end()
+                if one_shot(train_data):
+                    self.state.stop("the data is exhausted")
         return self.history
 
     def fit_batch(self, batch: Any) -> Any:
@@ -158,7 +160,7 @@ class MultiEstimator:
             self._engine.update(result)
         return result
 
-    # ---- evaluating --------------------------------------------------------------------------------------------
+    # ---- evaluating ----------------------------------------------------------------------------------------
 
     def evaluate(
         self, data: Any = None, event_handlers: Any = None, batch_axis: int = 0, val_data: Any = None
@@ -191,7 +193,7 @@ class MultiEstimator:
             self._epoch(batches, length(data), self.evaluate_batch, EVALUATE, RunState())
             figures = stage.figures()
             self._emit(EVALUATE.end, figures=figures)
-        if running is not None:
+        if running is not None and self.history.epochs:  # before the first epoch there is no row for them
             self.history.record({f"val_{name}": value for name, value in figures.items()})
         return figures
 
@@ -210,8 +212,8 @@ class MultiEstimator:
         Returns
         -------
         dict of str to numpy.ndarray
-            Every output by name, the batches joined; a list of arrays where their shapes differ or an output has
-            no batch axis.
+            Every output by name, the batches joined; a list of arrays where their shapes differ or an output
+            has no batch axis.
 
         Raises
         ------
@@ -231,7 +233,10 @@ class MultiEstimator:
         ------
         SpecError, DataError, TrainerError
             Everything that does not fit.
+        RuntimeError
+            A handler of a running fit calls it.
         """
+        self._check_idle("check")
         with undisturbed():
             self._engine.renew()
             proof = prove(self._engine, peeked(data, "data")[0], val_data)
@@ -239,10 +244,10 @@ class MultiEstimator:
             self._engine.renew()
         return self.plan
 
-    # ---- what handlers read ------------------------------------------------------------------------------------
+    # ---- what handlers read --------------------------------------------------------------------------------
 
     def figures(self, stage: str = "train") -> dict[str, float]:
-        """Return the running figures of "train" or "evaluate" with their prefix; this waits for the engine."""
+        """Return the running figures of "train" or "evaluate", with prefix; this waits for the engine."""
         prefix = "train" if stage == "train" else "val"
         return {f"{prefix}_{name}": value for name, value in self._engine.stages[stage].figures().items()}
 
@@ -288,7 +293,7 @@ class MultiEstimator:
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"
 
-    # ---- the rooms behind --------------------------------------------------------------------------------------
+    # ---- the rooms behind ----------------------------------------------------------------------------------
 
     def _epoch(
         self,
@@ -304,7 +309,11 @@ class MultiEstimator:
         for batch in batches:
             state.batch = count
             self._emit(moments.batch_begin, batch=batch)
-            result = step(batch)
+            try:
+                result = step(batch)
+            except UserCodeError as error:
+                error.at(state.place if state is self.state else f"evaluating, batch {count + 1}")
+                raise
             count += 1
             state.step += 1
             state.samples += result.batch.samples
@@ -315,8 +324,8 @@ class MultiEstimator:
 
     def _prove(self, batch: Any) -> Any:
         proof = prove(self._engine, batch, self._val_data)
-        assert self._events is not None
-        check_monitors(self._engine, self._events.handlers, self._val_data is not None)
+        handlers = () if self._events is None else self._events.handlers  # none in a loop of the user's own
+        check_monitors(self._engine, handlers, self._val_data is not None)
         self.plan = make_plan(self._engine, proof, self._notices)
         self._proved, self._val_data = True, None
         return proof.train
@@ -324,41 +333,66 @@ class MultiEstimator:
     def _begin(self, train_data: Any, val_data: Any, epochs: Any, batches: Any, event_handlers: Any) -> None:
         if (epochs is None) == (batches is None):
             raise ValueError(
-                f"fit was given epochs={epochs!r} and batches={batches!r}; give exactly one: epochs=10, or batches=1000"
+                f"fit was given epochs={epochs!r} and batches={batches!r}; "
+                "give exactly one: epochs=10, or batches=1000"
             )
         self.max_epoch = None if epochs is None else whole_number("epochs", epochs)
         self.max_batch = None if batches is None else whole_number("batches", batches)
         once = self.max_epoch == 1 or (self.max_epoch is None and val_data is None)
-        raise_problems(loader_problems("train_data", train_data, once or self.max_epoch is None))
-        if val_data is not None:
-            raise_problems(loader_problems("val_data", val_data, once))
-        first = None
-        if val_data is not None and one_shot(val_data):
-            first, val_data = peeked(val_data, "val_data")
-        self._events = Events(self, with_defaults(event_handlers, val_data))
-        # a ValidationHandler of the user's own brings its data along
-        self._val_data = validation_data(self._events.handlers) if first is None else [first]
+        problems = loader_problems("train_data", train_data, once or self.max_epoch is None)
+        problems += [] if val_data is None else loader_problems("val_data", val_data, once)
+        raise_problems(problems)
+        events, self._val_data = self._prepared(event_handlers, val_data)
         self._engine.renew()
         self._proved = False
         self.history = History()
         self.state.start()
+        self._events = events
 
-    def _exhausted(self) -> None:
-        if not self._proved:
-            raise DataError(
-                'train_data is empty: it yields no batch; give it at least one (mind last_batch="discard")'
+    def _prepared(self, event_handlers: Any, val_data: Any) -> tuple[Events, Any]:
+        """Return the handlers, and the first batch that they will evaluate, in a list; None without any.
+
+        It is read before the training begins: both may read from one and the same DataIter.
+        """
+        first: list[Any] = []
+        with undisturbed():
+            if val_data is not None and one_shot(val_data):
+                batch, val_data = peeked(val_data, "val_data")
+                first = [batch]
+            events = Events(self, with_defaults(event_handlers, val_data))
+            found = validation_data(events.handlers)  # a ValidationHandler of the user's own brings it along
+            if found is not None and not first:
+                raise_problems(loader_problems("val_data", found, once=False))
+                first = [peeked(found, "val_data")[0]]
+        return events, first or None
+
+    def _check_idle(self, what: str) -> None:
+        if self._events is not None:
+            raise RuntimeError(
+                f"{what} was called by an event handler, in the middle of a run; call it before or after"
             )
-        self.state.stop("the data is exhausted")
 
-    def _end(self) -> None:
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Tell the handlers that a fit begins, and that it ends, however it does."""
         try:
+            self._emit("train_begin")
+            try:
+                yield
+            except BaseException as error:
+                self.state.stop(type(error).__name__)
+                try:
+                    self._emit("train_end")
+                except HandlerError as second:  # often a consequence; the first error is the one to be seen
+                    self.logger.error("%s", second)
+                raise
             self._emit("train_end")
         finally:
             self._events = None
 
     @contextmanager
     def _listening(self, event_handlers: Any, batch_axis: int) -> Iterator[None]:
-        """Let those hear the evaluation who should: the handlers given, else the running fit's, else a bar."""
+        """Let those hear the evaluation who should: the given handlers, the running fit's, or else a bar."""
         before = self._events, self.batch_axis
         if event_handlers is not None:
             self._events = Events(self, echoing(event_handlers))
@@ -379,8 +413,9 @@ class MultiEstimator:
             self._events.emit(moment, batch=batch, **result.views())
 
     def _facades(self, stage: str, prefix: str) -> list[Any]:
-        names = [measure.term.key for measure in self._engine.measures[stage]] + ["loss"]
-        return [FigureMetric(f"{prefix}_{name}", lambda: self.figures(stage)) for name in names]
+        names = [measure.term.key for measure in self._engine.measures[stage]]
+        names += ["loss"] if self._engine.stages[stage].spec.terms else []
+        return [FigureMetric(prefix, name, lambda: self.figures(stage)) for name in names]
 
     def _notice(self, text: str) -> None:
         if text not in self._notices:
@@ -390,7 +425,8 @@ class MultiEstimator:
     def _default_spec(self, loss: Any) -> TaskSpec:
         if not callable(loss) or isinstance(loss, type):
             raise SpecError(
-                f"spec is {loss!r:.80}; give a TaskSpec, or one loss for a net with one input, one output and one label"
+                f"spec is {loss!r:.80}; give a TaskSpec, or one loss for a net with one input, one output "
+                "and one label"
             )
         spec, notices = default_spec(loss)
         for notice in notices:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 from .checks import describe
 from .spec import TaskSpec
 from .spec.names import OUTPUTS, SLOTS, Ref
 from .spec.summary import describe_weight
+from .spec.terms import MetricTerm, Term
 from .tables import table
 
 __all__ = ["Plan", "StagePlan", "TrainerPlan", "stage_plan"]
 
-Row = tuple  # of what, name, shape and dtype, where it goes
+Row = tuple[str, str, str, str]  # what it is, its name, shape and dtype, where it goes
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec, bound to a net's real outputs, a batch's real slots and the trainers. Printing it shows the table.
+    """A spec, bound to a net's real outputs, a batch's real slots and the trainers; printed, it is a table.
 
     Attributes
     ----------
@@ -118,43 +119,57 @@ def stage_plan(
     how : str
         What was traced.
     """
+    found = list(metrics)
+    measured = {key for key, _, _ in found}
+    terms: list[Term | MetricTerm] = [*spec.terms, *(m for m in spec.metric_terms if m.key in measured)]
     rows: list[Row] = [("input", name, describe.array(slots.get(name)), "net") for name in spec.inputs]
     rows += [
-        ("output", n, describe.array(outputs[n]), _takers(spec, Ref(OUTPUTS, n))) for n in spec.output_names
+        ("output", name, describe.array(outputs[name]), _takers(terms, Ref(OUTPUTS, name)))
+        for name in spec.output_names
     ]
-    rows += [("label", n, describe.array(slots.get(n)), _takers(spec, Ref(SLOTS, n))) for n in spec.labels]
-    for term in spec.terms:
-        by = term.spec.normalize_by
-        over = (
-            "the batch"
-            if term.spec.scope == "batch"
-            else "samples"
-            if by is None
-            else by
-            if isinstance(by, str)
-            else "a function of the slots"
-        )
-        goes = f"{describe_weight(term.spec.weight)} x {_called(term.spec.fn, term.args)} / {over}"
-        rows.append(("loss", term.key, describe.array(parts.get(term.key)), goes))
-        for i, part in enumerate(name for name in term.parts if name):
-            goal = "minimised" if i == term.minimized else "measured"
-            rows.append(("part", f"{term.key}.{part}", describe.array(parts.get(f"{term.key}.{part}")), goal))
-    keys = {metric.key: metric for metric in spec.metric_terms}
-    for key, figures, done in metrics:
-        metric = keys[key]
-        rows.append(
-            ("metric", key, figures, f"{_called(metric.spec.metric, [*metric.args, *metric.losses])}, {done}")
-        )
+    rows += [
+        ("label", name, describe.array(slots.get(name)), _takers(terms, Ref(SLOTS, name)))
+        for name in spec.labels
+    ]
+    rows += [row for term in spec.terms for row in _loss_rows(term, parts)]
+    named = {metric.key: metric for metric in spec.metric_terms}
+    rows += [_metric_row(named[key], figures, done) for key, figures, done in found]
     return StagePlan(tuple(rows), how)
 
 
-def _takers(spec: TaskSpec, ref: Ref) -> str:
-    takers = [term.where for term in (*spec.terms, *spec.metric_terms) if ref in term.args]
-    takers += [
-        f"normalises {term.where}"
-        for term in spec.terms
-        if ref.space == SLOTS and term.spec.normalize_by == ref.name
-    ]
+def _loss_rows(term: Term, parts: Mapping[str, Any]) -> Iterator[Row]:
+    called = _called(term.spec.fn, term.args)
+    goes = f"{describe_weight(term.spec.weight)} x {called} / {_normalizer(term)}"
+    yield "loss", term.key, describe.array(parts.get(term.key)), goes
+    for i, part in enumerate(name for name in term.parts if name):
+        name = f"{term.key}.{part}"
+        goal = "minimised" if i == term.minimized else "measured"
+        yield "part", name, describe.array(parts.get(name)), goal
+
+
+def _normalizer(term: Term) -> str:
+    by = term.spec.normalize_by
+    if term.spec.scope == "batch":
+        return "the batch"
+    return by if isinstance(by, str) else "a function of the slots" if by is not None else "samples"
+
+
+def _metric_row(metric: MetricTerm, figures: str, done: str) -> Row:
+    return (
+        "metric",
+        metric.key,
+        figures,
+        f"{_called(metric.spec.metric, [*metric.args, *metric.losses])}, {done}",
+    )
+
+
+def _takers(terms: Iterable[Term | MetricTerm], ref: Ref) -> str:
+    takers = []
+    for term in terms:
+        if ref in term.args:
+            takers.append(term.where)
+        if isinstance(term, Term) and ref.space == SLOTS and term.spec.normalize_by == ref.name:
+            takers.append(f"normalises {term.where}")
     return ", ".join(takers) or "unused"
 
 

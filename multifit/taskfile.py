@@ -1,9 +1,13 @@
 """Task files: Python modules that say what to train, as functions that get each other's results by name.
 
-A task file holds functions ``net``, ``spec`` and ``data`` and, where it wants, ``trainers`` and ``pictures``.
-As with pytest's fixtures, a parameter's name says what a function needs: ``def data(net)`` gets what
-``net()`` returned. Each function is called once. Values at the top of the module (``epochs = 20``) are its
-settings.
+A task file holds functions ``net``, ``spec`` and ``data`` and, where it wants, ``trainers``, ``initializer``
+and ``frozen``, which return what `MultiEstimator` takes under these names, and ``pictures``. As with pytest's
+fixtures, a parameter's name says what a function needs: ``def data(net)`` gets what ``net()`` returned. Each
+function is called once. Values at the top of the module (``epochs = 20``) are its settings.
+
+Two more are for ``multifit predict``: ``inputs(arguments)`` makes what `MultiEstimator.predict` takes of what
+the command line gives (a list of paths or texts), and ``show(outputs)`` returns, for each of them, a text or
+a matplotlib figure that says what the net's outputs mean.
 """
 
 from __future__ import annotations
@@ -15,12 +19,12 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
 
 from .errors import names, suggest
-from .settings import parse_setting, settings_of
+from .settings import change_setting, parse_setting, restored, settings_of
 
 __all__ = ["Resolver", "TaskFile", "UsageError"]
 
 NEEDED = ("net", "spec", "data")
-OPTIONAL = ("trainers", "pictures")
+OPTIONAL = ("trainers", "initializer", "frozen", "pictures", "inputs", "show")
 
 
 class UsageError(ValueError):
@@ -42,7 +46,7 @@ class TaskFile:
     module : module
         The module, executed. An exception in its own code passes through.
     functions : dict of str to function
-        Those of ``net``, ``spec``, ``data``, ``trainers`` and ``pictures`` that it has.
+        Those of its functions that mean something here, by name: `NEEDED` and such of `OPTIONAL` as it has.
 
     Raises
     ------
@@ -57,7 +61,7 @@ class TaskFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The module's settings: its public values that are plain, such as numbers and strings."""
+        """The module's settings: its values that are plain, such as numbers and strings, and no constants."""
         return settings_of(self.module)
 
     def set(self, assignments: Iterable[str]) -> None:
@@ -77,15 +81,34 @@ class TaskFile:
             name, equals, text = (part.strip() for part in assignment.partition("="))
             if not equals:
                 raise UsageError(f'cannot read the setting "{assignment}": write name=value')
-            if name not in self.settings:
-                raise UsageError(
-                    f'{self.path} has no setting "{name}"{suggest(name, self.settings)}; '
-                    f"it has {names(self.settings)}"
-                )
-            try:
-                setattr(self.module, name, parse_setting(text, self.settings[name]))
-            except ValueError as error:
-                raise UsageError(f"cannot set {name} of {self.path} to {text!r}: {error}") from None
+            self._change(name, text, parse_setting)
+
+    def restore(self, settings: Mapping[str, Any]) -> None:
+        """Set settings to what they were in an earlier run.
+
+        Parameters
+        ----------
+        settings : mapping of str to value
+            As JSON has kept them.
+
+        Raises
+        ------
+        UsageError
+            The file has no such setting any more, or it cannot have that value any more.
+        """
+        for name, value in settings.items():
+            self._change(name, value, restored)
+
+    def _change(self, name: str, value: Any, read: Callable[[Any, Any], Any]) -> None:
+        if name not in self.settings:
+            raise UsageError(
+                f'{self.path} has no setting "{name}"{suggest(name, self.settings)}; '
+                f"it has {names(self.settings)}"
+            )
+        try:
+            change_setting(self.module, name, read(value, self.settings[name]))
+        except ValueError as error:
+            raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
 
     def _find_functions(self) -> dict[str, Callable[..., Any]]:
         there = vars(self.module)

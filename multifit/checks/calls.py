@@ -37,9 +37,13 @@ def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[s
 
 
 def arity_problem(
-    where: str, fn: Callable[..., Any], given: Sequence[str], skip: Sequence[str] = ()
+    where: str,
+    fn: Callable[..., Any],
+    given: Sequence[str],
+    skip: Sequence[str] = (),
+    way: str = "name as many outputs and labels, in that order",
 ) -> str | None:
-    """Return what is wrong with calling `fn` with the arguments named in `given`, or None."""
+    """Return what is wrong with calling `fn` with the arguments named in `given`, or None; `way` mends it."""
     taken = positional(fn, skip)
     if taken is None:
         return None
@@ -47,7 +51,7 @@ def arity_problem(
     if len(given) < (required or 0) or (len(given) > len(parameters) and not variadic):
         counts = str(required) if required == len(parameters) else f"{required} to {len(parameters)}"
         return (
-            f"{where}: is given {len(given)} arguments ({names(given)}), but takes {counts}: "
-            f"({', '.join(parameters)}); name as many outputs and labels, in that order"
+            f"{where}: is given {len(given)} {'argument' if len(given) == 1 else 'arguments'} ({names(given)}), "
+            f"but takes {counts}: ({', '.join(parameters)}); {way}"
         )
     return None

@@ -30,20 +30,16 @@ def label_problems(where: str, name: str, values: Any, classes: int, ignore: Any
     """
     kept = values[~np.isin(values, np.atleast_1d(ignore))] if ignore is not None else values
     fractional = kept[~np.isfinite(kept) | (kept != np.floor(kept))] if kept.dtype.kind == "f" else kept[:0]
+    valid = f"classes are 0 … {classes - 1}"
     if fractional.size:
-        wrong = f"{fractional.flat[0]:g} is no class index and would be truncated"
-        way = "use a regression loss, sparse_label=False for probabilities, or whole numbers"
+        wrong = f"{fractional.flat[0]:g}, which is no class index and would be truncated; {valid}"
+        way = "give whole numbers, or use a loss for real values (sparse_label=False takes probabilities)"
     elif kept.size and kept.min() < 0:
-        wrong = f"{kept.min():g} would be clipped to class 0"
-        way = f'declare it: LabelSpec("{name}", ignore={kept.min():g}) with a loss that ignores it, or remove it'
+        wrong = f"{kept.min():g}, which would be taken for class 0; {valid}"
+        way = f'if it stands for "no label", use a loss that ignores it, and LabelSpec("{name}", ignore=...)'
     elif kept.size and kept.max() >= classes:
-        wrong = f"{kept.max():g} would be clipped to class {classes - 1}"
-        way = "give the output as many classes, or mend the labels"
+        wrong = f"{kept.max():g}, which would be taken for class {classes - 1}; {valid}"
+        way = "give the output as many classes as there are, or mend the labels"
     else:
         return []
-    return [
-        Problem(
-            "spec",
-            f'{where}: the label "{name}" {describe.array(values)} holds values outside 0 … {classes - 1}: {wrong}; {way}',
-        )
-    ]
+    return [Problem("spec", f'{where}: the label "{name}" {describe.array(values)} holds {wrong}: {way}')]

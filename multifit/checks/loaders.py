@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import Problem
+from ..errors import Problem, shown
 
 __all__ = ["loader_problems", "one_shot"]
 
 
 def one_shot(data: Any) -> bool:
     """Whether a loader can be read only once: an iterator that cannot be reset."""
-    return hasattr(data, "__iter__") and iter(data) is data and not callable(getattr(data, "reset", None))
+    if not hasattr(data, "__next__") or callable(getattr(data, "reset", None)):
+        return False  # asking any other loader for an iterator might start its workers
+    return hasattr(data, "__iter__") and iter(data) is data
 
 
 def loader_problems(what: str, data: Any, once: bool) -> list[Problem]:
@@ -27,14 +29,26 @@ def loader_problems(what: str, data: Any, once: bool) -> list[Problem]:
     once : bool
         Whether it will be read only once.
     """
+    kind = type(data).__name__
     if isinstance(data, Mapping):
-        message = f"{what} is a dict; one loader per task is not supported yet: give one loader whose batches hold all slots"
-    elif not hasattr(data, "__iter__"):
-        message = f"{what} is {type(data).__name__}, which cannot be iterated over; give a DataLoader, a DataIter or any re-iterable of batches"
-    elif hasattr(data, "__len__") and len(data) == 0:
-        message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
+        wrong = "is a dict; one loader per task is not supported yet: give one whose batches hold all slots"
+    elif isinstance(data, str) or not hasattr(data, "__iter__"):
+        wrong = (
+            f"is {shown(data)}, which yields no batches; give a DataLoader, a DataIter or a list of batches"
+        )
+    elif _is_empty(data):
+        wrong = 'is empty: it yields no batch; give it at least one (mind last_batch="discard")'
     elif not once and one_shot(data):
-        message = f"{what} is {type(data).__name__}, which can be read only once, but is needed for every epoch; give a DataLoader or a list"
+        wrong = (
+            f"is a {kind}, which can be read only once, but every epoch needs it; give a DataLoader or a list"
+        )
     else:
         return []
-    return [Problem("data", message)]
+    return [Problem("data", f"{what} {wrong}")]
+
+
+def _is_empty(data: Any) -> bool:
+    try:
+        return len(data) == 0
+    except TypeError:  # no length, or one that asks a sampler which has none
+        return False

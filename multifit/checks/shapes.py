@@ -19,7 +19,9 @@ def elementwise_problem(where: str, output: tuple[str, Any], label: tuple[str, A
     (out_name, out), (label_name, lab) = output, label
     sizes = f'output "{out_name}" {describe.array(out)} and label "{label_name}" {describe.array(lab)}'
     if prod(out.shape) != prod(lab.shape):
-        return f"{where}: {sizes} differ in size; an elementwise loss needs equal sizes: mend the net's last layer or the label"
+        way = "they are compared element by element: mend the net's last layer or the label"
+        return f"{where}: {sizes} differ in size; {way}"
     if out.shape[:1] != lab.shape[:1]:
-        return f"{where}: {sizes} match only by reshaping across the batch axis, which mixes samples; put the batch axis first in both"
+        way = "which mixes samples: put the batch axis first in both"
+        return f"{where}: {sizes} match only by reshaping across the batch axis, {way}"
     return None

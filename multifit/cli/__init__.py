@@ -8,11 +8,11 @@ from typing import Sequence
 
 from ..errors import DataError, SpecError, TrainerError
 from ..taskfile import UsageError
-from . import check, train
+from . import check, evaluate, predict, train
 
 __all__ = ["main"]
 
-COMMANDS = (train, check)
+COMMANDS = (train, check, evaluate, predict)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,13 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0 for success; 1 where the declarations, the data or the trainers do not fit; 2 where the command line
-        or the task file cannot be used; 130 after Ctrl-C. An exception in the user's own code passes through
-        with its traceback.
+        or the task file cannot be used, or a file is missing; 130 after Ctrl-C. Any other exception in the
+        user's own code passes through with its traceback.
     """
     options = build_parser().parse_args(arguments)
     try:
         options.run(options)
     except UsageError as error:
+        return _complain(str(error), 2)
+    except FileNotFoundError as error:  # a missing input or data set: the path says more than a traceback
         return _complain(str(error), 2)
     except (SpecError, DataError, TrainerError) as error:
         return _complain(str(error), 1)

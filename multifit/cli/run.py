@@ -60,6 +60,8 @@ class Run:
         The file, its settings changed as asked.
     output : Path
         Where the results go; nothing is made there yet.
+    seed : int
+        What all random sources were seeded with.
 
     Raises
     ------
@@ -69,20 +71,32 @@ class Run:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.task = TaskFile(options.file)
-        self.task.set(options.settings)
+        self._settle(options)
         self.output = Path(getattr(options, "output", None) or Path("runs") / self.task.path.stem)
         self._epochs = getattr(options, "epochs", None)
+        if (
+            self._epochs is not None and "epochs" in self.task.settings
+        ):  # the file may count on it, in a schedule
+            self.task.set([f"epochs={self._epochs}"])
         self._handlers: list[Any] = []
-        seed = self.task.settings.get("seed", 0) if options.seed is None else options.seed
+        self.seed = self._default_seed() if options.seed is None else options.seed
         context = _usable(parse_devices, options.devices) if options.devices else None
-        _usable(seed_everything, seed)
+        _usable(seed_everything, self.seed)
         self._made = Resolver(
-            {**self.task.functions, "estimator": self._make_estimator(context), "history": self._fit},
             {
+                **({"outputs": _predict} if "inputs" in self.task.functions else {}),
+                **self.task.functions,
+                "estimator": self._make_estimator(context),
+                "history": self._history,
+            },
+            {
+                "arguments": list(getattr(options, "arguments", [])),
                 "context": resolve_context(context, []),
                 "output": self.output,
-                "seed": seed,
+                "seed": self.seed,
                 "trainers": None,
+                "initializer": None,
+                "frozen": (),
             },
             self.task.path,
         )
@@ -131,15 +145,25 @@ class Run:
         """Return what the file's ``pictures`` drew, figures by name; nothing where it has none."""
         return self._made["pictures"] if "pictures" in self.task.functions else {}
 
+    def _settle(self, options: argparse.Namespace) -> None:
+        self.task.set(options.settings)
+
+    def _default_seed(self) -> int:
+        seed: int = self.task.settings.get("seed", 0)
+        return seed
+
     def _make_estimator(self, context: Any) -> Callable[..., MultiEstimator]:
-        def estimator(net: Any, spec: Any, trainers: Any) -> MultiEstimator:
-            return MultiEstimator(net, spec, trainers=trainers, context=context)
+        def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
+            return MultiEstimator(net, spec, trainers, context, initializer, frozen)
 
         return estimator
 
-    def _fit(self, estimator: MultiEstimator, data: Any) -> Any:
-        train_data, val_data = _pair(data, self.task.path)
-        return estimator.fit(train_data, val_data, epochs=self.epochs, event_handlers=self._handlers)
+    def _history(self) -> Any:
+        return self.estimator.fit(*self.data, epochs=self.epochs, event_handlers=self._handlers)
+
+
+def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
+    return estimator.predict(inputs)
 
 
 def _pair(data: Any, path: Path) -> tuple[Any, Any]:

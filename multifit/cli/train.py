@@ -6,6 +6,7 @@ import argparse
 import shutil
 
 from ..handlers import ProgressBar
+from .record import write_record
 from .results import check_folder, write_pictures, write_results
 from .run import Run, add_task_arguments, hushed
 
@@ -35,6 +36,16 @@ def run(options: argparse.Namespace) -> None:
         width = shutil.get_terminal_size((120, 24)).columns
         say(f"\n{history.table(width)}\n")
         written = write_results(task.output, plan, history, task.estimator.net)
+        written.append(
+            write_record(
+                task.output,
+                task.task.path,
+                task.task.settings,
+                seed=task.seed,
+                epochs=history.epochs,
+                devices=[str(context) for context in task.estimator.context],
+            )
+        )
         written += write_pictures(task.output, history, task.pictures)
     print(f"{history.epochs} epochs; wrote {task.output}: {', '.join(sorted(written))}")
 

@@ -8,11 +8,17 @@ import numpy as np
 
 from .compat import mx
 
-__all__ = ["as_array", "joined", "place", "to_numpy"]
+__all__ = ["as_array", "cast_of", "joined", "place", "to_numpy"]
+
+# What a net's parameters are not, what MXNet has not, or what most of its operators cannot take.
+CASTS = {
+    "float64": "float32", "float128": "float32", "bool": "float32",
+    "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
+}  # fmt: skip
 
 
 def as_array(leaf: Any) -> Any:
-    """Return `leaf` if it is an NDArray or a NumPy array, else as NumPy array where it offers one, else itself."""
+    """Return an NDArray or a NumPy array as it is; anything else as NumPy array where it can be one."""
     if isinstance(leaf, (mx.nd.NDArray, np.ndarray)) or leaf is None:
         return leaf
     if hasattr(leaf, "__array__") or isinstance(leaf, (int, float, np.generic)):
@@ -20,8 +26,13 @@ def as_array(leaf: Any) -> Any:
     return leaf
 
 
+def cast_of(array: Any) -> str | None:
+    """Return the dtype that an array of this one's dtype is cast to; None where it stays as it is."""
+    return CASTS.get(np.dtype(array.dtype).name)
+
+
 def place(array: Any, context: Any, dtype: str | None = None) -> Any:
-    """Return the array on `context`; float64 becomes float32, as a net's parameters are.
+    """Return the array on `context`; a dtype that nets cannot take is cast (`CASTS`), float64 to float32.
 
     Parameters
     ----------
@@ -34,7 +45,8 @@ def place(array: Any, context: Any, dtype: str | None = None) -> Any:
     """
     if array is None:
         return None
-    wanted = np.dtype(dtype) if dtype else np.dtype("float32") if array.dtype == np.float64 else None
+    name = dtype or cast_of(array)
+    wanted = np.dtype(name) if name else None
     if isinstance(array, np.ndarray):
         return mx.nd.array(array, ctx=context, dtype=wanted or array.dtype)
     if wanted is not None and array.dtype != wanted:

@@ -12,11 +12,15 @@ __all__ = ["default_spec"]
 
 _LOSSES = mx.gluon.loss
 METRICS = (
-    (_LOSSES.SoftmaxCrossEntropyLoss, "accuracy", mx.metric.Accuracy),
-    (_LOSSES.SigmoidBinaryCrossEntropyLoss, "binary_accuracy", BinaryAccuracy),
-    (_LOSSES.L2Loss, "rmse", mx.metric.RMSE),
-    (_LOSSES.HuberLoss, "rmse", mx.metric.RMSE),
-    (_LOSSES.L1Loss, "mae", mx.metric.MAE),
+    (_LOSSES.SoftmaxCrossEntropyLoss, "accuracy", lambda loss: mx.metric.Accuracy(axis=loss._axis)),
+    (
+        _LOSSES.SigmoidBinaryCrossEntropyLoss,
+        "binary_accuracy",
+        lambda loss: BinaryAccuracy(0.5 if loss._from_sigmoid else 0.0),
+    ),
+    (_LOSSES.L2Loss, "rmse", lambda loss: mx.metric.RMSE()),
+    (_LOSSES.HuberLoss, "rmse", lambda loss: mx.metric.RMSE()),
+    (_LOSSES.L1Loss, "mae", lambda loss: mx.metric.MAE()),
 )
 
 
@@ -26,16 +30,16 @@ def default_spec(loss: Any) -> tuple[TaskSpec, list[str]]:
     Softmax cross-entropy is measured by accuracy, sigmoid cross-entropy by binary accuracy, L2 and Huber by
     RMSE, L1 by MAE; any other loss by itself alone.
     """
-    kind = type(loss).__name__
+    kind = getattr(loss, "__name__", type(loss).__name__)
     notices = [
         f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
     ]
-    metrics = {}
-    for known, key, metric in METRICS:
-        if isinstance(loss, known) and getattr(loss, "_sparse_label", True):
-            metrics[key] = MetricSpec(metric(), outputs="output", labels="label")
-            notices.append(f"default metric for {kind}: {key}")
-            break
+    metrics = {
+        key: MetricSpec(metric(loss), outputs="output", labels="label")
+        for known, key, metric in METRICS
+        if isinstance(loss, known) and getattr(loss, "_sparse_label", True)
+    }
+    notices.append(f"default metric for {kind}: {', '.join(metrics) or 'none, the loss alone'}")
     spec = TaskSpec(
         inputs=["data"], outputs=["output"], labels=["label"],
         losses={"output": LossSpec(loss, outputs="output", labels="label")}, metrics=metrics,

@@ -33,6 +33,8 @@ class Engine:
         What is routed where.
     trainers, context, initializer, frozen
         As :class:`multifit.MultiEstimator` takes them.
+    state : RunState
+        Where the run stands, for weights that are functions of it.
     notice : callable
         Told each default that is used.
 
@@ -50,11 +52,12 @@ class Engine:
         context: Any,
         initializer: Any,
         frozen: Any,
+        state: Any,
         notice: Callable[[str], None],
     ) -> None:
         if not isinstance(net, mx.gluon.Block):
             raise SpecError(f"net is {net!r:.80}, which is no gluon.Block; give the net itself, an instance")
-        self.net, self.spec, self.frozen, self.notice = net, spec, frozen, notice
+        self.net, self.spec, self.frozen, self.state, self.notice = net, spec, frozen, state, notice
         self.parameters = named_parameters(net, {term.key: term.spec.fn for term in spec.terms})
         self.contexts = resolve_context(context, list(self.parameters.values()))
         self.trainers: Trainers | None = None
@@ -64,7 +67,9 @@ class Engine:
         self.renew()
 
     def renew(self) -> None:
-        """Forget everything that was bound and traced: the net may have changed since."""
+        """Forget everything that was bound, traced and measured: the net may have changed since."""
+        for measure in (measure for measures in self.measures.values() for measure in measures):
+            measure.renew()
         self.stages = {
             name: Stage(self.net, spec, name, self.measures[name], self.contexts)
             for name, spec in zip(STAGES, (self.spec, self.spec.evaluation))
@@ -87,9 +92,8 @@ class Engine:
         if self.trainers is not None:
             return []
         if self._declared is None:
-            self.notice(
-                f"default trainer: {DEFAULT.optimizer}, {dict(DEFAULT.optimizer_params or {})}, over all parameters"
-            )
+            rate = (DEFAULT.optimizer_params or {})["learning_rate"]
+            self.notice(f"default trainer: {DEFAULT.optimizer}, learning rate {rate:g}, over all parameters")
         self.trainers, problems = bind_trainers(self._declared, self.parameters, self.frozen, self.contexts)
         return problems
 
@@ -132,7 +136,7 @@ class Engine:
         batch = self.feed("evaluate", batch_axis=batch_axis).split(raw)
         if not stage.bound:
             raise_problems(self.initialize() or stage.bind(batch))
-        result = stage.run(batch)
+        result = stage.run(batch, self.state)
         stage.measure(result)
         return result
 
@@ -154,7 +158,7 @@ class Engine:
         return [({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in found]
 
     def figure_names(self, name: str) -> list[str]:
-        """Return the names of a stage's figures, without prefix; those of a metric that has not told them by its key."""
+        """Return the names of a stage's figures without prefix; a metric's key where it has not told them."""
         stage = self.stages[name]
         objective = ["loss"] if stage.spec.terms else []
         return (
@@ -170,6 +174,19 @@ class Engine:
             if figure == measure.term.key or figure.startswith(measure.term.key + "."):
                 return measure.term.spec.mode or devices.direction(measure.metric)
         return "min" if figure == "loss" or any(figure in term.figures for term in stage.spec.terms) else None
+
+    def unreached(self) -> list[Problem]:
+        """Return what is wrong with parameters whose shape the forward pass has not told."""
+        held = [name for names in (self.trainers.held.values() if self.trainers else ()) for name in names]
+        deferred = [name for name in held if self.parameters[name]._deferred_init]
+        if not deferred:
+            return []
+        shown = ", ".join(f'"{name}"' for name in deferred[:6]) + (" …" if len(deferred) > 6 else "")
+        message = (
+            f"the forward pass never reached {shown}: their shape is not known, no trainer can move them; "
+            f'take the layer out of the net, or say frozen=["{deferred[0].rpartition(".")[0]}.*"]'
+        )
+        return [Problem("trainer", message)]
 
     def cold(self) -> list[str]:
         """Return the trainable parameters that no trainer holds."""

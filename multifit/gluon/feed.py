@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from ..checks import bind_slots, loader_problems, slot_problems
 from ..errors import DataError, Problem, raise_problems
 from ..spec import TaskSpec
 from ..spec.names import leaves
-from .arrays import as_array, place
+from .arrays import as_array, cast_of, place
 from .compat import mx
 from .devices import shares
+from .network import calling
 
-__all__ = ["Batch", "Feed", "length", "peeked", "rewound"]
+__all__ = ["Batch", "Feed", "length", "no_batch", "peeked", "rewound"]
 
 
 @dataclass
@@ -74,14 +75,14 @@ class Feed:
 
     def inspect(self, raw: Any) -> tuple[dict[str, Any], list[Problem]]:
         """Name the arrays of a raw batch; return them, on no device yet, and what is wrong with them."""
-        found = self.spec.batch_fn(raw) if self.spec.batch_fn else raw
-        pad = raw.pad or 0 if isinstance(raw, mx.io.DataBatch) and not self.spec.batch_fn else 0
-        named, problems = bind_slots(self.spec.batch, self.spec.inputs, _flat(found), self.labels)
+        found = raw
+        if self.spec.batch_fn is not None:
+            with calling(lambda: "batch_fn", ("batch", raw)):
+                found = self.spec.batch_fn(raw)
+        named, problems = bind_slots(self.spec.batch, self.spec.inputs, self._flat(found), self.labels)
         wanted = {name: array for name, array in named.items() if name in self.spec.slot_names}
         problems = problems or slot_problems(wanted, self.batch_axis)
-        if pad and not problems:
-            wanted = {name: _without_last(array, pad, self.batch_axis) for name, array in wanted.items()}
-        return wanted, problems
+        return wanted, problems or self._no_samples(wanted)
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed.
@@ -110,6 +111,31 @@ class Feed:
             start += size
         return batch
 
+    def _flat(self, found: Any) -> Any:
+        if isinstance(found, Mapping):
+            return {key: as_array(value) for key, value in found.items()}
+        parts = found if isinstance(found, (list, tuple)) else [found]
+        if parts and all(map(_is_data_batch, parts)):
+            # DALI's iterators yield a list with a DataBatch for each of their devices
+            return [_joined(arrays, self.batch_axis) for arrays in zip(*map(self._unpadded, parts))]
+        return [as_array(leaf) for _, leaf in leaves(found)]
+
+    def _unpadded(self, batch: Any) -> list[Any]:
+        """Return a DataBatch's arrays without the rows that only fill it up."""
+        arrays = [*batch.data, *(getattr(batch, "label", None) or [])]
+        pad = getattr(batch, "pad", 0) or 0
+        if not pad:
+            return arrays
+        axis = (slice(None),) * self.batch_axis
+        return [array[(*axis, slice(0, array.shape[self.batch_axis] - pad))] for array in arrays]
+
+    def _no_samples(self, arrays: Mapping[str, Any]) -> list[Problem]:
+        shapes = {name: array.shape for name, array in arrays.items() if array is not None}
+        if any(shape[self.batch_axis] for shape in shapes.values()):
+            return []
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "None in every slot"
+        return [Problem("data", f"the batch holds no sample: {found}; leave empty batches out")]
+
     def _share(self, name: str, array: Any, start: int, size: int, samples: int, context: Any) -> Any:
         if array is not None and size < samples:
             array = array[(slice(None),) * self.batch_axis + (slice(start, start + size),)]
@@ -117,20 +143,36 @@ class Feed:
 
     def _tell_casts(self, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
-            if array is not None and array.dtype == np.float64 and name not in self._dtypes:
-                self.notice(f'the slot "{name}" is float64 and is cast to float32, batch by batch')
+            wanted = None if array is None or name in self._dtypes else cast_of(array)
+            if wanted is not None:
+                found = np.dtype(array.dtype).name
+                self.notice(f'the slot "{name}" is {found} and is cast to {wanted}, batch by batch')
 
 
 def rewound(data: Any) -> Iterator[Any]:
-    """Iterate over a loader from its start: a DataIter is reset first."""
+    """Iterate over a loader from its start; a DataIter is reset, and shuffled perhaps, when it is read."""
     if callable(getattr(data, "reset", None)):
         data.reset()
-    return iter(data)
+    yield from data
 
 
 def length(data: Any) -> int | None:
     """Return the number of batches, where the loader knows it."""
-    return len(data) if hasattr(data, "__len__") else None
+    try:
+        return len(data)
+    except TypeError:  # no __len__, or one that asks a sampler which has none
+        return None
+
+
+def no_batch(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
+    """Say that a loader yielded nothing; `read`: in an earlier epoch it did yield batches."""
+    message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
+    if read:
+        message = (
+            f"{what} yields no batch in epoch {epoch + 1}, though it did before: it can be read only once; "
+            "give a DataLoader, a list, or a DataIter with reset()"
+        )
+    return [Problem("data", message)]
 
 
 def peeked(data: Any, what: str) -> tuple[Any, Iterator[Any]]:
@@ -143,26 +185,18 @@ def peeked(data: Any, what: str) -> tuple[Any, Iterator[Any]]:
     """
     raise_problems(loader_problems(what, data, once=True))
     iterator = rewound(data)
-    try:
-        first = next(iterator)
-    except StopIteration:
-        raise DataError(
-            f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
-        ) from None
-    return first, chain([first], iterator)
+    for first in iterator:
+        return first, chain([first], iterator)
+    raise DataError(no_batch(what))
 
 
-def _flat(found: Any) -> Any:
-    if isinstance(found, Mapping):
-        return {key: as_array(value) for key, value in found.items()}
-    if isinstance(found, mx.io.DataBatch) or (
-        hasattr(found, "data") and isinstance(found.data, list)
-    ):
-        found = [*found.data, *(found.label or [])]
-    return [as_array(leaf) for _, leaf in leaves(found)]
+def _is_data_batch(value: Any) -> bool:
+    if isinstance(value, (mx.nd.NDArray, np.ndarray)):
+        return False  # some arrays raise when they are asked for their `data`
+    return isinstance(value, mx.io.DataBatch) or isinstance(getattr(value, "data", None), list)
 
 
-def _without_last(array: Any, count: int, axis: int) -> Any:
-    if array is None:
-        return None
-    return array[(slice(None),) * axis + (slice(0, array.shape[axis] - count),)]
+def _joined(arrays: Sequence[Any], axis: int) -> Any:
+    if len(arrays) == 1:
+        return as_array(arrays[0])
+    return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

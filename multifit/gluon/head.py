@@ -13,7 +13,7 @@ from ..spec.terms import MetricTerm, Term
 from .compat import mx
 from .network import calling
 
-__all__ = ["Head", "HeadResult", "call_term", "fetch", "named_parts"]
+__all__ = ["Head", "HeadResult", "anchored", "call_term", "fetch", "named_parts"]
 
 
 @dataclass
@@ -50,15 +50,14 @@ class Head:
         self.terms, self.metrics = list(terms), list(metrics)
         self.several = False  # whether devices get more than one sample, so that a scalar can be told
         self.scalar: set[tuple[str, int]] = set()
+        self.layout = tuple(
+            [(t.where, len(t.parts)) for t in terms] + [(m.where, d.width) for m, d in metrics]
+        )
         self.slices: dict[str, slice] = {}
-        start = 0
-        for where, width in [
-            *((t.where, len(t.parts)) for t in terms),
-            *((m.where, d.width) for m, d in metrics),
-        ]:
-            self.slices[where] = slice(start, start + width)
-            start += width
-        self.width = start
+        self.width = 0
+        for where, width in self.layout:
+            self.slices[where] = slice(self.width, self.width + width)
+            self.width += width
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> HeadResult:
         """Compute everything.
@@ -81,7 +80,7 @@ class Head:
             sums.append([self._sum(F, (term.key, i), value, size) for i, value in enumerate(values)])
         if weights is not None and self.terms:
             minimised = [values[term.minimized] for term, values in zip(self.terms, sums)]
-            result.objective = _weighted(F, minimised, weights)
+            result.objective = _weighted(F, minimised, anchored(weights) if F is mx.nd else weights)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             pieces = [F.cast(value, "float64") for values in sums for value in values]
             pieces += [
@@ -130,6 +129,18 @@ def fetch(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any
     arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
     arrays.update({Ref("labels", name): array for name, array in slots.items()})
     return arrays
+
+
+def anchored(weights: Any) -> Any:
+    """Return the weights as a variable of their own.
+
+    Then an objective is part of the recorded graph even where all its losses are constants (no sample had
+    anything to learn), and can be differentiated: no parameter is reached.
+    """
+    if mx.autograd.is_recording():
+        weights = weights.copy()
+        weights.attach_grad()
+    return weights
 
 
 def _weighted(F: Any, sums: Sequence[Any], weights: Any) -> Any:

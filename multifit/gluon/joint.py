@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 from ..spec.names import Ref
 from ..spec.terms import Term
 from .compat import mx
-from .head import call_term, named_parts
+from .head import anchored, call_term, named_parts
 
 __all__ = ["Joint"]
 
@@ -45,7 +45,7 @@ class Joint:
                 term, call_term(term, {ref: [device[ref] for device in arrays] for ref in refs})
             )
             if weights is not None:
-                objectives += [mx.nd.sum(v) * weights[term.key] for v in values[term.minimized]]
+                objectives += [_weighted(value, weights[term.key]) for value in values[term.minimized]]
             for device, own in enumerate(parts):
                 own.update(named_parts(term, [value[min(device, len(value) - 1)] for value in values]))
             with mx.autograd.pause():
@@ -57,6 +57,10 @@ class Joint:
         if not term.spec.returns:
             values = [values]  # one part, a list per device
         return [list(value) if isinstance(value, (list, tuple)) else [value] for value in values]
+
+
+def _weighted(value: Any, weight: float) -> Any:
+    return mx.nd.sum(value) * anchored(mx.nd.full((1,), weight, ctx=value.context))
 
 
 def _total(values: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Metrics of one stage: those with a device-side path are read from sums, the others are updated batch by batch."""
+"""Metrics of one stage: stock ones are read from sums on the device, others are updated batch by batch."""
 
 from __future__ import annotations
 
@@ -56,6 +56,11 @@ class Measure:
         self.on_device = False
         self.fed = False
 
+    def renew(self) -> None:
+        """Forget everything that was measured, and how: batches may have other shapes now."""
+        self.reset()
+        self.on_device = False
+
     def reset(self) -> None:
         """Forget everything that was measured."""
         self.metric.reset()
@@ -84,7 +89,10 @@ class Measure:
         for device in zip(*columns):
             values = self.term.spec.transform(*device)  # type: ignore[misc]
             devices_values.append(values if isinstance(values, (list, tuple)) else (values,))
-        self.metric.update(*[list(values) for values in zip(*devices_values)])
+        taken = [list(values) for values in zip(*devices_values)]
+        if isinstance(self.metric, _FunctionMetric):
+            taken = [[_joined(column)] for column in taken]
+        self.metric.update(*taken)
 
     def figures(self) -> dict[str, float]:
         """Return the metric's figures by name; NaN where nothing was measured."""
@@ -113,16 +121,21 @@ class Measure:
         if not self.fed:
             return declared or [self.term.key], [math.nan] * max(len(declared), 1)
         with calling(lambda: f"{self.term.where}.get"):
-            got = self.metric.get()
-        if not isinstance(got[0], (str, list)) and not (
-            isinstance(got[0], tuple) and got[0] and isinstance(got[0][0], str)
-        ):
-            names, values = declared, got  # bare values, as gluoncv's SegmentationMetric returns
-        else:
-            names, values = got
-        values = list(values) if isinstance(values, (list, tuple, np.ndarray)) else [values]
-        names = declared or (list(names) if isinstance(names, (list, tuple)) else [names])
-        return names, [float(value) for value in values]
+            names, values = _told(self.metric.get())
+        names = declared or names or ([self.term.key] if len(values) == 1 else [])
+        return names, values
+
+
+def _told(got: Any) -> tuple[list[str], list[float]]:
+    """Return the names and values that a metric's ``get()`` returned: one, several, or bare values.
+
+    Bare values, without names, are what gluoncv's SegmentationMetric returns.
+    """
+    names, values = got if isinstance(got, (list, tuple)) and len(got) == 2 else ((), got)
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        names, values = (), got
+    return list(names), [float(value) for value in np.atleast_1d(values)]
 
 
 def _joined(column: Sequence[Any]) -> np.ndarray:

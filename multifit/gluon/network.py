@@ -6,7 +6,7 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from ..checks import bind_outputs
+from ..checks import bind_outputs, describe
 from ..errors import Problem, UserCodeError
 from ..spec import TaskSpec
 from .compat import mx
@@ -43,14 +43,19 @@ class Traced(mx.gluon.HybridBlock):
         """Return the parameters of what is traced (`select` is Gluon's and unused here)."""
         return self._parameters()
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether the graph is there; until then a call may fail because something cannot be traced."""
+        return self._cached_op is not None
+
     def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
         """Trace the function."""
         return self._function(F, *arrays)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        if self._cached_op is None:
+        if not self.is_traced:
             with warnings.catch_warnings():
-                # parameters and inputs that this graph does not need are no news: the plan lists what is unused
+                # what this graph does not need is no news: the plan lists what is unused
                 warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
                 result = super().__call__(*arrays)
         else:
@@ -69,22 +74,27 @@ class Network:
         self.net, self.spec, self.stage = net, spec, stage
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
-        self.traced = self.hybridized and spec.forward is None and not _has_hooks(net)
+        self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
         self._structure: Any = None
         self._graph = Traced(self._flattened, net.collect_params, self.static) if self.traced else None
 
     @property
     def static(self) -> bool:
-        """Whether the user hybridized the net with ``static_alloc=True``, which the graphs around it follow."""
+        """Whether the user hybridized with ``static_alloc=True``, which the graphs around the net follow."""
         return self.traced and bool(dict(self.net._flags).get("static_alloc"))
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in what it returns."""
-        with calling(lambda: f"the net's forward pass ({self.stage})", *slots.items()):
-            result = self._result(slots)
+        result = self._result(slots)
         where = "the net" if self.stage == "train" else "the net when evaluating"
         self.paths, problems = bind_outputs(self.spec.outputs, result, where)
-        return (None if problems else self.pick(result)), problems
+        if problems:
+            return None, problems
+        outputs = self.pick(result)
+        wrong = [name for name, array in outputs.items() if not isinstance(array, mx.nd.NDArray)]
+        found = ", ".join(f'"{name}" as {type(outputs[name]).__name__}' for name in wrong)
+        message = f"outputs: {where} returns {found}; every output that is declared must be an NDArray"
+        return outputs, [Problem("spec", message)] if wrong else []
 
     def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Call the net; return its declared outputs by name."""
@@ -101,12 +111,20 @@ class Network:
 
     def _result(self, slots: Mapping[str, Any]) -> Any:
         if self.spec.forward is not None:
-            return self.spec.forward(self.net, slots)
+            with calling(lambda: f"forward= ({self.stage})", *slots.items()):
+                return self.spec.forward(self.net, slots)
         inputs = [slots[name] for name in self.spec.inputs]
-        if self._graph is None:
+        with calling(lambda: f"the net's forward pass ({self.stage})", *zip(self.spec.inputs, inputs)):
+            if self._graph is not None:
+                try:
+                    leaves = self._graph(*inputs)  # the structure is known once it is traced
+                    return _regrouped(self._structure, iter(leaves))
+                except Exception:
+                    if self._graph.is_traced:
+                        raise
+                    # A hybridized net may work on arrays alone; what else is wrong with it raises again below.
+                    self._graph, self.traced = None, False
             return self.net(*inputs)
-        leaves = iter(self._graph(*inputs))
-        return _regrouped(self._structure, leaves)
 
     def _flattened(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []
@@ -120,9 +138,7 @@ def is_traceable(block: Any) -> bool:
     A HybridBlock of the user's own that was not hybridized may hold state that changes while training, and a
     function may do anything; a graph would freeze them silently.
     """
-    return isinstance(block, mx.gluon.HybridBlock) and (
-        _is_hybridized(block) or type(block).__module__.startswith(STOCK)
-    )
+    return isinstance(block, mx.gluon.HybridBlock) and (_is_hybridized(block) or _is_stock(block))
 
 
 @contextmanager
@@ -133,21 +149,30 @@ def calling(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[N
     except UserCodeError:
         raise
     except Exception as error:
-        from ..checks import describe
-
-        shown = ", ".join(f"{name} {describe.array(value)}" for name, value in arguments)
-        raise UserCodeError(
-            f"{where()} raised {type(error).__name__}, called with {shown}: see above"
-        ) from error
+        shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
+        given = f", called with {shown}" if shown else ""
+        raise UserCodeError(f"{where()} raised {type(error).__name__}{given}: see above") from error
 
 
 def _is_hybridized(block: Any) -> bool:
     return isinstance(block, mx.gluon.HybridBlock) and block._active
 
 
+def _is_stock(block: Any) -> bool:
+    # a HybridLambda and a container are what the user puts into them
+    own = type(block).__module__.startswith(STOCK) and not isinstance(block, mx.gluon.nn.HybridLambda)
+    return own and all(_is_stock(child) for child in block._children.values())
+
+
 def _has_hooks(net: Any) -> bool:
-    # children's hooks are silent in any hybridized net; the net's own are not, and a graph of ours would silence them
+    # children's hooks are silent in any hybridized net; the net's own are not, but would be in our graph
     return bool(net._forward_hooks or net._forward_pre_hooks)
+
+
+def _has_own_call(net: Any) -> bool:
+    # Gluon runs the Python of these at every call, hybridized or not
+    own = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
+    return any({"forward", "__call__"} & set(vars(kind)) for kind in own)
 
 
 def _at(result: Any, path: Sequence[Any]) -> Any:

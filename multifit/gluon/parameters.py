@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ..errors import Problem, suggest
+from ..errors import Problem, shown, suggest
 from .compat import mx
 
-__all__ = ["initialize", "named_parameters", "selected", "trainable"]
+__all__ = ["initialize", "listing", "named_parameters", "selected", "trainable"]
 
 
 def named_parameters(net: Any, losses: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def named_parameters(net: Any, losses: Mapping[str, Any]) -> dict[str, Any]:
     found = _of_block(net, "")
     for key, loss in losses.items():
         if isinstance(loss, mx.gluon.Block):
-            found.update({name: p for name, p in _of_block(loss, f"losses.{key}.").items()})
+            found.update(_of_block(loss, f"losses.{key}."))
     names, seen = {}, set()
     for name, parameter in found.items():
         if id(parameter) not in seen:  # a shared parameter bears its first name
@@ -57,28 +57,37 @@ def selected(where: str, params: Any, parameters: Mapping[str, Any]) -> tuple[li
         except re.error as error:
             return [], [Problem("trainer", f'{where}: "{params}" is no regular expression: {error}')]
         found = [name for name in parameters if pattern.fullmatch(name)]
-        return found, [] if found else [_nothing(where, f'the pattern "{params}"', parameters, params)]
+        return found, [] if found else [_nothing(where, f'the pattern "{params}"', parameters, pattern)]
     if isinstance(params, mx.gluon.Block):
         params, what = params.collect_params(), f"the Block {params.name}"
-    elif isinstance(params, (mx.gluon.ParameterDict, Mapping)):
+    elif isinstance(params, mx.gluon.ParameterDict):
         what = "the ParameterDict"
-    elif isinstance(params, (list, tuple)) and all(isinstance(p, mx.gluon.Parameter) for p in params):
-        params, what = {p.name: p for p in params}, "the list of parameters"
+    elif isinstance(params, mx.gluon.Parameter):
+        params, what = {params.name: params}, f"the parameter {params.name}"
     else:
-        message = f"{where}: {params!r} selects no parameters; give a pattern, a Block or a ParameterDict"
-        return [], [Problem("trainer", message)]
+        way = "give a pattern (several are joined by |), a Block or a ParameterDict"
+        return [], [Problem("trainer", f"{where}: {shown(params)} selects no parameters; {way}")]
     held = {id(p) for p in params.values()}
     found = [name for name, p in parameters.items() if id(p) in held]
-    return found, [] if found else [_nothing(where, what, parameters, "")]
+    return found, [] if found else [_nothing(where, what, parameters)]
 
 
-def _nothing(where: str, what: str, parameters: Mapping[str, Any], near: str) -> Problem:
-    shown = ", ".join(f'"{name}"' for name in list(parameters)[:8]) + (" …" if len(parameters) > 8 else "")
-    hint = suggest(near, parameters) if near else ""
-    return Problem(
-        "trainer",
-        f"{where}: {what} selects none of the net's parameters{hint}; a pattern matches whole names such as {shown}",
-    )
+def listing(names: Sequence[str]) -> str:
+    """Return the first names, quoted, and how many more there are."""
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(f'"{name}"' for name in names[:6]) + more
+
+
+def _nothing(where: str, what: str, parameters: Mapping[str, Any], pattern: Any = None) -> Problem:
+    if not parameters:
+        return Problem("trainer", f"{where}: the net has no parameters to train")
+    text = f"{where}: {what} selects none of the net's parameters"
+    if pattern is not None and any(pattern.match(name) for name in parameters):
+        text += f' (did you mean "{pattern.pattern}.*"?)'
+    elif pattern is not None:
+        text += suggest(pattern.pattern, parameters)
+    whole = "a pattern must match a whole name, such as " if pattern is not None else "its parameters are "
+    return Problem("trainer", f"{text}; {whole}{listing(list(parameters))}")
 
 
 def initialize(
@@ -96,13 +105,21 @@ def initialize(
         return problems
     fresh = [name for name, p in parameters.items() if not _is_initialized(p)]
     for name in fresh:
-        _initialize(parameters[name], _first(rules, name), contexts, isinstance(initializer, Mapping))
-    for parameter in parameters.values():
+        init, parameter = _first(rules, name), parameters[name]
+        try:
+            _initialize(parameter, init, contexts, isinstance(initializer, Mapping))
+        except Exception as error:
+            kind = init if isinstance(init, str) else type(init).__name__
+            what = f'"{name}" {tuple(parameter.shape)}: {error}'
+            problems.append(
+                Problem("trainer", f"initializer: {kind} cannot fill {what}; give it to others only")
+            )
+    for parameter in parameters.values() if not problems else ():
         if list(parameter.list_ctx()) != contexts:
             parameter.reset_ctx(contexts)
     if initializer is not None and not fresh:
         notice("the net is initialised already: initializer= is not used")
-    return []
+    return problems
 
 
 def _rules(initializer: Any, parameters: Mapping[str, Any]) -> tuple[list[tuple[Any, Any]], list[Problem]]:
@@ -110,25 +127,23 @@ def _rules(initializer: Any, parameters: Mapping[str, Any]) -> tuple[list[tuple[
         return [(re.compile(".*", re.DOTALL), initializer)], _no_initializer("initializer", initializer)
     problems = []
     for pattern, value in initializer.items():
-        where = f'initializer["{pattern}"]'
-        problems += selected(where, pattern, parameters)[1] + _no_initializer(where, value)
+        if isinstance(pattern, str):
+            where = f'initializer["{pattern}"]'
+            problems += selected(where, pattern, parameters)[1] + _no_initializer(where, value)
+        else:
+            problems.append(Problem("trainer", f"initializer: {shown(pattern)} is no pattern; give a string"))
     return ([] if problems else [(re.compile(p), value) for p, value in initializer.items()]), problems
 
 
 def _no_initializer(where: str, value: Any) -> list[Problem]:
     if value is None or isinstance(value, mx.init.Initializer):
         return []
-    known = mx.init.Initializer.__subclasses__()
-    if isinstance(value, str) and value.lower() in {k.__name__.lower() for k in known} | {"zeros", "ones"}:
+    known = sorted({kind.__name__.lower() for kind in mx.init.Initializer.__subclasses__()})
+    if isinstance(value, str) and value.lower() in {*known, "zeros", "ones"}:
         return []
-    names = sorted(k.__name__.lower() for k in known)
-    near = suggest(value, names)
-    return [
-        Problem(
-            "trainer",
-            f"{where}: {value!r} is no initializer{near}; give an mx.init.Initializer or one of {', '.join(names)}",
-        )
-    ]
+    near, valid = suggest(value, known) if isinstance(value, str) else "", ", ".join(known)
+    message = f"{where}: {shown(value)} is no initializer{near}; give an instance of one of {valid}"
+    return [Problem("trainer", message)]
 
 
 def _first(rules: Iterable[tuple[Any, Any]], name: str) -> Any:

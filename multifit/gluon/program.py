@@ -1,4 +1,4 @@
-"""What runs for batches of one form: the part that is traced into one graph, and what runs operator by operator."""
+"""What runs for batches of one form: what is traced into one graph, and what runs operator by operator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["Program"]
 class Program:
     """Net, losses and figures of one device's batch.
 
-    The traceable head is fused with the net where the net is traced, else it is a graph behind the net. The plain
-    head runs operator by operator. The first batch of every form runs without graphs: it is the check.
+    The traceable head is fused with the net where the net is traced, else it is a graph behind the net. The
+    plain head runs operator by operator. The first batch of every form runs without graphs: it is the check.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ class Program:
         try:
             outputs, result = self._run_graph(slots, weights[0], size)
         except Exception as error:
-            if self._graph is not None and self._graph._cached_op is not None:
+            if self._graph is not None and self._graph.is_traced:
                 raise
-            # Some losses and nets look at shapes or call mx.nd directly; that is no error of the user's. What is one
-            # raises again below, where it can be named.
+            # Some losses and nets look at shapes or call mx.nd directly; that is no error of the user's.
+            # What is one raises again below, where it can be named.
             self.traced, self.reason = False, f"{type(error.__cause__ or error).__name__} while tracing"
             return self.run(slots, weights, size)
         return outputs, [result, self.plain(mx.nd, fetch(outputs, slots), weights[1], size)]

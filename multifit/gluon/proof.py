@@ -11,9 +11,12 @@ import numpy as np
 
 from ..errors import DataError, Problem, UserCodeError, names, raise_problems, suggest
 from ..plan import Plan, StagePlan, TrainerPlan, stage_plan
+from ..spec.names import listed
 from .engine import Engine
 from .feed import Batch, peeked
 from .stage import Result, Stage
+
+NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
 __all__ = ["Proof", "check_monitors", "make_plan", "prove", "undisturbed"]
 
@@ -36,29 +39,30 @@ def prove(engine: Engine, raw: Any, val_data: Any = None) -> Proof:
     SpecError, DataError, TrainerError
         Everything that was found to be wrong, at once.
     """
-    problems = (
-        []
-        if engine.spec.terms
-        else [Problem("spec", "losses: there is no loss to train on; declare one in the TaskSpec")]
-    )
+    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
+    cold = engine.initialize()
+    problems += cold
     batches: dict[str, Batch] = {}
-    problems += engine.initialize()
-    initialized = not problems or not engine.spec.terms
     for name, data in (("train", raw), ("evaluate", val_data)):
-        if data is not None:
-            found = _inspected(engine, name, data, batches if initialized else {})
-            problems += found
-    if initialized:
+        if name == "train" or data is not None:
+            problems += _inspected(engine, name, data, {} if cold else batches)
+    if not cold:  # else neither the trainers nor the net can be looked at
         problems += engine.bind_trainers()
     try:
         for name, batch in batches.items():
-            problems += engine.stages[name].bind(batch)
+            problems += _bound(engine, name, batch, problems)
     except UserCodeError:
         raise_problems(problems)  # these may be why it failed, and are easier to mend
         raise
-    raise_problems(problems)
-    results = {name: _measured(engine.stages[name], batch) for name, batch in reversed(list(batches.items()))}
+    raise_problems(problems or engine.unreached())
+    results = {name: _measured(engine, name, batch) for name, batch in reversed(list(batches.items()))}
     return Proof(results["train"], results.get("evaluate"))
+
+
+def _bound(engine: Engine, name: str, batch: Batch, before: list[Problem]) -> list[Problem]:
+    if name == "evaluate" and engine.spec.evaluate is None and any(p.kind == "spec" for p in before):
+        return []  # what was wrong with the one TaskSpec is wrong here too
+    return engine.stages[name].bind(batch)
 
 
 def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
@@ -135,15 +139,15 @@ def _inspected(engine: Engine, name: str, data: Any, batches: dict[str, Batch]) 
     return problems
 
 
-def _measured(stage: Stage, batch: Batch) -> Result:
+def _measured(engine: Engine, name: str, batch: Batch) -> Result:
+    stage = engine.stages[name]
     stage.reset()
-    result = stage.run(batch)
+    result = stage.run(batch, engine.state)
     stage.measure(result)
-    raise_problems(
-        problem
-        for problem in (measure.problem() for measure in stage.measures if not measure.on_device)
-        if problem
-    )
+    if any(measure.on_device and listed(measure.term.spec.names) for measure in stage.measures):
+        stage.figures()  # only a metric that was fed tells how many figures it has
+    problems = [measure.problem() for measure in stage.measures]
+    raise_problems(problem for problem in problems if problem)
     for measure in stage.measures:
         stage.names(measure)
     if stage.name == "evaluate":
@@ -165,10 +169,15 @@ def _stage(stage: Stage, result: Result) -> StagePlan:
     )
 
 
+def _size(parameter: Any) -> int:
+    # a parameter that a SymbolBlock loaded does not know its own shape
+    return int(np.prod(parameter.shape or parameter.list_data()[0].shape))
+
+
 def _trainer(engine: Engine, name: str) -> TrainerPlan:
     trainers = engine.bound_trainers()
     held = tuple(trainers.held[name])
-    size = sum(int(np.prod(engine.parameters[parameter].shape)) for parameter in held)
+    size = sum(_size(engine.parameters[parameter]) for parameter in held)
     trainer = trainers[name]
     return TrainerPlan(
         name,

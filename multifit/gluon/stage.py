@@ -23,7 +23,6 @@ from .weights import Factors, Weights
 
 __all__ = ["Result", "Stage"]
 
-HEADS = ("traceable", "plain")
 MAX_FORMS = 32  # batches of more forms than this (sequences of many lengths) are not worth a graph each
 
 
@@ -38,7 +37,7 @@ class Result:
     objectives: list[Any] = field(default_factory=list)
 
     def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss`` as handlers get them: lists per device, dicts of such for several."""
+        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of such where there are several."""
         spec = self.spec
         return {
             "pred": _view(self.outputs, spec.output_names),
@@ -78,9 +77,6 @@ class Stage:
         self._single = len(contexts) == 1
         self._programs: dict[Any, Program] = {}
         self._ahead: dict[str, Any] | None = None
-        self._slices: dict[str, tuple[str, slice]] = {
-            t.where: (t.where, slice(None)) for t in self.joint.terms
-        }
 
     @property
     def program(self) -> Program | None:
@@ -92,7 +88,7 @@ class Stage:
         return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
 
     def bind(self, batch: Batch) -> list[Problem]:
-        """Run the net on the first device's share of the first batch, and check everything that can be checked.
+        """Run the net on the first device's share of the first batch, and check all that can be checked.
 
         Nothing moves; :meth:`run` goes on with what the net returned.
         """
@@ -122,9 +118,10 @@ class Stage:
                     ran.append(self._run_device(result, slots, size, factors, context))
             sums = self._run_joint(result, factors)
         for program, heads in ran:  # outside the recording: sums are no part of the graph
-            for name, head in zip(HEADS, heads):
-                self.tally.add(name, head.statistics)
-                self._add_weighted(getattr(program, name), head.statistics, factors)
+            for head, found in zip((program.traceable, program.plain), heads):
+                statistics = self.weights.counted(head, found.statistics, factors)
+                self.tally.add(head.layout, statistics)
+                self._add_weighted(head, statistics, factors)
         self._add_joint(sums, factors, batch.samples)
         for key, norm in factors.norms.items():
             self.tally.norms[key].add(norm)
@@ -165,7 +162,7 @@ class Stage:
         """Return all figures by name, without prefix; this waits for the engine."""
         if not self.tally.batches:
             return {}
-        sums = self.tally.read(self._slices)
+        sums = self.tally.read()
         figures = self.tally.figures(sums)
         for measure in self.measures:
             if measure.on_device:
@@ -208,9 +205,9 @@ class Stage:
 
     def _add_joint(self, sums: Mapping[str, list[Any]], factors: Factors, samples: int) -> None:
         for term in self.joint.terms:
-            # what it returned is normalised already: its figure is the mean over batches, weighted by their samples
+            # what it returned is normalised already: its figure is the mean over batches, weighted by samples
             total = mx.nd.concat(*sums[term.where], dim=0) * samples
-            self.tally.add(term.where, total)
+            self.tally.add(((term.where, len(term.parts)),), total)
             if term.key in self.tally.weighted:
                 self.tally.weighted[term.key].add(
                     total[term.minimized : term.minimized + 1] * factors.weights[term.key]
@@ -227,10 +224,9 @@ class Stage:
         traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         plain = [term for term in terms if term not in traced]
         metrics = self._device_metrics(traced, plain, fetch(outputs, slots))
-        heads = [Head(group, metrics[name]) for name, group in (("traceable", traced), ("plain", plain))]
-        for name, head in zip(HEADS, heads):
+        heads = Head(traced, metrics["traceable"]), Head(plain, metrics["plain"])
+        for head in heads:
             head.several = not form[0]
-            self._slices.update({where: (name, part) for where, part in head.slices.items()})
         program = Program(self.network, *heads)
         if len(self._programs) < MAX_FORMS:
             self._programs[form] = program
@@ -240,18 +236,32 @@ class Stage:
         self, traced: Sequence[Term], plain: Sequence[Term], arrays: Mapping[Any, Any]
     ) -> dict[str, list[tuple[MetricTerm, Any]]]:
         metrics: dict[str, list[tuple[MetricTerm, Any]]] = {"traceable": [], "plain": []}
+        first = not self._programs
         for measure in self.measures:
-            where = self._home(measure, traced, plain)
-            device = devices.device_metric(measure.metric) if where else None
-            if device is None or (device.per_batch and not self._single):
-                continue
-            outputs = [arrays[ref].shape for ref in measure.term.outputs] + [
-                (1,) for _ in measure.term.losses
-            ]
-            if device.bind([arrays[ref].shape for ref in measure.term.labels], outputs):
-                measure.on_device = True
-                metrics[where].append((measure.term, device))
+            if first or measure.on_device:
+                where = self._home(measure, traced, plain)
+                device = self._bound(measure, arrays) if where else None
+                if device is not None:
+                    metrics[where].append((measure.term, device))
+                elif not first:
+                    self._leave_device(measure)
+                measure.on_device = device is not None
         return metrics
+
+    def _bound(self, measure: Measure, arrays: Mapping[Any, Any]) -> Any:
+        """Return a metric's device-side path for these arrays; None where there is none."""
+        device = devices.device_metric(measure.metric)
+        if device is None or (device.per_batch and not self._single):
+            return None
+        outputs = [arrays[ref].shape for ref in measure.term.outputs] + [(1,)] * len(measure.term.losses)
+        return device if device.bind([arrays[ref].shape for ref in measure.term.labels], outputs) else None
+
+    def _leave_device(self, measure: Measure) -> None:
+        """Hand to the metric itself what was summed on the device: it goes on with batches of any form."""
+        sums = self.tally.read()
+        if measure.term.where in sums:
+            self._device(measure).load(sums[measure.term.where])
+            measure.fed = True
 
     @staticmethod
     def _home(measure: Measure, traced: Sequence[Term], plain: Sequence[Term]) -> str:

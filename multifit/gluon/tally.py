@@ -9,7 +9,9 @@ import numpy as np
 from ..spec.terms import Term
 from .compat import mx
 
-__all__ = ["Accumulator", "Tally", "Total"]
+__all__ = ["Accumulator", "Layout", "Tally", "Total"]
+
+Layout = tuple[tuple[str, int], ...]  # of where a statistic comes from, and its width
 
 
 class Accumulator:
@@ -57,8 +59,8 @@ class Total:
 class Tally:
     """The sums of a stage's terms, and from them the terms' figures.
 
-    A figure is Σ loss / Σ normaliser over the epoch; the objective is the sum of the terms' figures with their
-    weights.
+    A figure is Σ loss / Σ normaliser over the epoch; the objective is the sum of the terms' figures with
+    their weights.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
@@ -69,25 +71,24 @@ class Tally:
         """Begin anew."""
         self.batches = 0
         self.samples = 0
-        self.vectors: dict[str, Accumulator] = {}
+        self.vectors: dict[Layout, Accumulator] = {}
         self.norms = {term.key: Total() for term in self.terms}
         self.weighted = {term.key: Total() for term in self.terms if callable(term.spec.weight)}
 
-    def add(self, name: str, statistics: Any) -> None:
-        """Add one device's statistics of the head or term `name`."""
+    def add(self, layout: Layout, statistics: Any) -> None:
+        """Add one device's statistics: a vector of the widths, one after the other, that `layout` says."""
         if statistics is not None:
-            self.vectors.setdefault(name, Accumulator()).add(statistics)
+            self.vectors.setdefault(layout, Accumulator()).add(statistics)
 
-    def read(self, slices: Mapping[str, tuple[str, slice]]) -> dict[str, np.ndarray]:
-        """Return the sums by where they come from; this waits for the engine.
-
-        Parameters
-        ----------
-        slices : mapping of str to (str, slice)
-            Which vector, and where in it.
-        """
-        vectors = {name: vector.read() for name, vector in self.vectors.items()}
-        return {where: vectors[name][part] for where, (name, part) in slices.items() if name in vectors}
+    def read(self) -> dict[str, np.ndarray]:
+        """Return the sums by where they come from; this waits for the engine."""
+        sums: dict[str, np.ndarray] = {}
+        for layout, vector in self.vectors.items():
+            values, start = vector.read(), 0
+            for where, width in layout:
+                sums[where] = sums.get(where, 0.0) + values[start : start + width]
+                start += width
+        return sums
 
     def figures(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the objective, every term and every part."""

@@ -7,8 +7,16 @@ from typing import Any, Mapping, Sequence
 from ..errors import Problem
 from ..spec import TrainerSpec
 from .compat import mx
+from .coverage import (
+    coverage_problems,
+    declared_problems,
+    device_problems,
+    frozen_names,
+    held_names,
+    is_trainer,
+)
 from .optimizers import build_optimizer
-from .parameters import selected, trainable
+from .parameters import trainable
 
 __all__ = ["DEFAULT", "Trainers", "bind_trainers"]
 
@@ -44,43 +52,27 @@ class Trainers(Mapping[str, Any]):
     def step(self) -> None:
         """Update all parameters from gradients that are normalised already.
 
-        Gradients are reduced and clipped for every trainer before the first one moves a parameter.
+        Gradients are settled, reduced and clipped for every trainer before the first one moves a parameter.
         """
-        reduced = {name for name in self._trainers if not _updates_on_kvstore(self._trainers[name])}
-        for name in reduced:
-            trainer = self._trainers[name]
-            trainer.allreduce_grads()
-            if name in self.clip_norms:
-                _clip(trainer, self.clip_norms[name])
+        on_kvstore = {name for name, trainer in self._trainers.items() if _updates_on_kvstore(trainer)}
+        for name, trainer in self._trainers.items():
+            _settle(trainer, everywhere=name in on_kvstore)
+            if name not in on_kvstore:
+                trainer.allreduce_grads()
+                if name in self.clip_norms:
+                    _clip(trainer, self.clip_norms[name])
         for name, trainer in self._trainers.items():
             # parameters that this batch did not reach keep their stale gradient, and are left alone
-            (trainer.update if name in reduced else trainer.step)(1, ignore_stale_grad=True)
+            (trainer.step if name in on_kvstore else trainer.update)(1, ignore_stale_grad=True)
+            if name in on_kvstore:
+                _mark_used(trainer)
         for parameter in self._accumulating:
             parameter.zero_grad()
 
     def settle(self, busy: Sequence[Any]) -> None:
-        """Give the gradients of devices that had no sample, or took another branch, their value: 0.
-
-        Otherwise the sum over devices would hold an old gradient, and replicas that skip an update diverge.
-        `busy` are the contexts that had samples.
-        """
-        for parameter in (p for t in self._trainers.values() for p in t._params if p.grad_req != "null"):
-            replicas = list(zip(parameter.list_ctx(), parameter.list_data(), parameter.list_grad()))
-            fresh = [context in busy and data._fresh_grad for context, data, _ in replicas]
-            if any(fresh) and not all(fresh):
-                for is_fresh, (_, data, grad) in zip(fresh, replicas):
-                    if not is_fresh:
-                        grad[:] = 0
-                        data._fresh_grad = True
-
-    def stale(self) -> list[str]:
-        """Return names of parameters that the last backward pass did not reach."""
-        return [
-            name
-            for key, trainer in self._trainers.items()
-            for name, parameter in zip(self.held[key], (p for p in trainer._params if p.grad_req != "null"))
-            if not any(data._fresh_grad for data in parameter.list_data())
-        ]
+        """Settle the gradients of all devices, as :meth:`step` does by itself (`busy` is not needed)."""
+        for trainer in self.values():
+            _settle(trainer, everywhere=False)
 
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures: ``lr``, or ``lr_<trainer>`` where there are several."""
@@ -90,7 +82,7 @@ class Trainers(Mapping[str, Any]):
 
 
 def bind_trainers(
-    declared: Any, parameters: Mapping[str, Any], frozen: Sequence[Any], contexts: Sequence[Any]
+    declared: Any, parameters: Mapping[str, Any], frozen: Any, contexts: Sequence[Any]
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build what is declared, and check that every trainable parameter has exactly one trainer.
 
@@ -102,149 +94,36 @@ def bind_trainers(
         All parameters by structural name, initialised.
     frozen : sequence of str, Block or ParameterDict
         What no trainer moves, on purpose.
+    contexts : sequence of Context
+        The devices of the run.
+
+    Returns
+    -------
+    Trainers or None, list of Problem
+        None where something is wrong.
     """
-    given = (
-        declared if isinstance(declared, Mapping) else {"trainer": DEFAULT if declared is None else declared}
-    )
+    single = not isinstance(declared, Mapping)
+    given = {"trainer": DEFAULT if declared is None else declared} if single else declared
+    where = {name: "trainers" if single else f'trainers["{name}"]' for name in given}
+    problems = declared_problems(declared, given)
+    able = {name: value for name, value in given.items() if is_trainer(value)}
     wanted = trainable(parameters)
-    problems = [_not_a_trainer(name, value) for name, value in given.items() if not _is_trainer(value)]
-    if not given:
-        problems.append(
-            Problem(
-                "trainer", "trainers: the dict is empty; name at least one trainer, or leave trainers= out"
-            )
-        )
-    cold: set[str] = set()
-    for pattern in frozen if isinstance(frozen, (list, tuple, set)) else [frozen]:
-        names, found = selected(
-            f"frozen: {pattern if isinstance(pattern, str) else type(pattern).__name__}", pattern, parameters
-        )
-        cold.update(names)
-        problems += found
+    cold, wrong = frozen_names(frozen, parameters)
     held: dict[str, list[str]] = {}
-    for name, value in given.items():
-        if _is_trainer(value):
-            held[name], found = _held(f'trainers["{name}"]', value, wanted, cold)
-            problems += found
-    problems += _coverage(held, wanted, cold) if not problems else []
-    problems += _shared_optimizers(given) + _without_kvstore(given, contexts)
-    built = {}
-    for name, value in given.items():
-        if isinstance(value, TrainerSpec):
-            optimizer, found = build_optimizer(f'trainers["{name}"]', value)
-            problems += found
-            built[name] = optimizer
-    if problems:
-        return None, problems
-    trainers = {
-        name: _build(value, [parameters[n] for n in held[name]], built.get(name))
-        for name, value in given.items()
-    }
-    clips = {
-        n: float(v.clip_norm)
-        for n, v in given.items()
-        if isinstance(v, TrainerSpec) and v.clip_norm is not None
-    }
+    for name, value in able.items():
+        held[name], found = held_names(where[name], value, wanted, cold)
+        wrong += found
+    if not wrong and len(able) == len(given):  # else the parameters that are missing are no news
+        wrong = coverage_problems(held, wanted, cold)
+    optimizers: dict[str, Any] = {}
+    for name, value in able.items():
+        optimizers[name], found = build_optimizer(where[name], value)
+        wrong += found + device_problems(where[name], value, contexts)
+    if problems + wrong:
+        return None, problems + wrong
+    trainers = {n: _build(v, [parameters[p] for p in held[n]], optimizers[n]) for n, v in able.items()}
+    clips = {n: float(v.clip_norm) for n, v in able.items() if getattr(v, "clip_norm", None) is not None}
     return Trainers(trainers, clips, held), []
-
-
-def _is_trainer(value: Any) -> bool:
-    return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
-
-
-def _not_a_trainer(name: str, value: Any) -> Problem:
-    return Problem(
-        "trainer",
-        f'trainers["{name}"]: {value!r:.80} is neither a gluon.Trainer nor a TrainerSpec; give TrainerSpec(".*", "adam")',
-    )
-
-
-def _held(
-    where: str, value: Any, wanted: Mapping[str, Any], cold: set[str]
-) -> tuple[list[str], list[Problem]]:
-    if isinstance(value, TrainerSpec):
-        names, problems = selected(where, value.params, wanted)
-        kept = [name for name in names if name not in cold]
-        if names and not kept:
-            problems = [
-                Problem(
-                    "trainer",
-                    f"{where}: everything that it selects is frozen: {_shown(names)}; remove it, or narrow frozen=",
-                )
-            ]
-        return kept, problems
-    by_id = {id(parameter): name for name, parameter in wanted.items()}
-    known = [by_id.get(id(p)) for p in value._params if p.grad_req != "null"]
-    foreign = [p.name for p in value._params if p.grad_req != "null" and id(p) not in by_id]
-    problems = []
-    if foreign:
-        problems.append(
-            f"{where}: holds parameters that the net does not have: {_shown(foreign)}; build it from net.collect_params()"
-        )
-    met = [name for name in known if name in cold]
-    if met:
-        problems.append(
-            f"{where}: moves parameters that frozen= names: {_shown(met)}; take them out of the gluon.Trainer, "
-            "or give a TrainerSpec, from which frozen parameters are subtracted"
-        )
-    return [name for name in known if name is not None], [Problem("trainer", message) for message in problems]
-
-
-def _coverage(held: Mapping[str, list[str]], wanted: Mapping[str, Any], cold: set[str]) -> list[Problem]:
-    owners: dict[str, list[str]] = {name: [] for name in wanted}
-    for trainer, names in held.items():
-        for name in names:
-            owners[name].append(trainer)
-    twice: dict[tuple[str, ...], list[str]] = {}
-    for name, several in owners.items():
-        if len(several) > 1:
-            twice.setdefault(tuple(several), []).append(name)
-    messages = [
-        f"{_shown(names)} would be moved by the trainers {' and '.join(several)}; each parameter belongs to exactly one: narrow a pattern"
-        for several, names in twice.items()
-    ]
-    none = [name for name, several in owners.items() if not several and name not in cold]
-    if none:
-        example = none[0].split(".")[0] + ".*" if "." in none[0] else none[0]
-        messages.append(
-            f'no trainer moves {_shown(none)}, so they would stay as they are; add a TrainerSpec for them, or say frozen=["{example}"]'
-        )
-    return [Problem("trainer", message) for message in messages]
-
-
-def _shared_optimizers(given: Mapping[str, Any]) -> list[Problem]:
-    owners: dict[int, list[str]] = {}
-    for name, value in given.items():
-        optimizer = (
-            value._optimizer if isinstance(value, mx.gluon.Trainer) else getattr(value, "optimizer", None)
-        )
-        if isinstance(optimizer, mx.optimizer.Optimizer):
-            owners.setdefault(id(optimizer), []).append(name)
-    return [
-        Problem(
-            "trainer",
-            f"the trainers {' and '.join(names)} share one optimizer object, whose parameters and counters would mix; give each its own",
-        )
-        for names in owners.values()
-        if len(names) > 1
-    ]
-
-
-def _without_kvstore(given: Mapping[str, Any], contexts: Sequence[Any]) -> list[Problem]:
-    messages = []
-    for name, value in given.items():
-        if isinstance(value, mx.gluon.Trainer):
-            if len(contexts) > 1 and value._kvstore_params["kvstore"] is None:
-                messages.append(
-                    f'trainers["{name}"]: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas diverge; '
-                    'use kvstore="device", or a TrainerSpec'
-                )
-            if list(value._contexts) != list(contexts):
-                messages.append(
-                    f'trainers["{name}"]: was built for {_contexts(value._contexts)}, but the run is on {_contexts(contexts)}; '
-                    "initialise the net there before building the gluon.Trainer, or give a TrainerSpec"
-                )
-    return [Problem("trainer", message) for message in messages]
 
 
 def _build(value: Any, parameters: list[Any], optimizer: Any) -> Any:
@@ -259,18 +138,36 @@ def _updates_on_kvstore(trainer: Any) -> bool:
     return bool(trainer._kvstore and trainer._update_on_kvstore)
 
 
+def _settle(trainer: Any, everywhere: bool) -> None:
+    """Give a gradient that a batch did not reach its value, 0, where it would be used all the same.
+
+    That is where another device has a fresh one: the sum over devices would hold an old gradient, and a
+    replica that skips the update would diverge. A kvstore that updates by itself uses all (`everywhere`).
+    """
+    if len(trainer._contexts) == 1 and not everywhere:
+        return
+    for parameter in _moved(trainer):
+        replicas = list(zip(parameter.list_data(), parameter.list_grad()))
+        stale = [(data, grad) for data, grad in replicas if not data._fresh_grad]
+        if stale and (everywhere or len(stale) < len(replicas)):
+            for data, grad in stale:
+                mx.nd.zeros_like(grad, out=grad)
+                data._fresh_grad = True
+
+
+def _mark_used(trainer: Any) -> None:
+    """Mark all gradients as used, which a trainer forgets where its kvstore updates."""
+    for parameter in _moved(trainer):
+        for data in parameter.list_data():
+            data._fresh_grad = False
+
+
 def _clip(trainer: Any, norm: float) -> None:
-    parameters = [p for p in trainer._params if p.grad_req != "null"]
-    for context in parameters[0].list_ctx():
+    fresh = [p for p in _moved(trainer) if p.list_data()[0]._fresh_grad]
+    for context in fresh[0].list_ctx() if fresh else ():
         # per device, as all hold the same reduced gradients; not looking at the norm spares a wait
-        mx.gluon.utils.clip_global_norm([p.grad(context) for p in parameters], norm, check_isfinite=False)
+        mx.gluon.utils.clip_global_norm([p.grad(context) for p in fresh], norm, check_isfinite=False)
 
 
-def _shown(names: Sequence[Any]) -> str:
-    return ", ".join(f'"{name}"' for name in names[:6]) + (
-        f" and {len(names) - 6} more" if len(names) > 6 else ""
-    )
-
-
-def _contexts(contexts: Sequence[Any]) -> str:
-    return ", ".join(map(str, contexts))
+def _moved(trainer: Any) -> list[Any]:
+    return [p for p in trainer._params if p.grad_req != "null"]

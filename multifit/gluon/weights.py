@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Sequence
 
-from ..errors import SpecError
+import numpy as np
+
+from ..errors import SpecError, shown
 from ..spec.terms import Term
 from ..spec.validate import weight_problem
 from .compat import mx
@@ -25,8 +28,8 @@ class Factors:
 class Weights:
     """Computes the factors of a batch, without waiting for the engine.
 
-    A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices; where that
-    sum is 0, so is the factor.
+    A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices; where
+    that sum is 0, so is the factor.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
@@ -62,6 +65,22 @@ class Weights:
         numbers = tuple(weight / norm if norm else 0.0 for weight, norm in pairs)
         return self.constant(numbers, context)
 
+    def counted(self, head: Head, statistics: Any, factors: Factors) -> Any:
+        """Return a head's statistics; what a normaliser of 0 would divide becomes 0."""
+        normalised = [term for term in head.terms if term.spec.normalize_by is not None]
+        if not normalised:
+            return statistics
+        statistics = statistics.copy()
+        for term in normalised:
+            part, norm = head.slices[term.where], factors.norms[term.key]
+            if isinstance(norm, mx.nd.NDArray):
+                sums = statistics[part]
+                some = mx.nd.tile(norm.as_in_context(statistics.context) != 0, len(sums))
+                statistics[part] = mx.nd.where(some, sums, mx.nd.zeros_like(sums))
+            elif not norm:
+                statistics[part] = 0
+        return statistics
+
     def constant(self, numbers: tuple[float, ...], context: Any) -> Any:
         """Return the numbers as an NDArray that is made once."""
         if (numbers, context) not in self._vectors:
@@ -77,9 +96,9 @@ class Weights:
             return weight
         with calling(lambda: f"{term.where}.weight", ("state", state)):
             value = weight(state)
-        problem = "returned a function" if callable(value) else weight_problem(term.where, value)
+        problem = weight_problem(term.where, shown(value) if callable(value) else value)
         if problem:
-            raise SpecError(f"{problem} (returned for {state})")
+            raise SpecError(f"{problem}; its function returned it for {state}")
         return float(value)
 
     @staticmethod
@@ -87,21 +106,36 @@ class Weights:
         by = term.spec.normalize_by
         if by is None:
             return float(batch.samples)
-        sums: list[Any] = []
+        sums = []
         for slots in batch.slots:
             with calling(lambda: f"{term.where}.normalize_by", *slots.items()):
                 value = by(slots) if callable(by) else slots[by]
-            sums.append(
-                mx.nd.sum(value).astype("float32") if isinstance(value, mx.nd.NDArray) else float(value)
-            )
+            if not isinstance(value, (mx.nd.NDArray, np.ndarray, numbers.Real)):
+                found = f"normalize_by is {shown(value)}"
+                raise SpecError(f"{term.where}: {found}; it must be, or return, an array or a number")
+            sums.append(_summed(value))
         if all(isinstance(value, float) for value in sums):
             return sum(sums)
-        arrays = [v.as_in_context(batch.contexts[0]) for v in sums]
+        first = batch.contexts[0]
+        arrays = [_as_array(value, first) for value in sums]
         return mx.nd.add_n(*arrays) if len(arrays) > 1 else arrays[0]
+
+
+def _summed(value: Any) -> Any:
+    if isinstance(value, mx.nd.NDArray):
+        # in float64: a sum of bytes would be a byte, and float32 stops counting at 2**24
+        return mx.nd.sum(value.astype("float64"))
+    return float(np.sum(value))
+
+
+def _as_array(value: Any, context: Any) -> Any:
+    if isinstance(value, float):
+        return mx.nd.full((1,), value, ctx=context, dtype="float64")
+    return value.as_in_context(context)
 
 
 def _quotient(weight: float, norm: Any, context: Any) -> Any:
     if not isinstance(norm, mx.nd.NDArray):
         return mx.nd.full((1,), weight / norm if norm else 0.0, ctx=context)
     norm = norm.as_in_context(context)
-    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), weight / norm)
+    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), weight / norm).astype("float32")

@@ -18,8 +18,8 @@ __all__ = ["validation_data", "with_defaults"]
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
     """Return the handlers given and the defaults that they do not replace.
 
-    Stopping and metrics are always there. Logging, progress bars and, with `val_data`, validation are left out
-    where a handler of the same name is given, be it Gluon's.
+    Stopping and metrics are always there. Logging, progress bars and, with `val_data`, validation are left
+    out where a handler of the same name is given, be it Gluon's.
     """
     given = vetted(handlers)
     found: list[object] = [*given, StoppingHandler(), MetricHandler()]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
 
-from ..errors import Problem, names, raise_problems, suggest
-from .names import OUTPUTS, SLOTS, Ref, leaves
+from ..errors import Problem, names, raise_problems, shown, suggest
+from .names import OUTPUTS, SLOTS, Ref, resolve
+from .parts import LabelSpec, LossSpec, MetricSpec
+from .terms import MetricTerm, Term
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -15,133 +17,129 @@ if TYPE_CHECKING:
 __all__ = ["combined"]
 
 
-def combined(
-    parts: Mapping[str, TaskSpec], shared: tuple[str, ...], build: Callable[..., TaskSpec]
-) -> TaskSpec:
-    """Return the TaskSpec that combines `parts`, made by ``build(**fields)``.
+def combined(parts: Mapping[str, Any], shared: tuple[Any, ...], build: type[TaskSpec]) -> TaskSpec:
+    """Return the TaskSpec that combines `parts`.
+
+    Parameters
+    ----------
+    parts : mapping of str to TaskSpec
+        The specs by the name of their part.
+    shared : tuple of str
+        Slots that stay one.
+    build : type
+        TaskSpec.
 
     Raises
     ------
     SpecError
-        A part has a `forward` or a `batch_fn`, or a shared name is a slot of no part.
+        A part is no TaskSpec, or has a `forward` or a `batch_fn`; a shared name is a slot of no part.
     """
-    raise_problems(_problems(parts, shared))
-    fields: dict[str, Any] = {
-        "outputs": [],
-        "labels": {},
-        "losses": {},
-        "metrics": {},
-        "inputs": [],
-        "unused": [],
-    }
-    for part, spec in parts.items():
-        rename = _renamer(part, spec, shared)
-        fields["outputs"].append(_mapped(spec.outputs, lambda name: f"{part}/{name}"))
-        fields["inputs"] += [rename(name) for name in spec.inputs]
-        fields["labels"].update(
-            {
-                rename(n): replace(spec.label_specs[n], name=rename(n))
-                for n in spec.labels
-                if n in spec.label_specs
-            }
-        )
-        fields["losses"].update({f"{part}/{term.key}": _loss(term, part, rename) for term in spec.terms})
-        fields["metrics"].update(
-            {f"{part}/{metric.key}": _metric(metric, part, rename) for metric in spec.metric_terms}
-        )
-        fields["unused"] += _unused(spec, part, rename)
-    fields["labels"] = list(fields["labels"].values())
-    fields["inputs"] = list(dict.fromkeys(fields["inputs"]))
-    fields["unused"] = [n for n in dict.fromkeys(fields["unused"]) if not _taken(n, fields)]
+    raise_problems(Problem("spec", message) for message in _problems(parts, shared, build))
+    renamed = [_Part(name, spec, shared) for name, spec in parts.items()]
+    evaluate = None
     if any(spec.evaluate is not None for spec in parts.values()):
-        evaluations = {part: spec.evaluation for part, spec in parts.items()}
-        fields["evaluate"] = combined(evaluations, _shared_in(evaluations, shared), build)
-    return build(name=" + ".join(parts), **fields)
+        evaluations = {name: spec.evaluation for name, spec in parts.items()}
+        slots = {slot for spec in evaluations.values() for slot in spec.slot_names}
+        evaluate = combined(evaluations, tuple(name for name in shared if name in slots), build)
+    return build(
+        outputs=[part.tree(part.spec.outputs) for part in renamed],
+        inputs=list(dict.fromkeys(part.slot(name) for part in renamed for name in part.spec.inputs)),
+        labels=_labels(renamed),
+        losses={part.own(term.key): part.loss(term) for part in renamed for term in part.spec.terms},
+        metrics={
+            part.own(term.key): part.metric(term) for part in renamed for term in part.spec.metric_terms
+        },
+        unused=list(dict.fromkeys(name for part in renamed for name in part.unused())),
+        evaluate=evaluate,
+        name=" + ".join(parts),
+    )
 
 
-def _shared_in(parts: Mapping[str, TaskSpec], shared: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in shared if any(name in spec.slot_names for spec in parts.values()))
-
-
-def _problems(parts: Mapping[str, TaskSpec], shared: tuple[str, ...]) -> list[Problem]:
-    found = []
-    slots = list(dict.fromkeys(name for spec in parts.values() for name in spec.slot_names))
-    for name in shared:
-        if name not in slots:
-            found.append(
-                f'shared: no part has a slot "{name}"{suggest(name, slots)}; slots are {names(slots)}'
-            )
+def _problems(parts: Mapping[str, Any], shared: tuple[Any, ...], build: type[TaskSpec]) -> Iterator[str]:
+    if not parts:
+        yield "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"
     for part, spec in parts.items():
+        if not isinstance(spec, build):
+            yield f"combine: {part} is {shown(spec)}, which is no TaskSpec"
+    specs = {part: spec for part, spec in parts.items() if isinstance(spec, build)}
+    for part, spec in specs.items():
         for what in ("forward", "batch_fn"):
             if getattr(spec, what) is not None:
-                found.append(
-                    f"{part} has a {what} of its own, which cannot be combined; combine the parts without it"
-                )
-    if not parts:
-        found.append("combine: no part was given; name at least one: TaskSpec.combine(detection=spec)")
-    return [Problem("spec", message) for message in found]
+                yield f"combine: {part} has a {what}= of its own, which cannot be combined; leave it out"
+    slots = list(dict.fromkeys(name for spec in specs.values() for name in spec.slot_names))
+    for name in shared if specs else ():
+        if name not in slots:
+            yield f'shared: no part has a slot "{name}"{suggest(name, slots)}; slots are {names(slots)}'
+        different = {spec.label_specs[name] for spec in specs.values() if name in _detailed(spec)}
+        if len(different) > 1:
+            found = " and ".join(sorted(map(str, different)))
+            yield f'shared: the parts differ in what the label "{name}" is: {found}; declare it alike'
 
 
-def _renamer(part: str, spec: TaskSpec, shared: tuple[str, ...]) -> Callable[[str], str]:
-    return lambda name: name if name in shared and name in spec.slot_names else f"{part}/{name}"
+def _detailed(spec: TaskSpec) -> Mapping[str, LabelSpec]:
+    """Return those labels of which more is known than their name."""
+    return {name: label for name, label in spec.label_specs.items() if label != LabelSpec(name)}
 
 
-def _mapped(tree: Any, rename: Callable[[str], str]) -> Any:
-    if isinstance(tree, tuple):
-        return tuple(_mapped(item, rename) for item in tree)
-    return tree if tree is Ellipsis else rename(tree)
+def _labels(parts: Iterable[_Part]) -> list[LabelSpec]:
+    found: dict[str, LabelSpec] = {}
+    for label in (label for part in parts for label in part.labels()):
+        if label.name not in found or label != LabelSpec(label.name):
+            found[label.name] = label
+    return list(found.values())
 
 
-def _qualified(ref: Ref, part: str, rename: Callable[[str], str]) -> str:
-    return f"{ref.space}." + (f"{part}/{ref.name}" if ref.space == OUTPUTS else rename(ref.name))
+@dataclass(frozen=True)
+class _Part:
+    """One part, and what its names become."""
 
+    name: str
+    spec: TaskSpec
+    shared: tuple[str, ...]
 
-def _loss(term: Any, part: str, rename: Callable[[str], str]) -> Any:
-    by = term.spec.normalize_by
-    if callable(by):
-        by = _on_own_slots(by, part)
-    elif by is not None:
-        by = rename(by)
-    return replace(
-        term.spec, outputs=None, labels=None, normalize_by=by,
-        arguments=[_qualified(ref, part, rename) for ref in term.args],
-    )  # fmt: skip
+    def own(self, name: str) -> str:
+        return f"{self.name}/{name}"
 
+    def slot(self, name: str) -> str:
+        return name if name in self.shared else self.own(name)
 
-def _metric(metric: Any, part: str, rename: Callable[[str], str]) -> Any:
-    outputs, labels, arguments = None, None, None
-    if metric.spec.arguments is not None:
-        arguments = [_qualified(ref, part, rename) for ref in metric.args]
-    else:
-        outputs = [f"{part}/{ref.name}" for ref in metric.outputs]
-        labels = [rename(ref.name) for ref in metric.labels]
-    losses = [f"{part}/{figure}" for figure in metric.losses] or None
-    return replace(metric.spec, outputs=outputs, labels=labels, losses=losses, arguments=arguments)
+    def tree(self, outputs: Any) -> Any:
+        if isinstance(outputs, tuple):
+            return tuple(self.tree(item) for item in outputs)
+        return outputs if outputs is Ellipsis else self.own(outputs)
 
+    def ref(self, ref: Ref) -> str:
+        return str(replace(ref, name=self.own(ref.name) if ref.space == OUTPUTS else self.slot(ref.name)))
 
-def _on_own_slots(fn: Callable[[Mapping[str, Any]], Any], part: str) -> Callable[[Mapping[str, Any]], Any]:
-    def normalizer(slots: Mapping[str, Any]) -> Any:
-        own = {name[len(part) + 1 :]: array for name, array in slots.items() if name.startswith(part + "/")}
-        return fn(MappingProxyType({**slots, **own}))
+    def labels(self) -> Iterator[LabelSpec]:
+        for name, label in self.spec.label_specs.items():
+            yield replace(label, name=self.slot(name))
 
-    return normalizer
+    def loss(self, term: Term) -> LossSpec:
+        by: Any = term.spec.normalize_by
+        if callable(by):
+            by = self._on_own_names(by)
+        elif by is not None:
+            by = self.slot(by)
+        arguments = [self.ref(ref) for ref in term.args]
+        return replace(term.spec, outputs=None, labels=None, normalize_by=by, arguments=arguments)
 
+    def metric(self, term: MetricTerm) -> MetricSpec:
+        losses = [self.own(figure) for figure in term.losses] or None
+        if term.spec.arguments is not None:
+            arguments = [self.ref(ref) for ref in term.args]
+            return replace(term.spec, outputs=None, labels=None, losses=losses, arguments=arguments)
+        outputs = [self.own(ref.name) for ref in term.outputs]
+        labels = [self.slot(ref.name) for ref in term.labels]
+        return replace(term.spec, outputs=outputs or None, labels=labels or None, losses=losses)
 
-def _unused(spec: TaskSpec, part: str, rename: Callable[[str], str]) -> list[str]:
-    outputs = [name for _, name in leaves(spec.outputs) if name is not Ellipsis]
-    found = []
-    for name in spec.unused:
-        space, _, bare = name.partition(".")
-        if space in (OUTPUTS, SLOTS) and bare:
-            found.append(_qualified(Ref(space, bare), part, rename))
-            continue
-        if name in outputs:
-            found.append(_qualified(Ref(OUTPUTS, name), part, rename))
-        if name in spec.slot_names:
-            found.append(_qualified(Ref(SLOTS, name), part, rename))
-    return found
+    def unused(self) -> Iterator[str]:
+        spaces = {OUTPUTS: self.spec.output_names, SLOTS: self.spec.slot_names}
+        for name in self.spec.unused:
+            yield from (self.ref(ref) for ref in resolve(name, spaces)[0])
 
+    def _on_own_names(self, function: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
+        def normalizer(slots: Mapping[str, Any]) -> Any:
+            return function(MappingProxyType({n: slots[self.slot(n)] for n in self.spec.slot_names}))
 
-def _taken(name: str, fields: Mapping[str, Any]) -> bool:
-    # a slot that one part leaves unused may be shared with a part that uses it
-    return any(name in (item.arguments or ()) for item in fields["losses"].values())
+        return normalizer

@@ -47,7 +47,7 @@ def describe_weight(weight: Any) -> str:
 
 
 def _takers(spec: TaskSpec, ref: Ref) -> str:
-    takers = [term.where for term in (*spec.terms, *spec.metric_terms) if ref in term.args]
+    takers = [term.where for term in spec.takers if ref in term.args]
     takers += [
         f"normalizer of {t.where}"
         for t in spec.terms

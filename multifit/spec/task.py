@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Callable, Mapping, Sequence
 
-from ..errors import raise_problems
+from ..errors import Problem, raise_problems
 from .combine import combined
-from .names import OUTPUTS, SLOTS, as_tree, leaves, listed
+from .form import Form
+from .names import OUTPUTS, SLOTS, leaves, listed
 from .parts import LabelSpec, LossSpec, MetricSpec
+from .routing import routing_problems
 from .summary import one_line, summary
 from .terms import MetricTerm, Term, resolve_loss, resolve_metric
 from .validate import problems_of
@@ -71,28 +73,46 @@ class TaskSpec:
     label_specs: Mapping[str, LabelSpec] = field(init=False)
 
     def __post_init__(self) -> None:
-        labels = [
-            label if isinstance(label, LabelSpec) else LabelSpec(label) for label in _sequence(self.labels)
+        form = Form()
+        labels = form.labels(self.labels)
+        self._set(
+            outputs=form.tree("outputs", self.outputs),
+            inputs=form.names("inputs", self.inputs),
+            labels=tuple(label.name for label in labels),
+            label_specs=MappingProxyType({label.name: label for label in labels}),
+            unused=form.names("unused", self.unused),
+        )
+        form.demand("outputs", self.output_names)
+        form.demand("inputs", self.inputs or self.forward is not None)
+        self._set(batch=self.slot_names if self.batch is None else form.names("batch", self.batch))
+        example = next(iter(self.output_names), "output")
+        for field_name, kind in (("losses", LossSpec), ("metrics", MetricSpec)):
+            declared = form.mapping(field_name, getattr(self, field_name), kind, example)
+            self._set(**{field_name: MappingProxyType(declared)})
+        routing = self._resolve()
+        # a name that could not be read would be missed by everything that takes it: that is no news
+        raise_problems(
+            [Problem("spec", message) for message in form.messages]
+            + (
+                problems_of(self)
+                if form.messages
+                else [*problems_of(self), *routing_problems(self), *routing]
+            )
+        )
+
+    def _resolve(self) -> list[Problem]:
+        """Find out what each loss and metric takes; return what could not be found."""
+        spaces = {OUTPUTS: self.output_names, SLOTS: tuple(dict.fromkeys([*self.labels, *self.inputs]))}
+        losses = [resolve_loss(key, loss, spaces) for key, loss in self.losses.items()]  # type: ignore[union-attr]
+        figures = [figure for term, _ in losses for figure in term.figures]
+        metrics = [
+            resolve_metric(key, metric, spaces, figures)
+            for key, metric in self.metrics.items()  # type: ignore[union-attr]
         ]
         self._set(
-            outputs=as_tree(self.outputs),
-            inputs=listed(self.inputs),
-            labels=tuple(label.name for label in labels),
-            label_specs=MappingProxyType(
-                {label.name: label for label in labels if isinstance(label.name, str)}
-            ),
-            losses=_wrapped(self.losses, LossSpec),
-            metrics=_wrapped(self.metrics, MetricSpec),
-            unused=listed(self.unused),
+            terms=tuple(term for term, _ in losses), metric_terms=tuple(metric for metric, _ in metrics)
         )
-        self._set(batch=listed(self.batch) if self.batch is not None else self.slot_names)
-        spaces = {OUTPUTS: self.output_names, SLOTS: self.slot_names}
-        resolved = [resolve_loss(key, loss, spaces) for key, loss in self.losses.items()]
-        terms = tuple(term for term, _ in resolved)
-        figures = [figure for term in terms for figure in term.figures]
-        measured = [resolve_metric(key, metric, spaces, figures) for key, metric in self.metrics.items()]
-        self._set(terms=terms, metric_terms=tuple(metric for metric, _ in measured))
-        raise_problems([*problems_of(self), *(p for _, found in [*resolved, *measured] for p in found)])
+        return [problem for _, found in [*losses, *metrics] for problem in found]
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -107,6 +127,11 @@ class TaskSpec:
     def slot_names(self) -> tuple[str, ...]:
         """Names of all slots: the inputs, then the labels that are not inputs."""
         return tuple(dict.fromkeys([*self.inputs, *self.labels]))
+
+    @property
+    def takers(self) -> tuple[Term | MetricTerm, ...]:
+        """Everything that takes outputs and slots: the losses, then the metrics."""
+        return (*self.terms, *self.metric_terms)
 
     @property
     def evaluation(self) -> TaskSpec:
@@ -137,12 +162,3 @@ class TaskSpec:
             A part has a `forward` or `batch_fn` of its own, or `shared` names a slot that no part has.
         """
         return combined(parts, listed(shared), cls)
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-def _wrapped(declared: Mapping[str, Any] | None, kind: type) -> Mapping[str, Any]:
-    items = {} if declared is None else dict(declared)
-    return MappingProxyType({key: v if isinstance(v, kind) else kind(v) for key, v in items.items()})

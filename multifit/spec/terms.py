@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
-from ..errors import Problem
-from .names import OUTPUTS, SLOTS, Ref, listed, resolve
+from ..errors import Problem, names, suggest
+from .names import LOSSES, OUTPUTS, PLURAL, SINGULAR, SLOTS, Ref, listed, resolve
 from .parts import LossSpec, MetricSpec
 
 __all__ = ["MetricTerm", "Term", "resolve_loss", "resolve_metric"]
@@ -39,7 +39,7 @@ class Term:
 
 @dataclass(frozen=True)
 class MetricTerm:
-    """A metric with its arguments; `losses` are figures of losses whose values are fed in place of outputs."""
+    """A metric with its arguments; `losses` are figures of losses that it is fed in place of outputs."""
 
     key: str
     spec: MetricSpec
@@ -66,7 +66,7 @@ def resolve_loss(key: str, spec: LossSpec, spaces: Mapping[str, Sequence[str]]) 
     """Resolve the names of one loss; problems are told, and the term holds whatever could be resolved."""
     where = f'losses["{key}"]'
     args, problems = _arguments(where, key, spec, spaces)
-    parts = listed(spec.returns) or ("",)
+    parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
     minimized = 0
     if spec.minimize is not None and spec.minimize in parts:
         minimized = parts.index(spec.minimize)
@@ -78,12 +78,12 @@ def resolve_metric(
 ) -> tuple[MetricTerm, list[Problem]]:
     """Resolve the names of one metric; `losses` are the figures of losses that it may be fed."""
     where = f'metrics["{key}"]'
-    if spec.losses is not None and spec.outputs is None and spec.labels is None and spec.arguments is None:
-        args, problems = (), []
-    else:
+    args: tuple[Ref, ...] = ()
+    problems: list[Problem] = []
+    if spec.losses is None or any(value is not None for value in (spec.outputs, spec.labels, spec.arguments)):
         args, problems = _arguments(where, key, spec, spaces)
     for name in listed(spec.losses):
-        problems += _unknown(where, name, {"losses": losses})[1]
+        problems += _unknown(where, name, {LOSSES: losses})[1]
     return MetricTerm(key, spec, args, listed(spec.losses)), problems
 
 
@@ -91,26 +91,46 @@ def _arguments(
     where: str, key: str, spec: Any, spaces: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[Ref, ...], list[Problem]]:
     outputs, labels = spec.outputs, spec.labels
-    if spec.arguments is not None and outputs is None and labels is None:
-        return _ordered(where, spec.arguments, spaces)
+    if outputs is None and labels is None and spec.arguments is None:
+        return _of_its_key(where, key, spaces, OUTPUTS if getattr(spec, "fn", key) is None else None)
     if outputs is None and labels is None:
-        outputs, labels = key, () if getattr(spec, "fn", key) is None else key
-        if key not in spaces[OUTPUTS] or (labels and key not in spaces[SLOTS]):
-            return (), [Problem("spec", _no_names(where, key, spaces))]
-    elif outputs is None and not getattr(spec, "losses", None):
-        outputs = key
-    args, problems = _listed_refs(where, outputs, labels, spaces)
-    if spec.arguments is not None and not problems:
-        ordered, problems = _ordered(
-            where, spec.arguments, {s: [r.name for r in args if r.space == s] for s in spaces}
-        )
-        if not problems and set(ordered) != set(args):
-            missing = ", ".join(str(ref) for ref in args if ref not in ordered)
-            problems = [
-                Problem("spec", f"{where}: arguments must name every output and label; {missing} is missing")
-            ]
-        args = ordered
+        args, problems = _ordered(where, spec.arguments, spaces)
+    else:
+        if outputs is None and not getattr(spec, "losses", None):
+            outputs = key
+        args, problems = _listed_refs(where, outputs, labels, spaces)
+        if spec.arguments is not None and not problems:
+            args, problems = _reordered(where, args, spec.arguments)
+    if not args and not problems and not getattr(spec, "losses", None):
+        problems = [Problem("spec", f"{where}: takes nothing; name what it takes with outputs= and labels=")]
     return args, problems
+
+
+def _reordered(where: str, args: tuple[Ref, ...], order: Any) -> tuple[tuple[Ref, ...], list[Problem]]:
+    spaces = {space: [ref.name for ref in args if ref.space == space] for space in (OUTPUTS, SLOTS)}
+    ordered, problems = _ordered(where, order, spaces)
+    missing = ", ".join(f'"{ref}"' for ref in args if ref not in ordered)
+    if missing and not problems:
+        message = f"{where}: arguments= must name every output and label that it takes; {missing} missing"
+        problems = [Problem("spec", message)]
+    return (args if problems else ordered), problems
+
+
+def _of_its_key(
+    where: str, key: str, spaces: Mapping[str, Sequence[str]], only: str | None
+) -> tuple[tuple[Ref, ...], list[Problem]]:
+    """Resolve a loss or metric that names nothing: the output and the label that bear its key."""
+    wanted = [space for space in spaces if only in (None, space)]
+    args = tuple(Ref(space, key) for space in wanted if key in spaces[space])
+    missing = [space for space in wanted if key not in spaces[space]]
+    if not missing:
+        return args, []
+    valid = "; ".join(f"{PLURAL[space]} are {names(spaces[space])}" for space in missing)
+    near = suggest(key, [name for space in missing for name in spaces[space]])
+    what = " and no ".join(SINGULAR[space] for space in missing)
+    fields = " and ".join(f"{space}=" for space in missing)
+    way = f"declare it, or name what it takes with {fields}"
+    return args, [Problem("spec", f'{where}: there is no {what} "{key}"{near}; {valid}; {way}')]
 
 
 def _listed_refs(
@@ -146,13 +166,3 @@ def _ordered(
 def _unknown(where: str, name: Any, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref], list[Problem]]:
     refs, wrong = resolve(name, spaces)
     return refs, [Problem("spec", f"{where}: {wrong}")] if wrong else []
-
-
-def _no_names(where: str, key: str, spaces: Mapping[str, Sequence[str]]) -> str:
-    from ..errors import names, suggest
-
-    near = suggest(key, [*spaces[OUTPUTS], *spaces[SLOTS]])
-    return (
-        f'{where} names no outputs and labels, and there is no output and label "{key}"{near}; '
-        f"outputs are {names(spaces[OUTPUTS])}, labels are {names(spaces[SLOTS])}: name them with outputs= and labels="
-    )

@@ -1,13 +1,14 @@
-"""What can be wrong with a TaskSpec by itself, without a net or data."""
+"""What can be wrong with the single declarations of a TaskSpec, whatever they are routed to."""
 
 from __future__ import annotations
 
 import math
+import numbers
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator
 
-from ..errors import Problem, names, suggest
-from .names import OUTPUTS, SLOTS, Ref, leaves, listed, resolve
+from ..errors import Problem, names, shown, suggest
+from .names import OUTPUTS, leaves, listed
 from .terms import MetricTerm, Term
 
 if TYPE_CHECKING:
@@ -17,19 +18,17 @@ __all__ = ["problems_of", "weight_problem"]
 
 STAGES = ("train", "evaluate")
 SCOPES = ("device", "batch")
+MODES = ("min", "max")
 
 
 def problems_of(spec: TaskSpec) -> list[Problem]:
-    """Return everything that is wrong with the declarations, apart from unresolved names in losses and metrics."""
+    """Return what is wrong with names that stand twice, losses, metrics and functions."""
     messages = [
-        *_names(spec),
-        *_batch(spec),
-        *(message for term in spec.terms for message in _loss(spec, term)),
+        *_twice(spec),
+        *(message for term in spec.terms for message in _loss(term)),
         *(message for metric in spec.metric_terms for message in _metric(metric)),
         *_functions(spec),
-        *_unknown_unused(spec),
         *_collisions(spec),
-        *_unused(spec),
     ]
     return [Problem("spec", message) for message in messages]
 
@@ -38,148 +37,112 @@ def weight_problem(where: str, weight: Any) -> str | None:
     """Return what is wrong with a loss's weight, or None."""
     if callable(weight):
         return None
-    try:
-        valid = math.isfinite(weight) and weight >= 0
-    except TypeError:
-        valid = False
-    if valid and not isinstance(weight, bool):
+    if _is_number(weight) and math.isfinite(weight) and weight >= 0:
         return None
-    return f"{where}: the weight is {weight!r}; it must be a finite number of at least 0, or a function of the state"
+    valid = "a finite number of at least 0, or a function of the state"
+    return f"{where}: the weight is {shown(weight)}; it must be {valid}"
 
 
-def _names(spec: TaskSpec) -> Iterator[str]:
-    groups = {
-        "outputs": [name for _, name in leaves(spec.outputs)],
-        "labels": spec.labels,
-        "inputs": spec.inputs,
-    }
-    for what, declared in groups.items():
-        for i, name in enumerate(declared):
-            if name is Ellipsis and what == "outputs":
-                if i != len(declared) - 1 or spec.outputs[-1] is not Ellipsis:
-                    yield 'outputs: "..." must be the last of all outputs; it ignores whatever the net returns after the named ones'
-            elif not isinstance(name, str) or not name:
-                yield f"{what}: {name!r} is not a name; names are strings that are not empty"
-        for name, count in Counter(n for n in declared if isinstance(n, str)).items():
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _twice(spec: TaskSpec) -> Iterator[str]:
+    outputs = [name for _, name in leaves(spec.outputs)]
+    for what, declared in (("outputs", outputs), ("labels", spec.labels), ("inputs", spec.inputs)):
+        for name, count in Counter(n for n in declared if n is not Ellipsis).items():
             if count > 1:
                 yield f'{what}: "{name}" is declared {count} times; give each its own name'
-    if not spec.output_names:
-        yield "outputs: none is named; name at least one output of the net"
-    for what, items in (("losses", spec.losses), ("metrics", spec.metrics)):
-        for key in items:
-            if not isinstance(key, str) or not key:
-                yield f"{what}: {key!r} is not a name; names are strings that are not empty"
 
 
-def _batch(spec: TaskSpec) -> Iterator[str]:
-    batch, slots = spec.batch or (), spec.slot_names
-    for name, count in Counter(batch).items():
-        if count > 1:
-            yield f'batch: "{name}" stands {count} times; every slot of a batch has its own name'
-        if name not in slots and name not in spec.unused and f"{SLOTS}.{name}" not in spec.unused:
-            yield (
-                f'batch: "{name}" is neither an input nor a label{suggest(name, slots)}; declared are {names(slots)}; '
-                "list it in unused= if nothing takes it"
-            )
-    for name in slots:
-        if name not in batch:
-            yield f'batch: the slot "{name}" is missing; batch= must name every input and label, it names {names(batch)}'
-
-
-def _loss(spec: TaskSpec, term: Term) -> Iterator[str]:
+def _loss(term: Term) -> Iterator[str]:
     loss, where = term.spec, term.where
-    if loss.fn is not None and not callable(loss.fn):
-        yield f"{where}: fn is {loss.fn!r}, which cannot be called; give a gluon loss, a Block or a function"
+    if isinstance(loss.fn, type):
+        yield f"{where}: {loss.fn.__name__} is a class; give an instance: {loss.fn.__name__}()"
+    elif loss.fn is not None and not callable(loss.fn):
+        yield f"{where}: {shown(loss.fn)} cannot be called; give a gluon loss, a Block or a function"
     if loss.fn is None and len(term.args) > 1:
-        yield f"{where}: with fn=None one output is the loss itself, but {len(term.args)} arguments are named"
+        named = ", ".join(map(str, term.args))
+        yield f"{where}: with fn=None one output is the loss itself, but {len(term.args)} are named: {named}"
+    if term.args and not any(ref.space == OUTPUTS for ref in term.args):
+        yield f"{where}: takes no output of the net, so there is nothing to train; name one with outputs="
     problem = weight_problem(where, loss.weight)
     if problem:
         yield problem
-    parts = listed(loss.returns)
-    if loss.minimize is not None and loss.minimize not in parts:
-        yield (
-            f'{where}: minimize is "{loss.minimize}"{suggest(loss.minimize, parts)}, '
-            f"but returns names {names(parts)}; name one of these"
-        )
-    yield from (f'{where}: returns names "{part}" {n} times' for part, n in Counter(parts).items() if n > 1)
+    yield from _strings(where, "returns", loss.returns)
+    if loss.minimize is not None and not (
+        isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
+    ):
+        yield _minimize(where, loss.minimize, [part for part in term.parts if part])
     if loss.scope not in SCOPES:
-        yield f'{where}: scope is "{loss.scope}"{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}'
-    by = loss.normalize_by
-    if by is not None and loss.scope == "batch":
+        yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
+    if loss.normalize_by is not None and loss.scope == "batch":
         yield f'{where}: with scope="batch" the loss is taken as normalised already; leave normalize_by out'
-    if by is not None and not callable(by):
-        wrong = resolve(by, {SLOTS: spec.slot_names})[1]
-        if wrong:
-            yield f"{where}: normalize_by: {wrong}"
+
+
+def _minimize(where: str, minimize: Any, parts: list[str]) -> str:
+    way = (
+        f"returns names {names(parts)}; name one of these"
+        if parts
+        else f"returns is not given; name what the loss returns: returns=[{shown(minimize)}, ...]"
+    )
+    return f"{where}: minimize is {shown(minimize)}{suggest(minimize, parts)}, but {way}"
 
 
 def _metric(metric: MetricTerm) -> Iterator[str]:
     spec, where = metric.spec, metric.where
-    if not callable(spec.metric) and not callable(getattr(spec.metric, "update", None)):
-        yield f"{where}: {spec.metric!r} is neither an EvalMetric nor a function (labels, outputs) -> float"
     if isinstance(spec.metric, type):
         yield f"{where}: {spec.metric.__name__} is a class; give an instance: {spec.metric.__name__}()"
-    if spec.mode not in (None, "min", "max"):
-        yield f'{where}: mode is {spec.mode!r}; valid are "min" and "max"'
-    for stage in listed(spec.stage):
-        if stage not in STAGES:
-            yield f'{where}: there is no stage "{stage}"{suggest(stage, STAGES)}; valid are {names(STAGES)}'
+    elif not callable(spec.metric) and not all(
+        callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get")
+    ):
+        yield (
+            f"{where}: {shown(spec.metric)} is no metric; give an EvalMetric, such as mx.metric.Accuracy(), "
+            "or a function (labels, outputs) -> float"
+        )
+    if spec.transform is not None and not callable(spec.transform):
+        yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"
+    if spec.mode is not None and not (isinstance(spec.mode, str) and spec.mode in MODES):
+        yield f"{where}: mode is {shown(spec.mode)}{suggest(spec.mode, MODES)}; valid are {names(MODES)}"
+    yield from _strings(where, "names", spec.names)
+    for stage in listed(spec.stage) or (None,):
+        if not isinstance(stage, str) or stage not in STAGES:
+            yield f"{where}: stage is {shown(stage)}{suggest(stage, STAGES)}; valid are {names(STAGES)}"
+
+
+def _strings(where: str, what: str, value: Any) -> Iterator[str]:
+    items = listed(value)
+    for item in items:
+        if not isinstance(item, str) or not item:
+            yield f"{where}: {what} holds {shown(item)}; give a list of strings that are not empty"
+    for item, count in Counter(item for item in items if isinstance(item, str)).items():
+        if count > 1:
+            yield f'{where}: {what} names "{item}" {count} times; give each its own name'
 
 
 def _functions(spec: TaskSpec) -> Iterator[str]:
     for what in ("forward", "batch_fn"):
         value = getattr(spec, what)
         if value is not None and not callable(value):
-            yield f"{what}: {value!r} cannot be called; give a function"
-    if spec.evaluate is not None and not _is_spec(spec.evaluate):
-        yield f"evaluate: {spec.evaluate!r} is not a TaskSpec"
-    elif spec.evaluate is not None and spec.evaluate.evaluate is not None:
+            yield f"{what}: {shown(value)} cannot be called; give a function"
+    evaluate: Any = spec.evaluate
+    if evaluate is not None and not isinstance(evaluate, type(spec)):
+        yield f"evaluate: {shown(evaluate)} is no TaskSpec; give the TaskSpec for evaluating and predicting"
+    elif evaluate is not None and evaluate.evaluate is not None:
         yield "evaluate: the TaskSpec for evaluating has an evaluate= of its own; leave that one out"
-
-
-def _is_spec(value: Any) -> bool:
-    return hasattr(value, "output_names") and hasattr(value, "terms")
-
-
-def _unknown_unused(spec: TaskSpec) -> Iterator[str]:
-    spaces = {OUTPUTS: spec.output_names, SLOTS: (*spec.slot_names, *(spec.batch or ()))}
-    for name in spec.unused:
-        wrong = resolve(name, spaces)[1]
-        if wrong:
-            yield f"unused: {wrong}"
+    if spec.name is not None and not isinstance(spec.name, str):
+        yield f"name: {shown(spec.name)} is no string"
 
 
 def _collisions(spec: TaskSpec) -> Iterator[str]:
     bearers: dict[str, list[str]] = {"loss": ["the objective"]} if spec.terms else {}
     for term in spec.terms:
-        for figure in term.figures:
+        for figure in dict.fromkeys(term.figures):
             bearers.setdefault(figure, []).append(term.where)
     for metric in spec.metric_terms:
-        for figure in [f"{metric.key}.{name}" for name in listed(metric.spec.names)] or [metric.key]:
+        figures = [f"{metric.key}.{name}" for name in listed(metric.spec.names)] or [metric.key]
+        for figure in dict.fromkeys(figures):
             bearers.setdefault(figure, []).append(metric.where)
     for figure, owners in bearers.items():
         if len(owners) > 1:
             yield f'the figure "{figure}" would be borne by {" and ".join(owners)}; rename one of them'
-
-
-def _unused(spec: TaskSpec) -> Iterator[str]:
-    if not spec.terms and not spec.metric_terms:
-        return  # nothing is routed at all: a spec for predicting
-    used: set[Any] = {ref for term in (*spec.terms, *spec.metric_terms) for ref in term.args}
-    used |= {
-        Ref(SLOTS, term.spec.normalize_by) for term in spec.terms if isinstance(term.spec.normalize_by, str)
-    }
-    used |= {Ref(SLOTS, name) for name in spec.inputs}
-    spared = _refs(spec.unused, spec)
-    for space, declared in ((OUTPUTS, spec.output_names), (SLOTS, spec.labels)):
-        for name in declared:
-            if Ref(space, name) not in used and Ref(space, name) not in spared:
-                yield (
-                    f'the {space[:-1]} "{name}" is taken by no loss and no metric; '
-                    f'route it, or list it: unused=["{name}"]'
-                )
-
-
-def _refs(listed_names: Iterable[str], spec: TaskSpec) -> set[Ref]:
-    spaces: dict[str, Sequence[str]] = {OUTPUTS: spec.output_names, SLOTS: spec.slot_names}
-    return {ref for name in listed_names for ref in resolve(name, spaces)[0]}

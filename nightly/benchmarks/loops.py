@@ -7,10 +7,11 @@ import warnings
 from typing import Any, Callable, Iterator
 
 import mxnet as mx
-from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec
 from mxnet import autograd, gluon
 from mxnet.gluon.contrib.estimator import Estimator
 from mxnet.gluon.contrib.estimator.event_handler import LoggingHandler
+
+from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec
 
 from .models import Case
 
@@ -61,7 +62,10 @@ def gluon_epoch(case: Case) -> Callable[[Any], None]:
     """Return an epoch of Gluon's own Estimator, silent, with the same figures."""
     net = case.built()
     trainer = gluon.Trainer(net.collect_params(), *OPTIONS)
-    metrics = {"train_metrics": case.metric(), "val_metrics": case.metric()}  # it cannot copy every metric itself
+    metrics = {
+        "train_metrics": case.metric(),
+        "val_metrics": case.metric(),
+    }  # it cannot copy every metric itself
     estimator = Estimator(net, case.loss(), trainer=trainer, context=mx.cpu(), **metrics)
     estimator.logger.setLevel(logging.ERROR)
     quiet = LoggingHandler(metrics=estimator.train_metrics)
@@ -78,9 +82,11 @@ def multifit_fit(case: Case, batches: Any, epochs: int, handler: Any) -> None:
     """Run a fit whose epochs `handler` times."""
     net = case.built()
     spec = TaskSpec(
-        outputs=["output"], labels=["label"],
-        losses={"cross_entropy": LossSpec(case.loss(), "output", "label")}, metrics={"metric": MetricSpec(case.metric(), "output", "label")},
-    )  # fmt: skip
+        outputs=["output"],
+        labels=["label"],
+        losses={"cross_entropy": LossSpec(case.loss(), "output", "label")},
+        metrics={"metric": MetricSpec(case.metric(), "output", "label")},
+    )
     trainer = gluon.Trainer(net.collect_params(), *OPTIONS)
     logging.getLogger("multifit").setLevel(logging.ERROR)
     MultiEstimator(net, spec, trainers=trainer).fit(batches, epochs=epochs, event_handlers=handler)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable
 
-import multifit  # noqa: F401  (before mxnet: its shim lets mxnet import on Python 3.12)
 import mxnet as mx
 import numpy as np
 from gluoncv.utils.metrics import SegmentationMetric
-from multifit.losses import SegmentationCELoss
 from mxnet import gluon
 from mxnet.gluon import nn
 from mxnet.gluon.model_zoo import vision
+
+from multifit.losses import SegmentationCELoss
 
 __all__ = ["CASES", "Case"]
 

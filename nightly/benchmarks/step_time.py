@@ -1,8 +1,8 @@
 """Step time of multifit over a hand-written loop's and over Gluon's Estimator's.
 
-Run from the top of the repository: ``python -m nightly.benchmarks.step_time [--epochs N] [NAME …]``. One fit of
-multifit runs; after each of its epochs the other two run one epoch of their own on the same batches, so that a
-machine that changes its speed changes it for all. Ratios are taken epoch by epoch; below 1 multifit is faster.
+Run from the top of the repository: ``python -m nightly.benchmarks.step_time [--epochs N] [NAME …]``. One fit
+of multifit runs; after each of its epochs the other two run one epoch of their own on the same batches: when
+the machine changes its speed, it does for all. Ratios are taken epoch by epoch; below 1 multifit is faster.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from statistics import median, quantiles
 from typing import Any
 
 import mxnet as mx
+
 from multifit.tables import table
 
 from .loops import Prepared, gluon_epoch, hand_written_epoch, multifit_fit
@@ -58,7 +59,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="cases whose name begins so; all by default")
     parser.add_argument("--epochs", type=int, default=15, help="rounds of each contender")
     options = parser.parse_args()
-    chosen = [c for c in CASES if not options.names or any(c.name.lower().startswith(n.lower()) for n in options.names)]
+    chosen = [
+        c
+        for c in CASES
+        if not options.names or any(c.name.lower().startswith(n.lower()) for n in options.names)
+    ]
     rows = []
     for case in chosen:
         times = measure(case, options.epochs)

@@ -10,7 +10,10 @@ import pytest
 from multifit.cli import main
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["check", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["train", "--help"], ["check", "--help"], ["predict", "--help"], ["evaluate", "--help"]],
+)
 def test_help(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -18,7 +21,8 @@ def test_help(arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["trian", "x.py"], ["train"], ["train", "x.py", "--epochs", "few"]]
+    "arguments",
+    [[], ["trian", "x.py"], ["train"], ["train", "x.py", "--epochs", "few"], ["evaluate", "x.py"]],
 )
 def test_a_wrong_command_line_shows_the_usage(arguments, capsys):
     with pytest.raises(SystemExit) as caught:

@@ -12,7 +12,7 @@ import pytest
 
 from multifit.gluon.compat import mx
 
-WRITTEN = ["curves.png", "final.params", "history.json", "plan.txt"]
+WRITTEN = ["curves.png", "final.params", "history.json", "plan.txt", "settings.json"]
 
 PICTURES = """
 def pictures(estimator, data, history, output, context):

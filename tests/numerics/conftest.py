@@ -34,7 +34,7 @@ class TwoHeads(gluon.HybridBlock):
 class LoggingHandler:
     """Stands in for the default of the same name, and says nothing."""
 
-    def train_begin(self, estimator: Any) -> None:
+    def epoch_begin(self, estimator: Any, batches: int | None = None) -> None:
         pass
 
 

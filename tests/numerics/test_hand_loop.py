@@ -1,4 +1,4 @@
-"""Twenty steps give the parameters that a hand-written loop gives, on any number of devices and any batch size."""
+"""Twenty steps give a hand-written loop's parameters, on any number of devices, with any batch size."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ def spec() -> TaskSpec:
 def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
     digits, parities = net(x)
     return CE(digits, digit) + 0.5 * BCE(parities, parity)
-
-
 
 
 @pytest.mark.parametrize("size", [64, 33])
@@ -61,10 +59,9 @@ UNEVEN = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("sizes", UNEVEN.values(), ids=UNEVEN.keys())
 def test_batches_need_not_be_even(
-    sizes: list[int], optimizer: str, devices: list, hybridized: bool,
+    sizes: list[int], devices: list, hybridized: bool,
     two_heads: type, data: Any, pair: Any, by_hand: Any, train: Any, same: Callable[..., None],
 ) -> None:  # fmt: skip
     batches = data(sizes)
@@ -72,8 +69,9 @@ def test_batches_need_not_be_even(
     if hybridized:
         hand.hybridize()
         ours.hybridize(static_alloc=True)
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), optimizer, OPTIMIZERS[optimizer])], batches, objective)
-    train(ours, spec(), batches, devices, TrainerSpec(".*", optimizer, OPTIMIZERS[optimizer]))
+    sgd = OPTIMIZERS["sgd"]  # to which, unlike to Adam, the scale of a gradient matters
+    by_hand(hand, [gluon.Trainer(hand.collect_params(), "sgd", sgd)], batches, objective)
+    train(ours, spec(), batches, devices, TrainerSpec(".*", "sgd", sgd))
     same(ours, hand)
 
 

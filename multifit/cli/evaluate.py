@@ -1,0 +1,33 @@
+"""``multifit evaluate FILE --from DIR``: the figures of a trained net on the validation data."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..tables import table
+from ..taskfile import UsageError
+from .finished import FinishedRun, add_finished_arguments
+from .run import hushed
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "evaluate"
+HELP = "measure a trained run on the validation data of its task file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what this command takes."""
+    add_finished_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Load what was trained, evaluate it and print the figures."""
+    with hushed(options.quiet):
+        task = FinishedRun(options)
+        val_data = task.data[1]
+        if val_data is None:
+            raise UsageError(
+                f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
+            )
+        figures = task.estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
+    print(table([name, f"{value:.6g}"] for name, value in figures.items()))

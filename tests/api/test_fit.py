@@ -1,0 +1,290 @@
+"""fit(): epochs, batches, histories, counters, and what is left after an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from mxnet import gluon
+
+from multifit import (
+    DataError,
+    EarlyStoppingHandler,
+    Every,
+    History,
+    LossSpec,
+    MultiEstimator,
+    RunState,
+    TrainerSpec,
+    UserCodeError,
+    ValidationHandler,
+)
+
+
+@pytest.fixture
+def estimator(make_net: Any, make_spec: Any) -> MultiEstimator:
+    return MultiEstimator(make_net(), make_spec(), TrainerSpec(".*", "adam", {"learning_rate": 0.02}))
+
+
+def test_it_learns(estimator: MultiEstimator, batches: Any) -> None:
+    history = estimator.fit(batches, batches, epochs=40)
+    assert isinstance(history, History)
+    assert history["train_loss"][-1] < 0.5 * history["train_loss"][0]
+    assert history["val_accuracy"][-1] > 0.8
+
+
+def test_the_figures(estimator: MultiEstimator, batches: Any) -> None:
+    history = estimator.fit(batches, batches, epochs=2)
+    names = ["loss", "digit", "size", "accuracy"]
+    assert list(history) == [f"train_{n}" for n in names] + ["lr"] + [f"val_{n}" for n in names]
+    assert all(len(values) == 2 and np.isfinite(values).all() for values in history.values())
+    assert history["lr"] == [0.02, 0.02]
+    assert history["val_loss"][-1] == pytest.approx(estimator.evaluate(batches)["loss"])
+
+
+def test_a_second_fit_goes_on_with_its_own_history(estimator: MultiEstimator, batches: Any) -> None:
+    first = estimator.fit(batches, epochs=2)
+    second = estimator.fit(batches, epochs=3)
+    assert (first.epochs, second.epochs) == (2, 3)
+    assert estimator.history is second
+    assert second["train_loss"][0] < first["train_loss"][-1]
+    assert estimator.state == RunState(5, 2, 15, 100, "3 epochs")
+
+
+def test_two_fits_train_as_one(make_net: Any, make_spec: Any, batches: Any, snapshot: Any) -> None:
+    found = []
+    for epochs in ([4], [1, 3]):
+        np.random.seed(0)
+        import mxnet as mx
+
+        mx.random.seed(0)
+        net = make_net("hybridized")
+        estimator = MultiEstimator(net, make_spec())
+        for more in epochs:
+            estimator.fit(batches, epochs=more)
+        found.append(snapshot(net))
+    for name, value in found[0].items():
+        np.testing.assert_allclose(value, found[1][name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("number", "epochs"), [(1, 1), (3, 1), (4, 2), (7, 3)])
+def test_batches(estimator: MultiEstimator, batches: Any, number: int, epochs: int) -> None:
+    history = estimator.fit(batches, batches=number)
+    assert (estimator.state.step, history.epochs) == (number, epochs)
+    assert np.isfinite(history["train_loss"]).all()
+    assert estimator.state.stop_reason == f"{number} batch{'es' * (number > 1)}"
+
+
+def test_validation_follows_a_part_of_an_epoch_too(estimator: MultiEstimator, batches: Any) -> None:
+    history = estimator.fit(batches, batches, batches=4)
+    assert np.isfinite(history["val_loss"]).all()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"epochs": 1, "batches": 1}])
+def test_epochs_and_batches_both_or_neither(
+    estimator: MultiEstimator, batches: Any, arguments: dict[str, int]
+) -> None:
+    with pytest.raises(ValueError, match="give exactly one: epochs=10, or batches=1000"):
+        estimator.fit(batches, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"epochs": 0}, {"epochs": 1.5}, {"batches": -1}, {"batches": True}])
+def test_no_whole_numbers(estimator: MultiEstimator, batches: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))} is .*; valid is a whole number"):
+        estimator.fit(batches, **arguments)
+
+
+def test_a_generator_serves_one_epoch(estimator: MultiEstimator, batches: Any) -> None:
+    history = estimator.fit(iter(batches), iter(batches), epochs=1)
+    assert history.epochs == 1
+    assert np.isfinite(history["val_loss"]).all()
+
+
+def test_a_generator_serves_as_many_batches_as_it_has(estimator: MultiEstimator, batches: Any) -> None:
+    history = estimator.fit(iter(batches), batches=10)
+    assert history.epochs == 1
+    assert estimator.state.step == 3
+    assert estimator.state.stop_reason == "the data is exhausted"
+
+
+def test_a_generator_does_not_serve_two_epochs(estimator: MultiEstimator, batches: Any) -> None:
+    with pytest.raises(DataError, match="can be read only once"):
+        estimator.fit(iter(batches), epochs=2)
+    assert estimator.state.step == 0
+
+
+@pytest.mark.parametrize("limit", [{"epochs": 3}, {"batches": 9}])
+def test_a_loader_that_is_secretly_read_once(
+    estimator: MultiEstimator, batches: Any, limit: dict[str, int]
+) -> None:
+    class Once:
+        def __init__(self) -> None:
+            self.rest = iter(batches)
+
+        def __iter__(self) -> Any:
+            yield from self.rest
+
+    with pytest.raises(DataError, match="train_data yields no batch in epoch 2, though it did before"):
+        estimator.fit(Once(), **limit)
+    assert np.isfinite(estimator.history["train_loss"][0])  # what was trained is not lost
+
+
+@pytest.mark.parametrize("empty", [[], iter([])])
+def test_an_empty_loader(estimator: MultiEstimator, empty: Any) -> None:
+    with pytest.raises(DataError, match="train_data is empty: it yields no batch"):
+        estimator.fit(empty, epochs=1)
+
+
+def test_after_an_error_the_estimator_still_works(make_net: Any, make_spec: Any, batches: Any) -> None:
+    net = make_net()
+    estimator = MultiEstimator(net, make_spec())
+    broken = [*batches[:2], (batches[2][0][:, :5], *batches[2][1:])]
+    with pytest.raises(UserCodeError, match=r"forward pass .* image \(4, 5\) float32"):
+        estimator.fit(broken, epochs=1)
+    assert estimator.state.step == 2
+    assert estimator.state.stop_reason is not None
+    history = estimator.fit(batches, batches, epochs=1)
+    assert (estimator.state.step, history.epochs) == (5, 1)
+    assert np.isfinite(history["val_loss"]).all()
+
+
+def test_a_net_that_raises(make_net: Any, make_spec: Any, batches: Any, log: Any) -> None:
+    net = make_net()
+    net.size.register_forward_hook(lambda *args: 1 / 0)
+    estimator = MultiEstimator(net, make_spec())
+    with pytest.raises(UserCodeError, match="forward pass") as caught:
+        estimator.fit(batches, epochs=1)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert log()[-1].endswith("stopped: UserCodeError")
+    net.size._forward_hooks.clear()
+    assert estimator.fit(batches, epochs=1).epochs == 1
+
+
+def test_weights_follow_the_state(make_net: Any, make_spec: Any, batches: Any) -> None:
+    def weight(state: RunState) -> float:
+        return 1.0 + state.epoch
+
+    spec = make_spec(
+        losses={
+            "digit": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), weight=0.0),
+            "size": LossSpec(gluon.loss.L2Loss(), weight=weight),
+        }
+    )
+    estimator = MultiEstimator(make_net(), spec)
+    estimator.check(batches, batches)
+    history = estimator.fit(batches, batches, epochs=3)
+    for stage in ("train", "val"):
+        ratio = np.array(history[f"{stage}_loss"]) / np.array(history[f"{stage}_size"])
+        np.testing.assert_allclose(ratio, [1, 2, 3], rtol=1e-5)
+
+
+class Counting(MultiEstimator):
+    trained = evaluated = 0
+
+    def fit_batch(self, batch: Any) -> Any:
+        self.trained += 1
+        return super().fit_batch(tuple(reversed(batch)))
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        self.evaluated += 1
+        return super().evaluate_batch(batch)
+
+
+def test_fit_batch_and_evaluate_batch_may_be_overridden(make_net: Any, make_spec: Any, batches: Any) -> None:
+    estimator = Counting(make_net(), make_spec())
+    estimator.fit([tuple(reversed(batch)) for batch in batches], batches, epochs=2)
+    assert (estimator.trained, estimator.evaluated) == (6, 6)
+
+
+def test_a_loop_of_ones_own(make_net: Any, make_spec: Any, batches: Any) -> None:
+    net = make_net()
+    estimator = MultiEstimator(net, make_spec())
+    for batch in batches * 5:
+        result = estimator.fit_batch(batch)
+    assert result.batch.samples == 4
+    assert len(net.calls) == 15
+    assert estimator.figures()["train_loss"] > estimator.evaluate(batches)["loss"]
+
+
+def test_validation_every_few_batches(estimator: MultiEstimator, batches: Any) -> None:
+    seen = []
+
+    class Watch:
+        def batch_end(self, estimator: Any) -> None:
+            seen.append(estimator.history.last.get("val_loss", np.nan))
+
+    handler = ValidationHandler(batches, epoch_period=None, batch_period=2)
+    history = estimator.fit(batches, epochs=2, event_handlers=[handler, Watch()])
+    assert np.isfinite(seen).tolist() == [False, True, True, True, True, True]
+    assert history["val_loss"] == [seen[2], seen[5]]
+    assert seen[1] != seen[3]
+
+
+@pytest.mark.parametrize("moment", ["train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end"])
+def test_a_handler_may_evaluate(estimator: MultiEstimator, batches: Any, moment: str) -> None:
+    found = []
+
+    def evaluate(estimator: Any, **facts: Any) -> None:
+        found.append(estimator.evaluate(batches, event_handlers=[]))
+
+    handler = type("Evaluator", (), {moment: staticmethod(evaluate)})()
+    history = estimator.fit(batches, epochs=1, event_handlers=handler)
+    assert found
+    assert "train_loss" in history
+    if moment == "train_begin":  # no epoch has begun: there is no row for them
+        assert "val_loss" not in history
+    else:
+        assert history["val_loss"] == [found[-1]["loss"]]
+
+
+def test_monitors_are_known_figures(estimator: MultiEstimator, batches: Any, snapshot: Any) -> None:
+    estimator.check(batches)
+    before = snapshot(estimator.net)
+    with pytest.raises(ValueError, match=r'no figure "val_los" \(did you mean "val_loss"\?\)'):
+        estimator.fit(batches, batches, epochs=1, event_handlers=EarlyStoppingHandler("val_los", "min"))
+    with pytest.raises(ValueError, match="val_ figures need validation data"):
+        estimator.fit(batches, epochs=1, event_handlers=EarlyStoppingHandler("val_loss", "min"))
+    with pytest.raises(ValueError, match="say mode="):
+        estimator.fit(batches, epochs=1, event_handlers=EveryFifth("lr"))
+    for name, value in snapshot(estimator.net).items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+class EveryFifth:
+    mode = None
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor = monitor
+
+    def epoch_end(self, estimator: Any) -> None:
+        """Do nothing."""
+
+
+def test_monitors_are_checked_behind_a_rhythm(estimator: MultiEstimator, batches: Any) -> None:
+    with pytest.raises(ValueError, match='no figure "loss"'):
+        estimator.fit(batches, epochs=1, event_handlers=Every(5, "epoch", EveryFifth("loss")))
+
+
+@pytest.mark.parametrize("bring", ["val_data", "handler", "rhythm"])
+def test_validation_data_of_a_handler_may_be_monitored(
+    estimator: MultiEstimator, batches: Any, bring: str
+) -> None:
+    handlers: list[Any] = [EarlyStoppingHandler("val_loss", patience=3)]
+    if bring == "handler":
+        handlers.append(ValidationHandler(batches))
+    if bring == "rhythm":
+        handlers.append(Every(1, "epoch", ValidationHandler(batches)))
+    val_data = batches if bring == "val_data" else None
+    assert np.isfinite(estimator.fit(batches, val_data, epochs=2, event_handlers=handlers)["val_loss"]).all()
+
+
+def test_early_stopping(estimator: MultiEstimator, batches: Any) -> None:
+    stopper = EarlyStoppingHandler("val_accuracy", patience=2, baseline=2.0)  # nothing is better than 2
+    history = estimator.fit(batches, batches, epochs=9, event_handlers=stopper)
+    assert history.epochs == 2
+    assert "val_accuracy has not improved" in estimator.state.stop_reason
+
+
+def test_repr(estimator: MultiEstimator) -> None:
+    assert repr(estimator).startswith("MultiEstimator(Plain, ")

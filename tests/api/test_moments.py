@@ -1,0 +1,281 @@
+"""Handlers in a real run: what they are told, how they stop it, and what happens when something fails."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import tqdm
+
+from multifit import HandlerError, MultiEstimator, ProgressBar, UserCodeError
+from multifit.events import MOMENTS
+
+
+class Recorder:
+    """Writes down every moment."""
+
+    def __init__(self) -> None:
+        self.moments: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in MOMENTS:
+            raise AttributeError(name)
+        return lambda estimator, **facts: self.moments.append((name, facts))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.moments]
+
+
+def acting(moment: str, action: Any) -> Any:
+    """Return a handler that does something at a moment."""
+    return type("Acting", (), {moment: lambda self, estimator, **facts: action(estimator)})()
+
+
+def interrupt(estimator: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def fail(estimator: Any) -> None:
+    raise OSError("disk full")
+
+
+@pytest.fixture
+def estimator(make_net: Any, make_spec: Any) -> MultiEstimator:
+    return MultiEstimator(make_net(), make_spec())
+
+
+def test_all_moments_in_order(estimator: MultiEstimator, batches: Any) -> None:
+    recorder = Recorder()
+    estimator.fit(batches, batches[:1], epochs=2, event_handlers=recorder)
+    epoch = ["epoch_begin", *["batch_begin", "batch_end"] * 3]
+    evaluation = ["evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"]
+    # The validation is itself at the epoch's end: before those who want to read its figures there.
+    assert recorder.names == ["train_begin", *[*epoch, *evaluation, "epoch_end"] * 2, "train_end"]
+
+
+def test_what_they_are_told(estimator: MultiEstimator, batches: Any) -> None:
+    recorder = Recorder()
+    history = estimator.fit(batches, iter(batches), epochs=1, event_handlers=recorder)
+    facts = dict(recorder.moments)
+    assert facts["epoch_begin"] == {"batches": 3}
+    assert facts["evaluate_begin"] == {"batches": None}
+    assert facts["batch_begin"]["batch"] is batches[2]
+    for moment in ("batch_end", "evaluate_batch_end"):
+        assert facts[moment]["batch"] is batches[2]
+        assert sorted(facts[moment]) == ["batch", "label", "loss", "pred"]
+        assert facts[moment]["pred"]["digit"][0].shape == (4, 3)
+        assert facts[moment]["loss"]["size"][0].shape == (4,)
+    assert facts["evaluate_end"]["figures"] == {
+        name: history[f"val_{name}"][0] for name in ("loss", "digit", "size", "accuracy")
+    }
+
+
+def test_handlers_of_an_evaluation(estimator: MultiEstimator, batches: Any) -> None:
+    recorder = Recorder()
+    figures = estimator.evaluate(batches, event_handlers=recorder)
+    assert recorder.names == [
+        "evaluate_begin",
+        *["evaluate_batch_begin", "evaluate_batch_end"] * 3,
+        "evaluate_end",
+    ]
+    assert recorder.moments[-1][1] == {"figures": figures}
+
+
+def test_an_evaluations_own_handlers_are_heard_alone(estimator: MultiEstimator, batches: Any) -> None:
+    fits, own = Recorder(), Recorder()
+    evaluate = acting("epoch_end", lambda estimator: estimator.evaluate(batches, event_handlers=own))
+    estimator.fit(batches, epochs=1, event_handlers=[fits, evaluate])
+    assert "evaluate_end" in own.names
+    assert "evaluate_end" not in fits.names
+    assert fits.names[-1] == "train_end"
+
+
+@pytest.mark.parametrize(("moment", "steps"), [("batch_end", 1), ("epoch_end", 3)])
+def test_a_true_answer_stops(estimator: MultiEstimator, batches: Any, moment: str, steps: int) -> None:
+    recorder = Recorder()
+    history = estimator.fit(
+        batches, epochs=5, event_handlers=[acting(moment, lambda estimator: True), recorder]
+    )
+    assert (estimator.state.step, history.epochs) == (steps, 1)
+    assert estimator.state.stop_reason == "Acting"
+    assert recorder.names[-2:] == ["epoch_end", "train_end"]
+    assert np.isfinite(history["train_loss"]).all()
+
+
+def test_a_handler_may_say_why_it_stops(estimator: MultiEstimator, batches: Any, log: Any) -> None:
+    stop = acting("batch_begin", lambda estimator: estimator.state.stop("the sun went down"))
+    estimator.fit(batches, epochs=5, event_handlers=stop)
+    assert estimator.state.step == 1
+    assert log()[-1].endswith("stopped: the sun went down")
+    estimator.fit(batches, epochs=1)
+    assert estimator.state.stop_reason == "1 epoch"
+
+
+def test_a_handler_may_rewrite_the_limit(estimator: MultiEstimator, batches: Any) -> None:
+    def more(estimator: Any) -> None:
+        estimator.max_epoch = 4
+
+    assert estimator.fit(batches, epochs=1, event_handlers=acting("epoch_begin", more)).epochs == 4
+
+
+@pytest.mark.parametrize("moment", ["train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end"])
+def test_an_interruption(estimator: MultiEstimator, batches: Any, moment: str, log: Any) -> None:
+    recorder = Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(batches, batches, epochs=5, event_handlers=[recorder, acting(moment, interrupt)])
+    if moment != "train_begin":
+        assert recorder.names[-1] == "train_end"
+        assert log()[-1].endswith("stopped: KeyboardInterrupt")
+    assert estimator.fit(batches, batches, epochs=1).epochs == 1  # and on it goes
+
+
+@pytest.mark.parametrize("moment", [moment for moment in MOMENTS if moment != "train_end"])
+def test_a_handler_that_fails(estimator: MultiEstimator, batches: Any, moment: str) -> None:
+    with pytest.raises(HandlerError, match=f"Acting failed in {moment} .*: OSError: disk full") as caught:
+        estimator.fit(batches, batches, epochs=1, event_handlers=acting(moment, fail))
+    assert isinstance(caught.value.__cause__, OSError)
+    assert estimator.fit(batches, batches, epochs=1).epochs == 1
+
+
+def test_a_handler_that_fails_at_the_end(estimator: MultiEstimator, batches: Any) -> None:
+    with pytest.raises(HandlerError, match="Acting failed in train_end"):
+        estimator.fit(batches, epochs=1, event_handlers=acting("train_end", fail))
+    assert estimator.history.epochs == 1
+    assert np.isfinite(estimator.history["train_loss"]).all()
+
+
+def test_the_first_error_is_the_one_that_is_raised(estimator: MultiEstimator, batches: Any, log: Any) -> None:
+    estimator.net.size.register_forward_hook(lambda *args: 1 / 0)
+    with pytest.raises(UserCodeError, match="ZeroDivisionError"):
+        estimator.fit(batches, epochs=1, event_handlers=acting("train_end", fail))
+    assert any("Acting failed in train_end" in line for line in log())
+
+
+@pytest.mark.parametrize("moment", ["batch_end", "evaluate_batch_end"])
+def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any, moment: str) -> None:
+    stream = io.StringIO()
+    bar = ProgressBar(stream, enabled=True)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(batches, batches, epochs=1, event_handlers=[bar, acting(moment, interrupt)])
+    assert "epoch 1/1" in stream.getvalue()
+    assert not tqdm.tqdm._instances
+
+
+def test_the_bar_of_an_evaluation_is_closed_after_an_interruption(
+    estimator: MultiEstimator, batches: Any
+) -> None:
+    stream = io.StringIO()
+    handlers = [ProgressBar(stream, enabled=True), acting("evaluate_batch_end", interrupt)]
+    with pytest.raises(KeyboardInterrupt):
+        estimator.evaluate(batches, event_handlers=handlers)
+    del handlers
+    assert "evaluate" in stream.getvalue()
+    assert not tqdm.tqdm._instances
+
+
+def test_an_evaluation_that_fails_leaves_the_fit_in_order(estimator: MultiEstimator, batches: Any) -> None:
+    def attempt(estimator: Any) -> None:
+        with pytest.raises(ValueError, match="2 arrays"):
+            estimator.evaluate([batches[0][:2]], event_handlers=[])
+
+    recorder = Recorder()
+    history = estimator.fit(batches, epochs=1, event_handlers=[acting("epoch_begin", attempt), recorder])
+    assert recorder.names[-1] == "train_end"
+    assert np.isfinite(history["train_loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("handlers", "message"),
+    [
+        (Recorder, "Recorder is a class; pass an instance"),
+        ([object()], "object has none of the moments"),
+        (3, "int has none of the moments"),
+    ],
+)
+def test_what_is_no_handler(estimator: MultiEstimator, batches: Any, handlers: Any, message: str) -> None:
+    for run in (
+        lambda: estimator.fit(batches, epochs=1, event_handlers=handlers),
+        lambda: estimator.evaluate(batches, event_handlers=handlers),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run()
+    assert estimator.state.step == 0
+
+
+def test_a_run_cannot_begin_within_another(estimator: MultiEstimator, batches: Any) -> None:
+    for call in (lambda e: e.fit(batches, epochs=1), lambda e: e.check(batches)):
+        with pytest.raises(HandlerError, match="called by an event handler, in the middle of a run"):
+            estimator.fit(batches, epochs=1, event_handlers=acting("epoch_end", call))
+    assert estimator.state.step == 6
+
+
+def test_predicting_within_a_run(estimator: MultiEstimator, batches: Any) -> None:
+    found = []
+    handler = acting("batch_begin", lambda e: found.append(e.predict(batches[0][0])["size"]))
+    history = estimator.fit(batches, batches, epochs=2, event_handlers=handler)
+    assert len(found) == 6
+    assert (found[0] != found[-1]).any()
+    np.testing.assert_allclose(history["val_loss"][-1], estimator.evaluate(batches)["loss"], rtol=1e-6)
+
+
+def test_the_data_is_rewound_when_the_epoch_has_begun(estimator: MultiEstimator, batches: Any) -> None:
+    """A handler that seeds at the epoch's begin decides the order of a DataIter that shuffles in reset()."""
+    order = []
+
+    class Shuffled:
+        def __iter__(self) -> Any:
+            order.append("iter")
+            return iter(batches)
+
+        def reset(self) -> None:
+            order.append("reset")
+
+    handler = acting("epoch_begin", lambda estimator: order.append("epoch_begin"))
+    estimator.fit(Shuffled(), epochs=2, event_handlers=handler)
+    assert order == ["epoch_begin", "reset", "iter"] * 2
+
+
+def test_the_counters(estimator: MultiEstimator, batches: Any) -> None:
+    seen = []
+
+    def look(estimator: Any) -> None:
+        state = estimator.state
+        seen.append((state.epoch, state.batch, state.step, state.samples, state.place))
+
+    estimator.fit(batches[:1], epochs=1)
+    estimator.fit(
+        batches, batches, epochs=1, event_handlers=[acting("batch_begin", look), acting("batch_end", look)]
+    )
+    assert seen == [
+        (1, 0, 1, 8, "epoch 2, batch 1"),
+        (1, 0, 2, 16, "epoch 2, batch 1"),
+        (1, 1, 2, 16, "epoch 2, batch 2"),
+        (1, 1, 3, 24, "epoch 2, batch 2"),
+        (1, 2, 3, 24, "epoch 2, batch 3"),
+        (1, 2, 4, 28, "epoch 2, batch 3"),
+    ]
+
+
+def test_figures_in_the_middle(estimator: MultiEstimator, batches: Any) -> None:
+    assert estimator.figures() == estimator.figures("evaluate") == {}
+    seen = []
+    estimator.fit(batches, epochs=1, event_handlers=acting("batch_end", lambda e: seen.append(e.figures())))
+    assert [list(figures) for figures in seen] == [
+        ["train_loss", "train_digit", "train_size", "train_accuracy"]
+    ] * 3
+    assert seen[-1]["train_loss"] == estimator.history["train_loss"][0]
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize(
+    ("figure", "direction"),
+    [
+        ("train_loss", "min"), ("val_size", "min"), ("val_accuracy", "max"), ("val_nonsense", None),
+        ("accuracy", None), ("lr", None),
+    ],
+)  # fmt: skip
+def test_directions(estimator: MultiEstimator, figure: str, direction: Any) -> None:
+    assert estimator.direction(figure) == direction

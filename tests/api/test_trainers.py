@@ -1,0 +1,77 @@
+"""estimator.trainer, estimator.trainers, estimator.learning_rates()."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+
+from multifit import MultiEstimator, TrainerError, TrainerSpec
+
+SEVERAL = {
+    "body/all": TrainerSpec("body.*", "adam", {"learning_rate": 0.01}),
+    "heads": TrainerSpec("(digit|size).*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
+}
+
+
+def test_one(make_net: Any, make_spec: Any) -> None:
+    estimator = MultiEstimator(make_net(), make_spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.5}))
+    assert list(estimator.trainers) == ["trainer"]
+    assert estimator.trainer is estimator.trainers["trainer"]
+    assert isinstance(estimator.trainer, gluon.Trainer)
+    assert estimator.learning_rates() == {"lr": 0.5}
+
+
+def test_the_users_own(make_net: Any, make_spec: Any, batches: Any) -> None:
+    net = make_net()
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
+    estimator = MultiEstimator(net, make_spec(), trainer)
+    assert estimator.trainer is trainer
+    history = estimator.fit(batches, epochs=1)
+    trainer.set_learning_rate(0.25)
+    estimator.fit(batches, epochs=1)
+    assert (history["lr"], estimator.history["lr"]) == ([0.5], [0.25])
+
+
+def test_several(make_net: Any, make_spec: Any, batches: Any) -> None:
+    estimator = MultiEstimator(make_net(), make_spec(), SEVERAL)
+    history = estimator.fit(batches, epochs=1)
+    assert dict(estimator.trainers)["heads"].learning_rate == 0.1
+    assert len(estimator.trainers) == 2
+    assert (history["lr_body/all"], history["lr_heads"]) == ([0.01], [0.1])
+    assert estimator.trainer.learning_rate == 0.01  # the first stands for all
+    assert isinstance(estimator.trainer.optimizer, mx.optimizer.Adam)
+    with pytest.raises(AttributeError):
+        estimator.trainer.nonsense  # noqa: B018
+
+
+def test_states_of_several_are_saved_and_loaded(
+    make_net: Any, make_spec: Any, batches: Any, tmp_path: Path, snapshot: Any
+) -> None:
+    net = make_net()
+    estimator = MultiEstimator(net, make_spec(), SEVERAL)
+    estimator.fit(batches, epochs=2)
+    estimator.trainer.save_states(str(tmp_path / "states"))
+    net.save_parameters(str(tmp_path / "params"))
+    estimator.fit(batches, epochs=1)
+    expected = list(snapshot(net).values())
+
+    twin = make_net()
+    other = MultiEstimator(twin, make_spec(), SEVERAL)
+    twin.load_parameters(str(tmp_path / "params"))
+    other.trainer.load_states(str(tmp_path / "states"))
+    other.fit(batches, epochs=1)
+    for found, wanted in zip(snapshot(twin).values(), expected):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_those_that_cannot_be_built(make_net: Any, make_spec: Any) -> None:
+    estimator = MultiEstimator(make_net(), make_spec(), TrainerSpec("bodi.*"))
+    for read in (lambda: estimator.trainers, lambda: estimator.trainer, estimator.learning_rates):
+        with pytest.raises(TrainerError, match="bodi"):
+            read()

@@ -1,0 +1,87 @@
+"""``multifit predict`` reads inputs as the task file does, and prints or draws what the net says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+INPUTS = """
+def inputs(arguments):
+    return np.array([text.split(",") for text in arguments], "float32")
+"""
+
+SHOW = """
+def show(arguments, outputs, history):
+    assert len(arguments) == len(outputs["kind"]) and len(history["train_loss"]) == epochs
+    return [["left", "right"][kind] for kind in outputs["kind"].argmax(axis=1)]
+"""
+
+DRAW = """
+def show(outputs):
+    from matplotlib.figure import Figure
+    return [Figure(figsize=(1, 1)) for _ in outputs["kind"]]
+"""
+
+
+@pytest.fixture
+def predict(write, multifit):
+    """Return a function that trains the small task, with more code, and predicts with it."""
+
+    def run(more, *arguments, **options):
+        path = write(more)
+        assert multifit("train", path, "--epochs", 20, "--quiet").code == 0
+        return multifit("predict", path, "--from", "runs/small", *arguments)
+
+    return run
+
+
+def test_it_prints_what_the_file_says_of_each_input(predict):
+    result = predict(INPUTS + SHOW, "3,0,0", "--", "-3,0,0")
+    assert (result.code, result.out) == (0, "3,0,0: right\n-3,0,0: left\n")
+
+
+def test_long_inputs_are_shortened(predict):
+    result = predict(INPUTS + SHOW, "3," + 80 * "0" + ",0")
+    assert result.out == "3," + 58 * "0" + "...: right\n"
+
+
+def test_it_draws_where_the_file_draws(predict):
+    result = predict(INPUTS + DRAW, "1,2,3", "4,5,6")
+    paths = [Path(line.split(": ")[1]) for line in result.out.strip().split("\n")]
+    assert [str(path) for path in paths] == [
+        "runs/small/predictions/1-1,2,3.png",
+        "runs/small/predictions/2-4,5,6.png",
+    ]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_drawings_go_where_they_are_wanted(predict):
+    predict(INPUTS + DRAW, "1,2,3", "--output", "there")
+    assert [path.name for path in Path("there").iterdir()] == ["1-1,2,3.png"]
+
+
+def test_one_input_may_be_answered_without_a_list(predict):
+    result = predict(INPUTS + "def show(): return 'something'\n", "1,2,3")
+    assert result.out == "1,2,3: something\n"
+
+
+def test_without_show_the_outputs_are_printed(predict):
+    result = predict(INPUTS, "3,0,0")
+    assert result.out.startswith("3,0,0: kind [") and ", place [" in result.out
+
+
+def test_without_inputs_it_says_what_is_needed(predict):
+    result = predict("", "3,0,0")
+    assert result.code == 2 and 'has no function "inputs": predicting needs inputs(arguments)' in result.err
+
+
+def test_as_many_answers_as_inputs_are_wanted(predict):
+    result = predict(INPUTS + "def show(): return ['a', 'b']\n", "1,2,3")
+    assert result.code == 2 and "one text or figure for each input: 1, not 2" in result.err
+
+
+def test_a_show_that_asks_for_the_unknown_is_told_before_training(write, multifit):
+    result = multifit("train", write(INPUTS + "def show(output_s): pass\n"))
+    assert result.code == 2 and "show() of" in result.err and '(did you mean "outputs"?)' in result.err
+    assert not Path("runs").exists()

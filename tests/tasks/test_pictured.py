@@ -1,0 +1,112 @@
+"""Generated scenes and shapes: what is declared of an image is true of its pixels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from multifit.taskfile import TaskFile
+
+TASK = TaskFile(Path(__file__).parents[2] / "tasks" / "segmentation.py").module
+MAKERS = {"scenes": TASK.scenes.scenes, "shapes": TASK.shapes.shapes}
+
+
+@pytest.fixture(scope="module", params=list(MAKERS))
+def made(request):
+    """Return 30 images of one kind."""
+    return MAKERS[request.param](30, 64)
+
+
+def rows(made, image):
+    """Return the boxes of an image without those that fill up."""
+    return made.boxes[image][made.boxes[image, :, 4] >= 0]
+
+
+def test_shapes_and_dtypes(made):
+    assert (made.image.shape, made.image.dtype) == ((30, 64, 64, 3), "uint8")
+    assert (made.mask.shape, made.mask.dtype) == ((30, 64, 64), "int32")
+    assert made.boxes.dtype == "float32"
+
+
+def test_counts_are_those_of_the_boxes(made):
+    assert [len(rows(made, image)) for image in range(30)] == made.count.tolist()
+    assert 1 <= made.count.min() < made.count.max() <= 4
+
+
+def test_every_pixel_of_a_mask_is_in_a_box_of_its_class(made):
+    for image, mask in enumerate(made.mask):
+        covered = np.zeros_like(mask, bool)
+        for left, top, right, bottom, kind, _ in rows(made, image).astype(int):
+            here = mask[top:bottom, left:right]
+            covered[top:bottom, left:right] |= here == kind + 1
+            assert (here == kind + 1).any()
+        assert (covered == (mask > 0)).all()
+
+
+def test_boxes_of_digits_are_tight_and_apart():
+    made = TASK.scenes.scenes(20, 96)
+    for image, mask in enumerate(made.mask):
+        taken = np.zeros_like(mask)
+        for left, top, right, bottom, *_ in rows(made, image).astype(int):
+            inside = mask[top:bottom, left:right] > 0
+            assert inside.any(axis=0)[[0, -1]].all()
+            assert inside.any(axis=1)[[0, -1]].all()
+            taken[top:bottom, left:right] += 1
+        assert taken.max() == 1
+
+
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=list(MAKERS))
+def test_the_same_whenever_asked_and_others_held_out(maker):
+    first, again, held_out = maker(3, 64), maker(3, 64), maker(3, 64, held_out=True)
+    for one, other in zip(first, again):
+        np.testing.assert_array_equal(one, other)
+    assert (first.image != held_out.image).any()
+
+
+def test_held_out_scenes_show_other_digits(monkeypatch):
+    pools = []
+    monkeypatch.setattr(
+        TASK.scenes, "_scene", lambda random, d, c, pool, size: pools.append(pool) or _nothing(size)
+    )
+    TASK.scenes.scenes(1, 64)
+    TASK.scenes.scenes(1, 64, held_out=True)
+    assert not set(pools[0]) & set(pools[1])
+    assert len(pools[0]) + len(pools[1]) == 1797
+
+
+def _nothing(size):
+    return np.zeros((size, size, 3), "uint8"), np.zeros((1, 6), "float32"), np.zeros((size, size), "int32")
+
+
+def test_a_clear_place_is_clear():
+    from data.pictured import clear_place
+
+    taken = np.ones((20, 20), bool)
+    assert clear_place(np.random.RandomState(0), taken, 5, 5) is None
+    taken[3:8, 10:15] = False  # one place only, which 50 throws need not find
+    assert {clear_place(np.random.RandomState(i), taken, 5, 5) for i in range(50)} == {None, (3, 10)}
+
+
+def test_display_undoes_normalization():
+    image = np.random.RandomState(0).randint(0, 256, (2, 5, 4, 3), "uint8")
+    np.testing.assert_array_equal(TASK.displayed(TASK.normalized(image)), image)
+
+
+def test_images_are_read_in_their_colours(tmp_path):
+    path = tmp_path / "red.png"
+    cv2.imwrite(str(path), np.full((9, 30, 3), (0, 0, 200), "uint8"))  # blue, green, red
+    for size in (4, 32):
+        read = TASK.read_images([str(path)], size)
+        assert read.shape == (1, size, size, 3)
+        assert (read == (200, 0, 0)).all()
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no image .*nowhere.png"):
+        TASK.read_images([str(tmp_path / "nowhere.png")], 8)
+    (tmp_path / "text.png").write_text("no pixels")
+    with pytest.raises(ValueError, match="text.png is no image"):
+        TASK.read_images([str(tmp_path / "text.png")], 8)

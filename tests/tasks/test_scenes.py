@@ -1,0 +1,77 @@
+"""Scenes: one body, three tasks, by the specs of the single tasks."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from multifit.cli import main
+from multifit.taskfile import TaskFile
+
+# isort: split
+import mxnet as mx
+
+FILE = Path(__file__).parents[2] / "tasks" / "scenes.py"
+SMALL = ("train_count=4", "val_count=2", "batch_size=2", "size=64")
+
+
+def dry_run(folder: Path, *arguments: str) -> dict[str, list[float]]:
+    settings = ["--set", *SMALL, *arguments]
+    assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
+    return json.loads((folder / "history.json").read_text())
+
+
+@pytest.mark.parametrize("devices", [(), ("--devices", "2")])
+def test_a_dry_run(tmp_path, devices):
+    figures = dry_run(tmp_path, *devices)
+    terms = [
+        figures[f"train_{name}"][0] for name in ("detection/multibox", "segmentation/pixels", "count/count")
+    ]
+    assert figures["train_loss"][0] == pytest.approx(sum(terms), rel=1e-5)
+    for name in ("detection/VOC.mAP", "segmentation/seg.mIoU", "count/accuracy"):
+        assert 0 <= figures[f"val_{name}"][0] <= 1
+    assert (tmp_path / "scenes.png").stat().st_size > 20_000
+
+
+def test_a_weight_of_nothing_leaves_a_head_as_it_was(tmp_path):
+    dry_run(tmp_path, "segmentation_weight=0", "count_weight=0")
+    trained = mx.nd.load(str(tmp_path / "final.params"))
+    biases = {
+        name: array for name, array in trained.items() if name.endswith("bias") and "BatchNorm" not in name
+    }
+    moved = {name for name, array in biases.items() if array.abs().sum().asscalar() > 0}
+    assert moved == {name for name in biases if name.startswith("detection.")}
+
+
+def test_the_specs_are_those_of_the_single_tasks():
+    task = TaskFile(FILE).module
+    net = task.net([mx.cpu()])
+    combined, single = task.spec(net), task.detection.spec(net.detection)
+    assert combined.losses["detection/multibox"].scope == single.losses["multibox"].scope == "batch"
+    assert type(combined.losses["detection/multibox"].fn) is type(single.losses["multibox"].fn)
+    assert combined.inputs == ("image",)
+    assert combined.evaluation.labels == ("detection/truth", "segmentation/mask", "count/count")
+
+
+def test_the_body_is_run_once():
+    task = TaskFile(FILE).module
+    net = task.net([mx.cpu()])
+    calls = []
+    net.body.register_forward_hook(lambda *_: calls.append(1))
+    with mx.autograd.train_mode():
+        net.hybridize(False)
+        net(mx.nd.zeros((1, 3, 128, 128)))
+    assert len(calls) == 1
+
+
+def test_predicting_draws_boxes_mask_and_count(tmp_path, capsys):
+    assert math.isfinite(dry_run(tmp_path / "run")["train_loss"][0])
+    picture = tmp_path / "any.png"
+    cv2.imwrite(str(picture), np.random.RandomState(0).randint(0, 256, (50, 40, 3), "uint8"))
+    assert main(["predict", str(FILE), "--from", str(tmp_path / "run"), str(picture)]) == 0
+    assert Path(capsys.readouterr().out.strip().splitlines()[-1].split(": ")[1]).stat().st_size > 3_000
