@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import types
+from typing import Literal
 
 import pytest
 
-from multifit.settings import parse_setting, settings_of
+from multifit.settings import change_setting, parse_setting, restored, settings_of
 
 
 @pytest.mark.parametrize(
@@ -52,5 +53,47 @@ def test_a_value_of_another_type_is_refused(text, present, message):
 def test_settings_are_the_public_plain_values():
     module = types.ModuleType("settings")
     vars(module).update(epochs=20, rate=0.1, sizes=(1, 2), name="x", none=None, flag=True)
-    vars(module).update(_hidden=1, table={}, function=len, library=types)
+    vars(module).update(_hidden=1, table={}, function=len, library=types, KINDS=(1, 2))
     assert list(settings_of(module)) == ["epochs", "rate", "sizes", "name", "none", "flag"]
+
+
+def test_a_setting_that_bears_a_functions_name_has_an_underscore_behind_it():
+    module = types.ModuleType("settings")
+    vars(module).update(data_="digits", data=len)
+    assert settings_of(module) == {"data": "digits"}
+    change_setting(module, "data", "mnist")
+    assert (module.data_, module.data) == ("mnist", len)
+
+
+@pytest.mark.parametrize("annotation", [Literal["mlp", "lenet"], 'Literal["mlp", "lenet"]'])
+def test_a_setting_can_be_one_of_a_few_values(annotation):
+    module = types.ModuleType("settings")
+    vars(module).update(model="mlp", Literal=Literal, __annotations__={"model": annotation})
+    change_setting(module, "model", "lenet")
+    assert module.model == "lenet"
+    with pytest.raises(ValueError, match="must be one of mlp, lenet"):
+        change_setting(module, "model", "resnet")
+    assert module.model == "lenet"
+
+
+@pytest.mark.parametrize("annotation", [str, "str", "Unknown[1]"])
+def test_other_annotations_allow_any_value(annotation):
+    module = types.ModuleType("settings")
+    vars(module).update(model="mlp", __annotations__={"model": annotation})
+    change_setting(module, "model", "resnet")
+    assert module.model == "resnet"
+
+
+@pytest.mark.parametrize(
+    ("value", "present", "expected"),
+    [
+        (5, 20, 5),
+        ("x", None, "x"),
+        ([1, 2], [3], [1, 2]),
+        ([1, 2], (3,), (1, 2)),
+        ([[1, 2], [3]], ((1, 2), (3,)), ((1, 2), (3,))),
+    ],
+)
+def test_json_gives_back_what_was_a_tuple(value, present, expected):
+    found = restored(value, present)
+    assert found == expected and type(found) is type(expected)

@@ -112,6 +112,25 @@ def test_a_setting_that_does_not_fit_is_refused(task, assignment, message):
         task().set([assignment])
 
 
+def test_settings_of_an_earlier_run_are_restored(task):
+    small = task("sizes = (1, 2)\n" + SMALL)
+    small.restore({"epochs": 5, "sizes": [3, 4]})
+    assert small.settings == {"sizes": (3, 4), "epochs": 5, "rate": 0.1}
+
+
+def test_a_setting_that_is_gone_is_not_restored(task):
+    with pytest.raises(UsageError, match=r'has no setting "epoch" \(did you mean "epochs"\?\)'):
+        task().restore({"epoch": 5})
+
+
+def test_a_value_that_is_no_choice_is_refused(task):
+    small = task('from typing import Literal\nmodel: Literal["mlp", "lenet"] = "mlp"\n' + SMALL)
+    with pytest.raises(UsageError, match="cannot set model of .* to 'vgg': it must be one of mlp, lenet"):
+        small.set(["model=vgg"])
+    with pytest.raises(UsageError, match="cannot set model of .* to 'vgg': it must be one of mlp, lenet"):
+        small.restore({"model": "vgg"})
+
+
 # ---------------------------------------------------------------------------------------------- resolving
 
 

@@ -110,6 +110,14 @@ class Engine:
             raise TrainerError("the trainers could not be built")
         return self.trainers
 
+    def learning_rates(self) -> dict[str, float]:
+        """Return the learning rates; none where the trainers cannot be built, which the first batch will tell.
+
+        Handlers ask before that, and what is wrong with spec and data is to be told along with it.
+        """
+        wrong = self.initialize() or self.bind_trainers()
+        return {} if wrong or self.trainers is None else self.trainers.learning_rates()
+
     def update(self, result: Result) -> None:
         """Compute all gradients, then move the parameters."""
         self.backward(result)

@@ -12,6 +12,7 @@ from ..spec import TaskSpec
 from ..spec.names import OUTPUTS, SLOTS, Ref
 from ..spec.terms import Term
 from .compat import mx
+from .losses import SegmentationCELoss, SequenceCELoss
 from .measures import Measure
 from .network import calling
 from .probe import probe
@@ -68,8 +69,8 @@ def inspect_term(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> list[
     with calling(lambda: "the net's forward pass"):
         for _, output in outputs:
             output.wait_to_read()  # what fails in the engine fails here, where it can be named
-    problems: list[Problem] = []
-    if outputs and slots:
+    problems = _whole(term, outputs)
+    if outputs and slots and not problems:
         problems = _elementwise(term, outputs[0], slots[0]) or _classes(spec, term, outputs[0], slots)
     return problems or probe(term, arrays)
 
@@ -123,6 +124,18 @@ def _signature(fn: Any, given: Sequence[str]) -> tuple[Callable[..., Any], Seque
     return (fn.forward if isinstance(fn, mx.gluon.Block) else fn), given, []
 
 
+def _whole(term: Term, outputs: Sequence[Named]) -> list[Problem]:
+    """Check that Gluon's losses get real numbers: with integers they fail in the engine, which may not recover."""
+    stock = isinstance(term.spec.fn, mx.gluon.loss.Loss)
+    return [
+        Problem(
+            "spec", f'{term.where}: the output "{name}" is {describe.array(array)}; a loss needs real numbers'
+        )
+        for name, array in outputs
+        if stock and np.dtype(array.dtype).kind != "f"
+    ]
+
+
 def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
     if not isinstance(term.spec.fn, ELEMENTWISE):
         return []
@@ -131,11 +144,11 @@ def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
 
 
 def _classes(spec: TaskSpec, term: Term, output: Named, slots: Sequence[Named]) -> list[Problem]:
-    fn: Any = term.spec.fn
-    if not getattr(fn, "_sparse_label", False) or not hasattr(fn, "_axis"):
+    axis = _class_axis(term.spec.fn)
+    if axis is None:
         return []
     (out_name, out), (name, label) = output, slots[0]
-    classes = out.shape[fn._axis]
+    classes = out.shape[axis]
     if label.size * classes != out.size:
         found = f'output "{out_name}" {describe.array(out)} and label "{name}" {describe.array(label)}'
         rows = f"{out.size // classes} rows of {classes} classes"
@@ -143,6 +156,17 @@ def _classes(spec: TaskSpec, term: Term, output: Named, slots: Sequence[Named]) 
         return [Problem("spec", message)]
     values = _counting(label.asnumpy(), [array.asnumpy() for _, array in slots[1:]])
     return label_problems(term.where, name, values, classes, _ignored(spec, term, name))
+
+
+def _class_axis(fn: Any) -> int | None:
+    """Return where a loss has the classes, if it takes class indices and would clip them."""
+    if isinstance(fn, SegmentationCELoss):
+        return fn._axis
+    if not getattr(fn, "_sparse_label", False):
+        return None
+    if isinstance(fn, SequenceCELoss):
+        return -1 if fn._classes_last else 1
+    return fn._axis if isinstance(fn, mx.gluon.loss.SoftmaxCrossEntropyLoss) else None
 
 
 def _counting(values: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:

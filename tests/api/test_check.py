@@ -158,10 +158,18 @@ def test_the_plan_names_what_normalises(make_net: Any, make_spec: Any, batches: 
     assert "L2Loss(outputs.size, labels.size) / count" in shown
 
 
-@pytest.mark.parametrize("kind", ["plain", "hybrid"])
-def test_fit_calls_the_net_once_for_each_batch(
-    kind: str, batches: Any, make_net: Any, make_spec: Any
-) -> None:
+def test_the_plan_of_a_loss_on_all_devices(make_net: Any, make_spec: Any, batches: Any) -> None:
+    def joint(sizes: Any, labels: Any) -> Any:
+        return [((size - label) ** 2).mean() for size, label in zip(sizes, labels)]
+
+    loss = LossSpec(joint, "size", "size", scope="batch")
+    spec = make_spec(losses={"digit": gluon.loss.SoftmaxCrossEntropyLoss(), "size": loss})
+    shown = str(MultiEstimator(make_net(), spec).check(batches))
+    assert "1 x joint(outputs.size, labels.size) / the batch" in shown
+    assert "losses of scope batch run on all devices at once" in shown
+
+
+def test_fit_calls_the_net_once_for_each_batch(batches: Any, make_net: Any, make_spec: Any) -> None:
     net = make_net("plain")
     MultiEstimator(net, make_spec()).fit(batches, epochs=2)
     assert net.calls == [(8, 6), (8, 6), (4, 6)] * 2

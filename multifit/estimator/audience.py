@@ -1,0 +1,77 @@
+"""Who hears a run: the handlers of the running fit, or of an evaluation within or beside it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+from ..events import Events, HandlerError, echoing
+from ..handlers import ProgressBar
+
+__all__ = ["Audience"]
+
+
+class Audience:
+    """Passes the moments of a run on to the handlers that are listening, if any.
+
+    Parameters
+    ----------
+    estimator : MultiEstimator
+        Handed to the handlers.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self._events: Events | None = None
+
+    @property
+    def listening(self) -> bool:
+        """Whether a fit or an evaluation is running."""
+        return self._events is not None
+
+    @property
+    def handlers(self) -> list[object]:
+        """The handlers that are listening."""
+        return [] if self._events is None else self._events.handlers
+
+    def tell(self, moment: str, **facts: Any) -> None:
+        """Call the handlers of a moment."""
+        if self._events is not None:
+            self._events.emit(moment, **facts)
+
+    def tell_result(self, moment: str, batch: Any, result: Any) -> None:
+        """Call the handlers of a batch's end; its arrays are only sorted out where somebody listens."""
+        if self._events is not None and self._events.listens(moment):
+            self._events.emit(moment, batch=batch, **result.views())
+
+    @contextmanager
+    def fit(self, events: Events) -> Iterator[None]:
+        """Let `events` hear a fit: that it begins, and that it ends, however it does."""
+        self._events = events
+        try:
+            self.tell("train_begin")
+            try:
+                yield
+            except BaseException as error:
+                self._estimator.state.stop(type(error).__name__)
+                try:
+                    self.tell("train_end")
+                except HandlerError as second:  # often a consequence; the first error is the one to be seen
+                    self._estimator.logger.error("%s", second)
+                raise
+            self.tell("train_end")
+        finally:
+            self._events = None
+
+    @contextmanager
+    def evaluation(self, handlers: Any) -> Iterator[None]:
+        """Let those hear an evaluation who should: `handlers`, else those of the running fit, else a bar."""
+        before = self._events
+        if handlers is not None:
+            self._events = Events(self._estimator, echoing(handlers))
+        elif before is None:
+            self._events = Events(self._estimator, ProgressBar())
+        try:
+            yield
+        finally:
+            self._events = before
