@@ -86,10 +86,10 @@ def held_names(
 def _held_already(
     where: str, trainer: Any, wanted: Mapping[str, Any], frozen: set[str]
 ) -> tuple[list[str], list[Problem]]:
-    by_id = {id(parameter): name for name, parameter in wanted.items()}
-    moved = [p for p in trainer._params if p.grad_req != "null"]
-    known = [by_id[id(p)] for p in moved if id(p) in by_id]
-    foreign = [p.name for p in moved if id(p) not in by_id]
+    moved = {id(p): p.name for p in trainer._params if p.grad_req != "null"}
+    known = [name for name, parameter in wanted.items() if id(parameter) in moved]
+    ours = {id(parameter) for parameter in wanted.values()}
+    foreign = [name for identity, name in moved.items() if identity not in ours]
     messages = []
     if foreign:
         messages.append(

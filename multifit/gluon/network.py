@@ -53,6 +53,7 @@ class Traced(mx.gluon.HybridBlock):
         return self._function(F, *arrays)
 
     def __call__(self, *arrays: Any) -> list[Any]:
+        """Run the graph; the first call traces it."""
         if not self.is_traced:
             with warnings.catch_warnings():
                 # what this graph does not need is no news: the plan lists what is unused
@@ -122,7 +123,7 @@ class Network:
                 except Exception:
                     if self._graph.is_traced:
                         raise
-                    # A hybridized net may work on arrays alone; what else is wrong with it raises again below.
+                    # A hybridized net may work on arrays alone; what else is wrong raises again below.
                     self._graph, self.traced = None, False
             return self.net(*inputs)
 

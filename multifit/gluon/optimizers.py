@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import numbers
+from types import SimpleNamespace
 from typing import Any, Mapping
 
 import numpy as np
@@ -57,11 +58,11 @@ def _declared(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
 
 def _built(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
     scheduler = options.get("lr_scheduler") if scheduler is None else scheduler
-    if scheduler is not None:
-        # a scheduler keeps state, so each trainer has its own; an optimizer overwrites its base_lr unasked
-        options["lr_scheduler"] = copy.deepcopy(scheduler)
-        options.setdefault("learning_rate", scheduler.base_lr)
     try:
+        if scheduler is not None:
+            # a scheduler keeps state, so each trainer has its own; an optimizer overwrites its base_lr unasked
+            options["lr_scheduler"] = copy.deepcopy(scheduler)
+            options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []
     except Exception as error:
         return None, [
@@ -108,11 +109,11 @@ def _tried(where: str, optimizer: Any) -> list[str]:
     """
     if not type(optimizer).__module__.startswith("mxnet."):
         return []
-    twin = copy.copy(optimizer)
-    twin.param_dict = {}  # the parameters themselves are not to be copied
     kind, weight = type(optimizer).__name__.lower(), mx.nd.ones((2, 2))
     try:
-        mx.optimizer.get_updater(copy.deepcopy(twin))(0, mx.nd.ones((2, 2)), weight)
+        twin = copy.deepcopy(optimizer)  # without its parameters, for which one of its own stands in
+        twin.param_dict = {0: SimpleNamespace(lr_mult=1.0, wd_mult=1.0)}
+        mx.optimizer.get_updater(twin)(0, mx.nd.ones((2, 2)), weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())
     except Exception as error:
         return [f"{where}: {kind} cannot make a step with its options: {_first_line(error)}"]

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Sequence
 
 from .compat import mx
 from .head import Head, HeadResult, fetch
-from .network import Network, Traced
+from .network import Network, Traced, calling
 
 __all__ = ["Program"]
 
@@ -67,7 +67,8 @@ class Program:
             outputs, result = self._run_graph(slots, weights[0], size)
         except Exception as error:
             if self._graph is not None and self._graph.is_traced:
-                raise
+                with calling(lambda: "the graph of the net and its losses", *slots.items()):
+                    raise
             # Some losses and nets look at shapes or call mx.nd directly; that is no error of the user's.
             # What is one raises again below, where it can be named.
             self.traced, self.reason = False, f"{type(error.__cause__ or error).__name__} while tracing"

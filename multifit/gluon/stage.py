@@ -37,7 +37,7 @@ class Result:
     objectives: list[Any] = field(default_factory=list)
 
     def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of such where there are several."""
+        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of such."""
         spec = self.spec
         return {
             "pred": _view(self.outputs, spec.output_names),
@@ -151,12 +151,9 @@ class Stage:
 
     def how(self) -> str:
         """Say what was traced into graphs, and what was not."""
-        program = self.program
-        if program is None:
-            return "not run yet"
-        return program.how() + (
-            "; losses of scope batch run on all devices at once" if self.joint.terms else ""
-        )
+        assert self.program is not None
+        joint = "; losses of scope batch run on all devices at once" if self.joint.terms else ""
+        return self.program.how() + joint
 
     def figures(self) -> dict[str, float]:
         """Return all figures by name, without prefix; this waits for the engine."""
@@ -174,12 +171,12 @@ class Stage:
     def _run_device(
         self, result: Result, slots: Mapping[str, Any], size: int, factors: Factors, context: Any
     ) -> tuple[Program, list[HeadResult]]:
-        form = (size == 1, *(None if a is None else a.shape[1:] for a in slots.values()))
-        program, count = self._programs.get(form), self.weights.constant((float(size),), context)
+        program = self._programs.get(self._form(slots, size))
+        count = self.weights.constant((float(size),), context)
         ahead, self._ahead = self._ahead, None
         if program is None or ahead is not None:
             outputs = ahead if ahead is not None else self.network(slots)
-            program = self._build(form, outputs, slots)
+            program = self._build(outputs, slots, size)
             heads = program.heads(outputs, slots, self._vectors(program, factors, context), count)
         else:
             outputs, heads = program.run(slots, self._vectors(program, factors, context), count)
@@ -219,17 +216,26 @@ class Stage:
                 at = head.slices[term.where].start + term.minimized
                 self.tally.weighted[term.key].add(statistics[at : at + 1] * factors.weights[term.key])
 
-    def _build(self, form: Any, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> Program:
+    def _form(self, slots: Mapping[str, Any], size: int) -> tuple[Any, ...]:
+        """Return what batches must have in common to share a program.
+
+        A graph fits arrays of any size; only a metric's device-side path is bound to the sizes of a sample.
+        """
+        bound = any(measure.on_device for measure in self.measures)
+        shapes = (None if a is None else a.shape[1:] if bound else len(a.shape) for a in slots.values())
+        return (size == 1, *shapes)
+
+    def _build(self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int) -> Program:
         terms = [term for term in self.spec.terms if term.spec.scope != "batch"]
         traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         plain = [term for term in terms if term not in traced]
         metrics = self._device_metrics(traced, plain, fetch(outputs, slots))
         heads = Head(traced, metrics["traceable"]), Head(plain, metrics["plain"])
         for head in heads:
-            head.several = not form[0]
+            head.several = size > 1
         program = Program(self.network, *heads)
         if len(self._programs) < MAX_FORMS:
-            self._programs[form] = program
+            self._programs[self._form(slots, size)] = program
         return program
 
     def _device_metrics(
@@ -275,9 +281,9 @@ class Stage:
         return ""
 
     def _device(self, measure: Measure) -> Any:
-        program = self.program
-        assert program is not None
-        return next(d for h in (program.traceable, program.plain) for m, d in h.metrics if m is measure.term)
+        assert self.program is not None
+        heads = self.program.traceable, self.program.plain
+        return next(device for head in heads for term, device in head.metrics if term is measure.term)
 
 
 def _view(devices_values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:

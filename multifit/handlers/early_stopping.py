@@ -74,11 +74,8 @@ class EarlyStoppingHandler:
 
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin anew."""
-        direction = self.mode or estimator.direction(self.monitor)
-        if direction is None:
-            raise ValueError(
-                f'whether "{self.monitor}" should fall or rise is not known; give mode="min" or mode="max"'
-            )
+        # Where nobody knows it, the estimator refuses the monitor with the first batch, before any update.
+        direction = self.mode or estimator.direction(self.monitor) or "min"
         self._sign = 1.0 if direction == "min" else -1.0
         self._best = _WORST[direction] if self.baseline is None else self.baseline
         self._waited = 0

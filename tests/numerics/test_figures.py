@@ -206,10 +206,11 @@ def test_an_accumulator_copies_what_it_is_given_and_adds_up_devices() -> None:
 def test_a_total_takes_numbers_and_arrays() -> None:
     total = Total()
     assert total.read() == 0.0
-    total.add(2.0**24)
+    total.add(1)
+    total.add(nd.array([2.0**24]))
     total.add(nd.array([1.0]))
     total.add(nd.array([2.0], ctx=mx.cpu(1)))
-    assert total.read() == 2.0**24 + 3
+    assert total.read() == 2.0**24 + 4
 
 
 def test_a_tally_without_terms_has_no_objective() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec, UserCodeError
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -65,6 +65,16 @@ class Counted(Hybrid):
         return super().forward(x)
 
 
+class Toolkits(Hybrid):
+    """One of a toolkit, whose forward() looks at an array."""
+
+    __module__ = "gluoncv.model_zoo"
+
+    def forward(self, x: Any) -> Any:
+        assert x.shape[1] == 10  # a symbol has no shape
+        return super().forward(x)
+
+
 FORMS = {
     "tuple": (lambda d, p: (d, p), ("digit", "parity")),
     "list": (lambda d, p: [d, p], ("digit", "parity")),
@@ -115,6 +125,32 @@ def test_a_forward_of_its_own(hybridized: bool, devices: list, fixtures: tuple) 
 
     compare(make, hybridized, devices, fixtures)
     assert nets[1].seen - 2 == sum([16] * 18 + [7, 1])  # `pair` calls each net with two samples
+
+
+def test_a_toolkits_forward_that_cannot_be_traced(hybridized: bool, devices: list, fixtures: tuple) -> None:
+    compare(Toolkits, hybridized, devices, fixtures)
+
+
+class Fours(gluon.HybridBlock):
+    """Takes batches of four only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digit = nn.Dense(5)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.digit(F.reshape(x, (4, 10)))
+
+
+def test_a_graph_that_fails_says_where(hybridized: bool, data: Any, train: Any) -> None:
+    net = Fours()
+    if hybridized:
+        net.hybridize()
+    declared = TaskSpec(inputs=["x"], outputs=["digit"], labels=["digit"], losses={"digit": CE})
+    batches = [batch[:2] for batch in data([4, 4, 4, 3])]
+    with pytest.raises(UserCodeError, match=r"net.*x .3, 10. float32") as caught:
+        train(net, declared, batches)
+    assert isinstance(caught.value.__cause__, mx.MXNetError)
 
 
 def test_a_forward_of_the_specs(hybridized: bool, devices: list, fixtures: tuple) -> None:

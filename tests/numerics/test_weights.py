@@ -137,6 +137,25 @@ def test_a_masked_loss_is_a_mean_over_tokens(
     same(ours, hand)
 
 
+def test_where_the_normaliser_is_0_nothing_is_learned(
+    devices: list, hybridized: bool, pair: Any, by_hand: Any, train: Any, same: Any
+) -> None:
+    rng, l2 = np.random.RandomState(7), gluon.loss.L2Loss()
+    batches = [
+        (rng.randn(6, 4).astype("float32"), rng.randn(6, 1).astype("float32"), np.full(6, i % 2, "float32"))
+        for i in range(20)
+    ]
+    hand, ours = pair(lambda: nn.Dense(1), batches[0][0])
+    if hybridized:
+        ours.hybridize()
+    trainer = gluon.Trainer(hand.collect_params(), "sgd", {"learning_rate": 0.1})
+    by_hand(hand, [trainer], batches[1::2], lambda net, x, y, valid: l2(net(x), y))
+    loss = LossSpec(l2, "out", "y", normalize_by="valid")
+    spec = TaskSpec(inputs=["x"], outputs="out", labels=["y", "valid"], losses={"l": loss})
+    train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
+    same(ours, hand)
+
+
 def test_every_term_has_its_own_normaliser(
     devices: list, hybridized: bool, pair: Any, train: Any, same: Any
 ) -> None:
