@@ -8,13 +8,14 @@ STAMP := $(VENV)/.installed
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench nightly clean
 
 help:
 	@echo "make demo    train three heads on handwritten digits, into runs/digits"
 	@echo "make test    all tests, with coverage"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   time per step against a hand-written loop and Gluon's Estimator"
+	@echo "make nightly train every task and hold it to its floor; reports in runs/nightly"
 	@echo "make clean   remove the virtual environments and all that was made"
 	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
 
@@ -31,6 +32,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m nightly.benchmarks.step_time
+
+nightly: $(STAMP)
+	$(BIN)/python -m pytest nightly -n 2 --device $(or $(DEVICE),cpu)
 
 # Made anew whenever what it holds may have changed. Everything in one call, so that the pins hold for all of it.
 $(STAMP): setup.py requirements/constraints.txt

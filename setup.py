@@ -6,7 +6,7 @@ from setuptools import find_packages, setup
 
 CPU = ["mxnet==1.9.1"]
 CV = ["gluoncv==0.10.5.post0", "opencv-python<4.12", "pandas<3; python_version < '3.12'"]
-NLP = ["gluonnlp==0.10.0"]
+NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
 PLOT = ["matplotlib>=3.5"]
 TEST = ["pytest>=8", "pytest-cov>=5", "pytest-xdist>=3", "scikit-learn>=1.3", "pandas>=1.5"]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]

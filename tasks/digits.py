@@ -115,3 +115,16 @@ def pictures(estimator, data):
             color="tab:red" if wrong[i] else "black",
         )
     return {"samples": sheet}
+
+
+def inputs(arguments):
+    """Read image files with a digit each."""
+    from data.mnist import read_digit
+
+    return np.stack([read_digit(path, 8) for path in arguments])
+
+
+def show(outputs):
+    """Say of each image which digit it shows, whether that is odd, and how much ink it took."""
+    rows = zip(outputs["digit"].argmax(axis=1), outputs["parity"][:, 0], outputs["ink"][:, 0])
+    return [f"{digit}, {'odd' if odd > 0 else 'even'}, ink {ink:+.2f}" for digit, odd, ink in rows]

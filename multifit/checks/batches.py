@@ -92,7 +92,8 @@ def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem
 def _slot(name: str, array: Any, batch_axis: int) -> Iterator[str]:
     where = f'the slot "{name}" is {describe.array(array)}'
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        yield f'the slot "{name}" holds {shown(array)}, which is no array; valid are NDArrays and NumPy arrays'
+        found = f'the slot "{name}" holds {shown(array)}'
+        yield f"{found}, which is no array; valid are NDArrays and NumPy arrays"
     elif getattr(array.dtype, "kind", "f") not in "fiub":
         way = "encode it, or leave it out with batch_fn="
         yield f"{where}, which a net cannot take; valid are floats, integers and bool: {way}"

@@ -48,10 +48,11 @@ def arity_problem(
     if taken is None:
         return None
     parameters, required, variadic = taken
-    if len(given) < (required or 0) or (len(given) > len(parameters) and not variadic):
-        counts = str(required) if required == len(parameters) else f"{required} to {len(parameters)}"
-        return (
-            f"{where}: is given {len(given)} {'argument' if len(given) == 1 else 'arguments'} ({names(given)}), "
-            f"but takes {counts}: ({', '.join(parameters)}); {way}"
-        )
-    return None
+    if len(given) >= (required or 0) and (len(given) <= len(parameters) or variadic):
+        return None
+    counts = f"{required} to {len(parameters)}" if required != len(parameters) else str(required)
+    if variadic:
+        counts, parameters = f"at least {required}", [*parameters, "..."]
+    plural = "argument" if len(given) == 1 else "arguments"
+    found = f"is given {len(given)} {plural} ({names(given)})"
+    return f"{where}: {found}, but takes {counts}: ({', '.join(parameters)}); {way}"

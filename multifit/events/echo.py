@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .moments import MOMENTS, Priority, implements
+from .moments import Priority, implements
 from .vetting import vetted
 
 __all__ = ["echoing"]
@@ -38,5 +38,10 @@ def echoing(handlers: object) -> list[object]:
     ValueError
         Some cannot be used.
     """
-    evaluating = [moment for moment in MOMENTS if moment in ECHOES]
-    return [h if any(implements(h, moment) for moment in evaluating) else _Echo(h) for h in vetted(handlers)]
+    found: list[object] = []
+    for handler in vetted(handlers):
+        if any(implements(handler, moment) for moment in ECHOES):
+            found.append(handler)
+        elif any(implements(handler, moment) for moment in ECHOES.values()):
+            found.append(_Echo(handler))
+    return found  # who only hears a training begin or end has nothing to hear in an evaluation

@@ -72,7 +72,7 @@ def frozen_names(frozen: Any, parameters: Mapping[str, Any]) -> tuple[set[str], 
 def held_names(
     where: str, value: Any, wanted: Mapping[str, Any], frozen: set[str]
 ) -> tuple[list[str], list[Problem]]:
-    """Return the names of the parameters that a trainer moves; of a TrainerSpec's, frozen ones are left out."""
+    """Return the names of the parameters that a trainer moves; a TrainerSpec leaves frozen ones out."""
     if not isinstance(value, TrainerSpec):
         return _held_already(where, value, wanted, frozen)
     names, problems = selected(where, value.params, wanted)
@@ -138,8 +138,13 @@ def device_problems(where: str, value: Any, contexts: Sequence[Any]) -> list[Pro
     if isinstance(value, mx.gluon.Trainer):
         if len(contexts) > 1 and value._kvstore_params["kvstore"] is None:
             messages.append(
-                f"{where}: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas would "
-                'diverge; use kvstore="device", or a TrainerSpec'
+                f"{where}: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas "
+                'would diverge; use kvstore="device", or a TrainerSpec'
+            )
+        if len(contexts) == 1 and value._kvstore_params["update_on_kvstore"]:
+            messages.append(
+                f"{where}: update_on_kvstore=True on one device, where MXNet has no kvstore to update on; "
+                "leave it out"
             )
         if list(value._contexts or []) != list(contexts):
             built, run = (", ".join(map(str, found or ["nowhere"])) for found in (value._contexts, contexts))

@@ -119,18 +119,10 @@ class Engine:
         return {} if wrong or self.trainers is None else self.trainers.learning_rates()
 
     def update(self, result: Result) -> None:
-        """Compute all gradients, then move the parameters."""
-        self.backward(result)
-        self.bound_trainers().step()
-
-    def backward(self, result: Result) -> None:
-        """Compute the gradients of a batch's objective on all devices."""
+        """Compute the gradients of a batch's objective on all devices, then move the parameters."""
+        trainers = self.bound_trainers()
         mx.autograd.backward(result.objectives)
-        stage = self.stages["train"]
-        if len(self.contexts) > 1 and (
-            len(result.batch.contexts) < len(self.contexts) or not stage.network.traced
-        ):
-            self.bound_trainers().settle(result.batch.contexts)
+        trainers.step()
 
     def evaluate(self, raw: Any, batch_axis: int = 0) -> Result:
         """Measure a batch; the first one is checked.

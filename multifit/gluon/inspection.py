@@ -22,7 +22,8 @@ __all__ = ["check_call", "inspect_metric", "inspect_slots", "inspect_term"]
 _LOSSES, _METRICS = mx.gluon.loss, mx.metric
 ELEMENTWISE = (
     _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.HuberLoss,
-    _LOSSES.HingeLoss, _LOSSES.SquaredHingeLoss, _LOSSES.LogisticLoss, _LOSSES.KLDivLoss, _LOSSES.PoissonNLLLoss,
+    _LOSSES.HingeLoss, _LOSSES.SquaredHingeLoss, _LOSSES.LogisticLoss, _LOSSES.KLDivLoss,
+    _LOSSES.PoissonNLLLoss,
 )  # fmt: skip
 ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
 # These compare each output with a label; `Loss` alone takes no labels.
@@ -64,8 +65,6 @@ def inspect_term(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> list[
     """Check shapes, label values, what the loss returns, and that it obeys its weight."""
     outputs = [(ref.name, arrays[ref]) for ref in term.args if ref.space == OUTPUTS]
     slots = [(ref.name, arrays[ref]) for ref in term.args if ref.space != OUTPUTS]
-    if any(array is None for _, array in slots):
-        return []  # told by inspect_slots
     with calling(lambda: "the net's forward pass"):
         for _, output in outputs:
             output.wait_to_read()  # what fails in the engine fails here, where it can be named
@@ -79,8 +78,6 @@ def inspect_metric(measure: Measure, arrays: Mapping[Ref, Any]) -> list[Problem]
     """Check how many arguments a metric takes, and sizes where it would broadcast."""
     term, metric = measure.term, measure.metric
     given = [str(ref) for ref in term.args] + list(term.losses)
-    if any(arrays[ref] is None for ref in term.args):
-        return []  # told by inspect_slots
     messages: list[str | None] = []
     if term.spec.transform is not None:
         messages = [arity_problem(f"{term.where}.transform", term.spec.transform, given)]
@@ -125,7 +122,7 @@ def _signature(fn: Any, given: Sequence[str]) -> tuple[Callable[..., Any], Seque
 
 
 def _whole(term: Term, outputs: Sequence[Named]) -> list[Problem]:
-    """Check that Gluon's losses get real numbers: with integers they fail in the engine, which may not recover."""
+    """Check that Gluon's losses get real numbers: integers fail in the engine, which may not recover."""
     stock = isinstance(term.spec.fn, mx.gluon.loss.Loss)
     return [
         Problem(

@@ -63,7 +63,8 @@ class Measure:
 
     def reset(self) -> None:
         """Forget everything that was measured."""
-        self.metric.reset()
+        with calling(lambda: f"{self.term.where}.reset"):
+            self.metric.reset()
         self.fed = False
 
     def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:

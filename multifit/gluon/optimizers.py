@@ -60,7 +60,7 @@ def _built(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
     scheduler = options.get("lr_scheduler") if scheduler is None else scheduler
     try:
         if scheduler is not None:
-            # a scheduler keeps state, so each trainer has its own; an optimizer overwrites its base_lr unasked
+            # it keeps state, so each trainer has its own; an optimizer overwrites its base_lr unasked
             options["lr_scheduler"] = copy.deepcopy(scheduler)
             options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []

@@ -132,14 +132,20 @@ def _rules(initializer: Any, parameters: Mapping[str, Any]) -> tuple[list[tuple[
             problems += selected(where, pattern, parameters)[1] + _no_initializer(where, value)
         else:
             problems.append(Problem("trainer", f"initializer: {shown(pattern)} is no pattern; give a string"))
-    return ([] if problems else [(re.compile(p), value) for p, value in initializer.items()]), problems
+    if problems:
+        return [], problems
+    return [(re.compile(pattern), _made(value)) for pattern, value in initializer.items()], []
+
+
+def _made(value: Any) -> Any:
+    return mx.init.create(value) if isinstance(value, str) else value
 
 
 def _no_initializer(where: str, value: Any) -> list[Problem]:
     if value is None or isinstance(value, mx.init.Initializer):
         return []
-    known = sorted({kind.__name__.lower() for kind in mx.init.Initializer.__subclasses__()})
-    if isinstance(value, str) and value.lower() in {*known, "zeros", "ones"}:
+    known = sorted(mx.registry.get_registry(mx.init.Initializer))
+    if isinstance(value, str) and value.lower() in known:
         return []
     near, valid = suggest(value, known) if isinstance(value, str) else "", ", ".join(known)
     message = f"{where}: {shown(value)} is no initializer{near}; give an instance of one of {valid}"
@@ -151,8 +157,8 @@ def _first(rules: Iterable[tuple[Any, Any]], name: str) -> Any:
 
 
 def _initialize(parameter: Any, init: Any, contexts: list[Any], by_pattern: bool) -> None:
-    # By pattern, an initializer is meant for just these parameters and wins over the parameter's own; those that
-    # cannot fill a vector leave biases to Gluon's rule, so that "encoder.*": Xavier() means what it says.
+    # By pattern, an initializer is meant for just these parameters and wins over the parameter's own; those
+    # that cannot fill a vector leave biases to Gluon's rule: "encoder.*": Xavier() then means what it says.
     matrices_only = (mx.init.Xavier, mx.init.Orthogonal, mx.init.Bilinear)
     vector = parameter.shape is not None and len(parameter.shape) < 2
     if by_pattern and init is not None and not (vector and isinstance(init, matrices_only)):

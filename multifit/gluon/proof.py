@@ -23,7 +23,7 @@ __all__ = ["Proof", "check_monitors", "make_plan", "prove", "undisturbed"]
 
 @dataclass(frozen=True)
 class Proof:
-    """What came out of the first batches: of the training data, and of the validation data where there is any."""
+    """What came out of the first batches: of the training data, and of validation data if there is any."""
 
     train: Result
     evaluate: Result | None = None
@@ -86,7 +86,8 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
             hint = "" if evaluated else "; val_ figures need validation data"
             valid = [*known, *rates]
             messages.append(
-                f'{type(handler).__name__}: there is no figure "{monitor}"{suggest(monitor, valid)}; figures are {names(valid)}{hint}'
+                f'{type(handler).__name__}: there is no figure "{monitor}"{suggest(monitor, valid)}; '
+                f"figures are {names(valid)}{hint}"
             )
         elif getattr(handler, "mode", None) is None and (
             monitor in rates or engine.direction(*known[monitor]) is None

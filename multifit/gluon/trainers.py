@@ -69,11 +69,6 @@ class Trainers(Mapping[str, Any]):
         for parameter in self._accumulating:
             parameter.zero_grad()
 
-    def settle(self, busy: Sequence[Any]) -> None:
-        """Settle the gradients of all devices, as :meth:`step` does by itself (`busy` is not needed)."""
-        for trainer in self.values():
-            _settle(trainer, everywhere=False)
-
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures: ``lr``, or ``lr_<trainer>`` where there are several."""
         if len(self) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any, Iterable
 
@@ -88,7 +89,9 @@ def _label(label: LabelSpec) -> Iterable[str]:
     where = f'labels["{label.name}"]'
     if label.dtype is not None and _dtype_name(label.dtype) not in DTYPES:
         yield f"{where}: dtype is {shown(label.dtype)}; valid are {names(DTYPES)}"
-    if label.classes is not None and not (_is_number(label.classes) and label.classes in range(1, 2**31)):
+    if label.classes is not None and not (
+        _is_number(label.classes) and label.classes == label.classes // 1 >= 1
+    ):
         yield f"{where}: classes is {shown(label.classes)}; it must be a whole number of at least 1"
     if label.ignore is not None and not _is_number(label.ignore):
         yield f"{where}: ignore is {shown(label.ignore)}; it must be a number, which stands for no label"
@@ -100,4 +103,4 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and hasattr(value, "__float__") and not hasattr(value, "__len__")
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

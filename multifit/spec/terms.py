@@ -68,7 +68,7 @@ def resolve_loss(key: str, spec: LossSpec, spaces: Mapping[str, Sequence[str]]) 
     args, problems = _arguments(where, key, spec, spaces)
     parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
     minimized = 0
-    if spec.minimize is not None and spec.minimize in parts:
+    if isinstance(spec.minimize, str) and spec.minimize in parts:
         minimized = parts.index(spec.minimize)
     return Term(key, spec, args, parts, minimized), problems
 

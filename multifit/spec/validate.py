@@ -74,7 +74,7 @@ def _loss(term: Term) -> Iterator[str]:
         isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
     ):
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
-    if loss.scope not in SCOPES:
+    if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
         yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
     if loss.normalize_by is not None and loss.scope == "batch":
         yield f'{where}: with scope="batch" the loss is taken as normalised already; leave normalize_by out'

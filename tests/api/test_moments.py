@@ -279,3 +279,10 @@ def test_figures_in_the_middle(estimator: MultiEstimator, batches: Any) -> None:
 )  # fmt: skip
 def test_directions(estimator: MultiEstimator, figure: str, direction: Any) -> None:
     assert estimator.direction(figure) == direction
+
+
+def test_a_handler_that_only_hears_trainings_hears_no_evaluation(
+    estimator: MultiEstimator, batches: Any
+) -> None:
+    training = acting("train_begin", fail)
+    assert estimator.evaluate(batches, event_handlers=[training])["loss"] > 0

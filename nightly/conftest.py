@@ -1,0 +1,42 @@
+"""``pytest nightly [--device cpu|gpu] [--data DIR] [--report DIR]``: train every task, and report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from .report import Result, Summary, kept_summaries, provenance, write_summary
+from .table import ROWS
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("nightly")
+    group.addoption("--device", choices=["cpu", "gpu"], default="cpu", help="the column of the table")
+    group.addoption("--data", default="datasets", help="folder with the real data sets: mnist, imdb, voc")
+    group.addoption("--report", default="runs/nightly", help="where reports and runs go")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "row" in metafunc.fixturenames:
+        rows = [row for row in ROWS if row.device == metafunc.config.getoption("device")]
+        metafunc.parametrize("row", rows, ids=[row.name.replace(" ", ",") for row in rows])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write the report from what the tests recorded, in whichever process they ran."""
+    recorded = [
+        value
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        for name, value in report.user_properties
+        if name == "result"
+    ]
+    if not recorded or hasattr(config, "workerinput"):  # a worker of pytest-xdist knows only its own
+        return
+    folder, device = Path(config.getoption("report")), config.getoption("device")
+    results = sorted(Result(**value) for value in recorded)
+    summary = Summary(time.strftime("%Y-%m-%dT%H-%M-%S"), device, provenance(), results)
+    path = write_summary(folder, summary, kept_summaries(folder, device))
+    terminalreporter.write_line(f"\n{path.read_text('utf-8')}\nreport: {path}")

@@ -1,0 +1,112 @@
+"""Reports of nightly runs: each kept as JSON, the newest also as Markdown, compared with those before."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import NamedTuple, Sequence
+
+import multifit
+from multifit.files import atomic_write
+
+import mxnet  # isort: skip
+import numpy  # isort: skip
+
+__all__ = ["Result", "Summary", "kept_summaries", "markdown", "provenance", "write_summary"]
+
+DRIFT = 0.01  # a fall of this much below the best report so far is marked
+
+
+class Result(NamedTuple):
+    """What a figure of a row came to."""
+
+    row: str
+    figure: str
+    value: float
+    floor: float
+    epochs: int
+    seconds: float
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is compared by."""
+        return self.row, self.figure
+
+
+class Summary(NamedTuple):
+    """One nightly run: when, where, with what, and what came of it."""
+
+    time: str
+    device: str
+    provenance: dict[str, str]
+    results: Sequence[Result]
+
+    def value(self, key: tuple[str, str]) -> float | None:
+        """Return what a figure came to; None where it was not measured."""
+        return next((result.value for result in self.results if result.key == key), None)
+
+
+def provenance() -> dict[str, str]:
+    """Return the versions and the commit that figures come from."""
+    asked = ["git", "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(
+            asked, capture_output=True, text=True, cwd=Path(__file__).parent
+        ).stdout.strip()
+    except OSError:
+        commit = ""
+    return {
+        "commit": commit or "unknown",
+        "multifit": multifit.__version__,
+        "mxnet": mxnet.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
+
+
+def kept_summaries(folder: Path, device: str) -> list[Summary]:
+    """Return the reports in a folder, the oldest first."""
+    kept = []
+    for path in sorted(folder.glob(f"*-{device}.json")):
+        fields = json.loads(path.read_text("utf-8"))
+        kept.append(Summary(**{**fields, "results": [Result(**result) for result in fields["results"]]}))
+    return kept
+
+
+def write_summary(folder: Path, summary: Summary, before: Sequence[Summary]) -> Path:
+    """Write a report as JSON, to be kept, and as Markdown; return the path of the latter."""
+    fields = {**summary._asdict(), "results": [result._asdict() for result in summary.results]}
+    atomic_write(folder / f"{summary.time}-{summary.device}.json", json.dumps(fields, indent=1) + "\n")
+    path = folder / f"report-{summary.device}.md"
+    atomic_write(path, markdown(summary, before))
+    return path
+
+
+def markdown(summary: Summary, before: Sequence[Summary]) -> str:
+    """Return a report as Markdown, compared with the report before and with the best so far."""
+    passed = sum(result.value >= result.floor for result in summary.results)
+    lines = [
+        f"# Nightly, {summary.device}, {summary.time}",
+        "",
+        f"{passed} of {len(summary.results)} figures reach their floor. "
+        + ", ".join(f"{name} {value}" for name, value in summary.provenance.items()),
+        "",
+        "| task | figure | measured | floor | margin | before | best | epochs | seconds |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    return "\n".join([*lines, *(_line(result, before) for result in summary.results)]) + "\n"
+
+
+def _line(result: Result, before: Sequence[Summary]) -> str:
+    """Return a row; a figure that fell shows by its change since the best report, however slowly it fell."""
+    values = [value for value in (summary.value(result.key) for summary in before) if value is not None]
+    changes = [result.value - values[-1], result.value - max(values)] if values else []
+    shown = [f"{change:+.4f}" for change in changes] or ["", ""]
+    if changes and changes[1] <= -DRIFT:
+        shown[1] = f"**{shown[1]}**"
+    measured = f"{result.value:.4f}" if result.value >= result.floor else f"**{result.value:.4f}**"
+    cells = [result.row, result.figure, measured, f"{result.floor:g}", f"{result.value - result.floor:+.4f}"]
+    return "| " + " | ".join([*cells, *shown, str(result.epochs), f"{result.seconds:.0f}"]) + " |"

@@ -1,0 +1,137 @@
+"""Which digit is it? The classical nets of Gluon's model zoo, at sizes that a CPU trains in a minute.
+
+``--set model=lenet`` (or mlp, alexnet, vgg, resnet18) chooses the net, ``--set data=mnist root=DIR`` MNIST in
+place of scikit-learn's 1797 digits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Literal, NamedTuple
+
+import numpy as np
+
+from multifit import MetricSpec, TaskSpec, TrainerSpec
+
+from mxnet import gluon, init, metric  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+from mxnet.gluon.model_zoo import vision  # isort: skip
+
+epochs = 12
+batch_size = 64
+model: Literal["mlp", "lenet", "alexnet", "vgg", "resnet18"] = "lenet"
+data_: Literal["digits", "mnist"] = "digits"
+root = ""  # for data=mnist: the folder of its four files
+
+
+def mlp():
+    """Return a net of three dense layers."""
+    layers = nn.HybridSequential()
+    layers.add(nn.Dense(128, activation="relu"), nn.Dense(64, activation="relu"), nn.Dense(10))
+    return layers
+
+
+def lenet():
+    """Return LeNet: two convolutions, two dense layers."""
+    layers = nn.HybridSequential()
+    layers.add(
+        nn.Conv2D(20, 5, activation="tanh"),
+        nn.MaxPool2D(),
+        nn.Conv2D(50, 5, activation="tanh"),
+        nn.MaxPool2D(),
+        nn.Dense(500, activation="tanh"),
+        nn.Dense(10),
+    )
+    return layers
+
+
+class Choice(NamedTuple):
+    """A net, the side of the images that it takes, and how it learns."""
+
+    make: Callable[[], Any]
+    side: int
+    optimizer: str
+    options: dict[str, float]
+
+
+MODELS = {
+    "mlp": Choice(mlp, 8, "adam", {"learning_rate": 2e-3}),
+    "lenet": Choice(lenet, 28, "adam", {"learning_rate": 1e-3}),
+    "alexnet": Choice(lambda: vision.alexnet(classes=10), 64, "adam", {"learning_rate": 4e-4}),
+    "vgg": Choice(
+        lambda: vision.VGG([1, 1, 1], [16, 32, 64], classes=10, batch_norm=True),
+        32,
+        "sgd",
+        {"learning_rate": 0.02, "momentum": 0.9},
+    ),
+    "resnet18": Choice(
+        lambda: vision.ResNetV1(
+            vision.BasicBlockV1, [2, 2, 2, 2], [16, 16, 32, 64, 128], classes=10, thumbnail=True
+        ),
+        32,
+        "sgd",
+        {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-4},
+    ),
+}
+
+
+def net():
+    """Return the net; the estimator initialises it."""
+    chosen = MODELS[model].make()
+    chosen.hybridize()
+    return chosen
+
+
+def initializer():
+    """Let signals neither grow nor shrink on their way through the layers (Glorot and Bengio, 2010)."""
+    return init.Xavier()
+
+
+def spec():
+    """Say what the loss and the metrics take."""
+    return TaskSpec(
+        inputs=["image"],
+        outputs=["digit"],
+        labels=["digit"],
+        losses={"digit": gluon.loss.SoftmaxCrossEntropyLoss()},
+        metrics={
+            "accuracy": MetricSpec(metric.Accuracy(), outputs="digit", labels="digit"),
+            "top3": MetricSpec(metric.TopKAccuracy(3), outputs="digit", labels="digit"),
+        },
+    )
+
+
+def trainers():
+    """Move everything as suits the net."""
+    return TrainerSpec(".*", MODELS[model].optimizer, MODELS[model].options)
+
+
+def data():
+    """Return loaders of digits to train on and of others, at the size that the net takes."""
+    from data.mnist import digits, mnist, resized
+
+    parts = mnist(root) if data_ == "mnist" else digits()
+    train, val = (gluon.data.ArrayDataset(resized(i, MODELS[model].side), digit) for i, digit in parts)
+    return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
+
+
+def pictures(estimator, data):
+    """Draw what was said of what."""
+    from parts.confusion import confusion
+
+    truth = np.concatenate([digit.asnumpy() for _, digit in data[1]])
+    said = estimator.predict(data[1])["digit"].argmax(axis=1)
+    return {"confusion": confusion(truth, said, "0123456789", f"{model}, held-out digits")}
+
+
+def inputs(arguments):
+    """Read image files with a digit each."""
+    from data.mnist import read_digit
+
+    return np.stack([read_digit(path, MODELS[model].side) for path in arguments])
+
+
+def show(outputs):
+    """Say which digit each image shows, and how sure that is."""
+    odds = np.exp(outputs["digit"] - outputs["digit"].max(axis=1, keepdims=True))
+    sure = odds / odds.sum(axis=1, keepdims=True)
+    return [f"{row.argmax()} ({row.max():.2f})" for row in sure]

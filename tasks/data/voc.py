@@ -1,0 +1,82 @@
+"""PASCAL VOC from the folders of its archives, through gluoncv's own data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gluoncv.data import VOCDetection, VOCSegmentation
+from mxnet.gluon.data.vision import transforms
+
+from .pictured import DEVIATION, MEAN
+
+__all__ = ["CLASSES", "detection", "segmentation"]
+
+CLASSES = VOCDetection.CLASSES
+
+
+def detection(root: str) -> tuple[Any, Any]:
+    """Return data sets of images and boxes: trainval of 2007 and, where it is there, of 2012; test of 2007.
+
+    Parameters
+    ----------
+    root : str
+        The folder that the archives make, with ``VOC2007`` in it.
+
+    Returns
+    -------
+    train, test : VOCDetection
+        Of images (H, W, 3), uint8, and arrays (M, 6): corners, class, difficult.
+
+    Raises
+    ------
+    FileNotFoundError
+        Something is missing; the message says what must lie where.
+    """
+    _require(root, "VOC2007", "ImageSets/Main/trainval.txt", "ImageSets/Main/test.txt", "Annotations")
+    years = [year for year in (2007, 2012) if (Path(root) / f"VOC{year}").is_dir()]
+    train = VOCDetection(root, splits=[(year, "trainval") for year in years])
+    return train, VOCDetection(root, splits=[(2007, "test")])
+
+
+def segmentation(root: str, size: int) -> tuple[Any, Any]:
+    """Return data sets of images and masks of VOC2012: what is not in val, randomly cropped, and val.
+
+    Parameters
+    ----------
+    root : str
+        The folder that the archive makes, with ``VOC2012`` in it.
+    size : int
+        Pixels, of each side of the crops.
+
+    Returns
+    -------
+    train, val : VOCSegmentation
+        Of images (3, size, size), normalised, and masks (size, size) in which -1 is to be ignored.
+
+    Raises
+    ------
+    FileNotFoundError
+        Something is missing; the message says what must lie where.
+    """
+    lists = ("ImageSets/Segmentation/trainval.txt", "ImageSets/Segmentation/val.txt")
+    _require(root, "VOC2012", *lists, "SegmentationClass")
+    prepare = transforms.Compose([transforms.ToTensor(), transforms.Normalize(tuple(MEAN), tuple(DEVIATION))])
+    options = {"transform": prepare, "base_size": size, "crop_size": size}
+    train = VOCSegmentation(root, split="train", **options)
+    val = VOCSegmentation(root, split="val", **options)
+    # gluoncv's "train" is VOC's trainval: what is measured must not have been trained on.
+    held_out = set(val.images)
+    kept = [pair for pair in zip(train.images, train.masks) if pair[0] not in held_out]
+    train.images, train.masks = map(list, zip(*kept))
+    return train, val
+
+
+def _require(root: str, year: str, *needed: str) -> None:
+    folder = Path(root) / year
+    missing = [name for name in (*needed, "JPEGImages") if not (folder / name).exists()]
+    if missing or not root:
+        raise FileNotFoundError(
+            f"data=voc: {folder} lacks {', '.join(missing) or year}; --set data=voc root=DIR must name the "
+            f"folder that holds {year} (VOCdevkit in the archives), with {', '.join(needed)} and JPEGImages"
+        )

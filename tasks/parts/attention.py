@@ -1,0 +1,81 @@
+"""A recurrent encoder and an attention decoder that fit into gluonnlp's NMTModel, as its transformer does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonnlp.model import MLPAttentionCell
+from mxnet import nd
+from mxnet.gluon import nn, rnn
+
+from .both_ways import BothWays
+
+__all__ = ["AttentionDecoder", "OneStepDecoder", "RecurrentEncoder"]
+
+
+class RecurrentEncoder(nn.HybridBlock):
+    """A GRU in both directions.
+
+    Parameters
+    ----------
+    units : int
+        Of its states, half of them for each direction.
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.recurrent = BothWays(rnn.GRU, units // 2)
+
+    def hybrid_forward(self, F: Any, embedded: Any, states: Any = None, length: Any = None) -> Any:
+        """Return states (N, S, units) for words (N, S, C) and lengths (N,), and no attention."""
+        return self.recurrent(embedded, length), []
+
+
+class AttentionDecoder(nn.HybridBlock):
+    """A GRU whose outputs ask the source (Bahdanau et al., 2015) on their way out (Luong et al., 2015).
+
+    The attention is not fed back into the GRU, so that a whole sentence runs through it in one call.
+
+    Parameters
+    ----------
+    units : int
+        Of its states, and of the encoder's.
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.recurrent = rnn.GRU(units, layout="NTC")
+            self.attention = MLPAttentionCell(units)
+            self.mixed = nn.Dense(units, activation="tanh", flatten=False)
+
+    def init_state_from_encoder(self, encoded: Any, encoder_valid_length: Any) -> list[Any]:
+        """Return the memory (N, S, units), where it is valid (N, S), and its mean, the first state."""
+        places = nd.arange(encoded.shape[1], ctx=encoded.context).expand_dims(axis=0)
+        length = encoder_valid_length.expand_dims(axis=1)
+        return [encoded, nd.broadcast_lesser(places, length), encoded.sum(axis=1) / length]
+
+    def hybrid_forward(self, F: Any, embedded: Any, states: Any, length: Any = None) -> Any:
+        """Return outputs (N, T, units) for tokens (N, T, C), the new states, and the weights (N, T, S)."""
+        memory, valid, state = states
+        outputs, (state,) = self.recurrent(embedded, [F.expand_dims(state, axis=0)])
+        mask = F.broadcast_like(F.expand_dims(valid, axis=1), embedded, lhs_axes=(1,), rhs_axes=(1,))
+        found, weights = self.attention(outputs, memory, memory, mask)
+        outputs = self.mixed(F.concat(outputs, found, dim=2))
+        if length is not None:
+            outputs = F.SequenceMask(outputs, length, use_sequence_length=True, axis=1)
+        return outputs, [memory, valid, F.squeeze(state, axis=0)], [[weights]]
+
+
+class OneStepDecoder(nn.HybridBlock):
+    """The same decoder, for one token at a time."""
+
+    def __init__(self, decoder: AttentionDecoder, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.decoder = decoder
+
+    def hybrid_forward(self, F: Any, embedded: Any, states: Any) -> Any:
+        """Return an output (N, units) for a token (N, C), and what the decoder returns besides."""
+        outputs, states, weights = self.decoder(F.expand_dims(embedded, axis=1), states)
+        return F.squeeze(outputs, axis=1), states, weights

@@ -1,0 +1,155 @@
+"""Did somebody like the film? A bidirectional LSTM, or a convolutional net, on sentences full of negation.
+
+The sentences are generated; ``--set data=imdb root=FOLDER length=200`` reads the 50 000 reviews of IMDB.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from textwrap import shorten
+from typing import Literal
+
+from multifit import MetricSpec, TaskSpec, TrainerSpec
+
+# On Python 3.12 mxnet wants multifit first.
+# isort: split
+import gluonnlp as nlp
+import numpy as np
+from data.imdb import read_imdb
+from data.sentences import MOODS, make_reviews, words_of
+from mxnet import gluon, init, metric
+from mxnet.gluon import nn
+from parts.both_ways import BothWays
+
+model: Literal["birnn", "textcnn"] = "birnn"
+data_: Literal["sentences", "imdb"] = "sentences"
+root = ""  # where data=imdb lies
+train_count = 3000  # sentences that are generated
+val_count = 500
+vocabulary = 20_000  # words at most
+length = 32  # words that are read of each text
+epochs = 8
+batch_size = 64
+learning_rate = 3e-3
+word_units = 64
+hidden_units = 64
+
+
+class BiRNN(nn.HybridBlock):
+    """Both directions' states, averaged over the words."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, word_units, weight_initializer=init.Normal(0.3))
+        self.encoder = BothWays(gluon.rnn.LSTM, hidden_units)
+        self.mood = nn.Dense(len(MOODS))
+
+    def hybrid_forward(self, F, words, length):
+        """Return moods (N, 2) for words (N, T) and lengths (N,)."""
+        states = self.encoder(self.embedding(words), length)
+        return self.mood(F.broadcast_div(F.sum(states, axis=1), F.expand_dims(length, axis=1)))
+
+
+class TextCNN(nn.HybridBlock):
+    """The strongest response to each pattern of two to five words (Kim, 2014)."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, word_units, weight_initializer=init.Normal(0.3))
+        self.encoder = nlp.model.ConvolutionalEncoder(word_units, [hidden_units] * 4, [2, 3, 4, 5], "relu")
+        self.mood = nn.Dense(len(MOODS))
+
+    def hybrid_forward(self, F, words, length):
+        """Return moods (N, 2) for words (N, T) and lengths (N,)."""
+        time_first = F.swapaxes(self.embedding(words), dim1=0, dim2=1)
+        return self.mood(self.encoder(F.SequenceMask(time_first, length, use_sequence_length=True)))
+
+
+def net():
+    """Return the net; the estimator initialises it."""
+    mood_net = {"birnn": BiRNN, "textcnn": TextCNN}[model](len(vocab()))
+    mood_net.hybridize()
+    return mood_net
+
+
+def spec():
+    """Say that the net takes words and how many they are, and returns a mood."""
+    return TaskSpec(
+        inputs=["words", "length"],
+        outputs=["mood"],
+        labels=["mood"],
+        losses={"mood": gluon.loss.SoftmaxCrossEntropyLoss()},
+        metrics={
+            "accuracy": MetricSpec(metric.Accuracy(), outputs="mood", labels="mood"),
+        },
+    )
+
+
+def trainers():
+    """Let one Adam move everything."""
+    return TrainerSpec(".*", "adam", {"learning_rate": learning_rate})
+
+
+@cache
+def reviews():
+    """Return (text, mood) of the training data and of the held-out data."""
+    if data_ == "imdb":
+        return read_imdb(root, "train"), read_imdb(root, "test")
+    made = make_reviews(train_count + val_count)
+    return made[:train_count], made[train_count:]
+
+
+@cache
+def vocab():
+    """Return the words of the training data; all others are unknown."""
+    words = (word for text, _ in reviews()[0] for word in words_of(text))
+    return nlp.Vocab(nlp.data.count_tokens(words), vocabulary, bos_token=None, eos_token=None)
+
+
+def encoded(texts):
+    """Return words (N, length), padded or cut, and how many they are (N,)."""
+    pad = nlp.data.PadSequence(length, pad_val=vocab()[vocab().padding_token])
+    indices = [vocab()[words_of(text) or [vocab().unknown_token]] for text in texts]
+    lengths = [min(len(words), length) for words in indices]
+    return np.array([pad(words) for words in indices], "int32"), np.array(lengths, "float32")
+
+
+def data():
+    """Return loaders of words, lengths and moods."""
+    train, val = (
+        gluon.data.ArrayDataset(*encoded(texts), np.array(moods, "int32"))
+        for texts, moods in (zip(*part) for part in reviews())
+    )
+    return (
+        gluon.data.DataLoader(train, batch_size, shuffle=True),
+        gluon.data.DataLoader(val, batch_size),
+    )
+
+
+def inputs(arguments):
+    """Return a batch of the texts on the command line."""
+    return encoded(arguments)
+
+
+def show(outputs):
+    """Say each text's mood and how sure the net is."""
+    sure = 1 / (1 + np.exp(-np.abs(np.diff(outputs["mood"])[:, 0])))
+    return [f"{MOODS[mood]} ({p:.1%})" for mood, p in zip(outputs["mood"].argmax(axis=1), sure)]
+
+
+def pictures(estimator, data):
+    """Draw the confusion matrix of the held-out texts, and write down those that were misread."""
+    from matplotlib.figure import Figure
+    from parts.confusion import confusion
+
+    texts, truth = zip(*reviews()[1])
+    outputs = estimator.predict(data[1])
+    said, told = outputs["mood"].argmax(axis=1), show(outputs)
+    wrong = np.flatnonzero(said != np.array(truth))
+    lines = [f"{told[i]}: {shorten(texts[i], 110, placeholder=' …')}" for i in wrong[:20]]
+    sheet = Figure(figsize=(9, 0.6 + 0.2 * len(lines)))
+    sheet.suptitle(f"{model}: {len(wrong)} held-out texts misread, as what and how sure", fontsize=10, y=0.98)
+    sheet.text(
+        0.02, 0.98 - 0.4 / sheet.get_figheight(), "\n".join(lines), va="top", fontsize=8, linespacing=1.6
+    )
+    return {"confusion": confusion(np.array(truth), said, MOODS, model), "misread": sheet}

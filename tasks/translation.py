@@ -1,0 +1,183 @@
+"""Numbers in words to digits: a recurrent encoder and an attention decoder, each with a trainer of its own.
+
+``--set model=transformer`` takes gluonnlp's; ``data=parallel root=FOLDER`` any parallel text as IWSLT and WMT
+give it. The loss is the mean per token; held-out text is translated by beam search and judged by BLEU.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit.losses import SequenceCELoss
+
+# On Python 3.12 mxnet wants multifit first.
+# isort: split
+from data.bitext import Bitext
+from data.bleu import Bleu
+from data.numbers import make_pairs
+from data.parallel import read_parallel
+from gluonnlp.model import BeamSearchSampler, BeamSearchScorer, transformer
+from gluonnlp.model.translation import NMTModel
+from mxnet import init, lr_scheduler, nd
+from parts.attention import AttentionDecoder, OneStepDecoder, RecurrentEncoder
+
+model: Literal["rnn", "transformer"] = "rnn"
+data_: Literal["numbers", "parallel"] = "numbers"
+root = ""  # where data=parallel lies: files such as train.en, train.vi, tst2012.en and tst2012.vi
+languages = ("en", "vi")
+segments = ("train", "tst2012")
+train_count = 4920  # numbers that are spelled
+val_count = 400
+vocabulary = 20_000  # words at most, of each language
+longest = 20  # tokens of a sentence
+epochs = 10
+batch_size = 64
+learning_rate = 3e-3
+clip_norm = 5.0
+units = 64
+beam = 4
+
+
+def net():
+    """Return gluonnlp's translation model around an encoder and a decoder; the estimator initialises it."""
+    parts = {"rnn": rnn_parts, "transformer": transformer_parts}[model]()
+    words = {"embed_size": units, "embed_initializer": init.Uniform(0.25)}
+    translation_net = NMTModel(bitext().source, bitext().target, *parts, **words)
+    translation_net.hybridize()
+    return translation_net
+
+
+def rnn_parts():
+    """Return encoder, decoder, and the decoder for one step."""
+    decoder = AttentionDecoder(units)
+    return RecurrentEncoder(units), decoder, OneStepDecoder(decoder)
+
+
+def transformer_parts():
+    """Return gluonnlp's encoder, decoder, and the decoder for one step."""
+    sizes = {"units": units, "hidden_size": 2 * units, "max_length": longest + 2}
+    decoder = transformer.TransformerDecoder(output_attention=True, prefix="decoder_", **sizes)
+    one_step = transformer.TransformerOneStepDecoder(
+        prefix="decoder_", params=decoder.collect_params(), **sizes
+    )
+    return transformer.TransformerEncoder(**sizes), decoder, one_step
+
+
+def spec(net):
+    """Say what the net learns from, and that it searches when evaluating."""
+    return TaskSpec(
+        inputs=["source", "target_in", "source_length", "target_length"],
+        outputs=["logits", ...],
+        labels=["target_out", "target_length"],
+        losses={
+            "translation": LossSpec(
+                SequenceCELoss(),
+                outputs="logits",
+                labels=["target_out", "target_length"],
+                normalize_by="target_length",
+            )
+        },
+        evaluate=TaskSpec(
+            inputs=["source", "source_length"],
+            outputs=["translation", "attention"],
+            labels=["target_out"],
+            batch=["source", "target_in", "source_length", "target_length", "target_out"],
+            unused=["attention", "target_in", "target_length"],
+            forward=searching(net),
+            metrics={
+                "bleu": MetricSpec(
+                    Bleu(),
+                    outputs="translation",
+                    labels="target_out",
+                    mode="max",
+                    transform=lambda *both: tuple(bitext().decode(side.asnumpy()) for side in both),
+                )
+            },
+        ),
+    )
+
+
+def searching(net):
+    """Return what is done in place of calling the net: a beam search, and a look at where it attended."""
+    begin, end = bitext().target[[bitext().target.bos_token, bitext().target.eos_token]]
+    search = BeamSearchSampler(
+        beam,
+        decoder=lambda token, states: net.decode_step(token, states)[:2],
+        eos_id=end,
+        scorer=BeamSearchScorer(from_logits=False),
+        max_length=longest,
+    )
+
+    def forward(net, slots):
+        source, length = slots["source"], slots["source_length"]
+        states = net.decoder.init_state_from_encoder(net.encode(source, valid_length=length)[0], length)
+        first = nd.full(len(source), begin, ctx=source.context, dtype="int32")
+        found, _, lengths = search(first, states)
+        best, steps = found[:, 0], lengths[:, 0].astype("float32") - 1  # without the token that begins
+        _, (_, weights) = net(source, nd.relu(best[:, :-1]), length, steps)
+        return best[:, 1:], weights[-1][-1]
+
+    return forward
+
+
+def trainers(data):
+    """Let encoder and decoder learn apart, at rates that fall to nothing."""
+
+    def adam(params):
+        falling = lr_scheduler.CosineScheduler(epochs * len(data[0]), learning_rate)
+        return TrainerSpec(params, "adam", lr_scheduler=falling, clip_norm=clip_norm)
+
+    return {
+        "encoder": adam(r"(src_embed|encoder)\..*"),
+        "decoder": adam(r"(tgt_embed|decoder|tgt_proj)\..*"),
+    }
+
+
+@cache
+def bitext():
+    """Return the sentences of both languages."""
+    if data_ == "parallel":
+        train, val = (read_parallel(root, segment, languages) for segment in segments)
+    else:
+        made = make_pairs(train_count + val_count)
+        train, val = made[:train_count], made[train_count:]
+    return Bitext(train, val, vocabulary, longest)
+
+
+def data():
+    """Return loaders of sentences to train on and of others."""
+    return bitext().loaders(batch_size)
+
+
+def inputs(arguments):
+    """Return a batch of the sentences on the command line."""
+    source, _, length, *_ = bitext().batch([bitext().encode(text) for text in arguments])
+    return source, length
+
+
+def show(outputs):
+    """Return the translations."""
+    return bitext().decode(outputs["translation"])
+
+
+def pictures(estimator):
+    """Draw where the decoder looked for each token of six held-out translations."""
+    from matplotlib.figure import Figure
+
+    pairs = bitext().held_out[:6]
+    outputs = estimator.predict(inputs([source for source, _ in pairs]))
+    sheet = Figure(figsize=(13, 8), layout="constrained")
+    sheet.suptitle(f"{model}: where the decoder looked (dark) for each token that it wrote")
+    for place, ((source, target), said) in enumerate(zip(pairs, show(outputs))):
+        weights = outputs["attention"][place]
+        weights = weights.mean(axis=0) if weights.ndim == 3 else weights  # over the transformer's heads
+        read, written = [*source.split()[:longest], "end"], [*said.split(), "end"]
+        axes = sheet.add_subplot(2, 3, place + 1)
+        axes.imshow(weights[: len(written), : len(read)], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axes.set_xticks(range(len(read)), read, rotation=60, ha="right", rotation_mode="anchor")
+        axes.set_yticks(range(len(written)), written)
+        right = said == target
+        axes.set_title("right" if right else f"wrong: {target}", color="black" if right else "tab:red")
+    return {"attention": sheet}

@@ -1,0 +1,64 @@
+"""Initializers: unknown ones, patterns of nothing, and such as cannot fill a parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multifit import MultiEstimator, TaskSpec, TrainerError
+
+import mxnet as mx  # isort: skip
+
+FAULTS = {
+    "unknown": (
+        "xavir",
+        "initializer: 'xavir' is no initializer (did you mean \"xavier\"?); give an instance of one",
+    ),
+    "class": (
+        mx.init.Xavier,
+        "initializer: <class 'mxnet.initializer.Xavier'> is no initializer; give an instance",
+    ),
+    "number": (0.1, "initializer: 0.1 is no initializer; give an instance of one of bilinear, "),
+    "pattern of nothing": (
+        {"encoder.*": mx.init.One()},
+        'initializer["encoder.*"]: the pattern "encoder.*" selects none of the net\'s parameters',
+    ),
+    "no pattern": ({3: mx.init.One()}, "initializer: 3 is no pattern; give a string"),
+    "no expression": ({"(": mx.init.One()}, 'initializer["("]: "(" is no regular expression'),
+    "unknown by pattern": (
+        {".*bias": "zro"},
+        'initializer[".*bias"]: \'zro\' is no initializer (did you mean "zero"',
+    ),
+}
+
+
+class Broken(mx.init.Initializer):
+    """Fails on whatever it is to fill."""
+
+    def _init_weight(self, name: str, array: Any) -> None:
+        raise KeyError("no such table")
+
+
+@pytest.mark.parametrize(("initializer", "text"), FAULTS.values(), ids=FAULTS)
+def test_initializers_are_refused_and_the_mended_setup_trains(
+    setup: Any, initializer: Any, text: str
+) -> None:
+    setup.with_trainers(None, initializer=initializer).refused(TrainerError, text)
+    setup.trains()
+
+
+def test_an_initializer_that_cannot_fill_a_parameter(setup: Any) -> None:
+    fresh = setup.but(net=type(setup.net)())
+    fresh.with_trainers(None, initializer=Broken()).refused(
+        TrainerError,
+        'initializer: Broken cannot fill "body.0.weight" (5, 6): ',
+        "no such table",
+    )
+    MultiEstimator(fresh.net, TaskSpec(**fresh.spec), initializer=mx.init.Xavier()).fit(fresh.data, epochs=1)
+
+
+@pytest.mark.parametrize("name", ["xavier", "Xavier", "zeros", "ones", "msraprelu"])
+def test_an_initializer_may_be_named(setup: Any, name: str) -> None:
+    fresh = setup.but(net=type(setup.net)())
+    fresh.with_trainers(None, initializer={".*": name}).check()

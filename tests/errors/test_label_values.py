@@ -1,0 +1,101 @@
+"""Class labels that a softmax loss would truncate or clip without a word (pitfalls 7 and 24)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import LabelSpec, LossSpec, SpecError
+from multifit.losses import SegmentationCELoss, SequenceCELoss
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon
+
+CE = gluon.loss.SoftmaxCrossEntropyLoss
+VALUES = {
+    "below": (-2, 'the label "digit" (8,) float32 holds -2, which would be taken for class 0'),
+    "past the last": (3, "holds 3, which would be taken for class 2"),
+    "real": (1.9, "holds 1.9, which is no class index and would be truncated"),
+    "NaN": (float("nan"), "holds nan, which is no class index"),
+}
+
+
+def with_label(setup: Any, value: float) -> Any:
+    x, digit, *rest = setup.data[0]
+    changed = digit.copy()
+    changed[3] = value
+    return setup.but(data=[[x, changed, *rest]])
+
+
+@pytest.mark.parametrize(("value", "text"), VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("kind", ["loss", "LabelSpec"])
+def test_values_outside_the_classes(setup: Any, value: float, text: str, kind: str) -> None:
+    faulty = with_label(setup, value)
+    if kind == "LabelSpec":
+        probabilities = LossSpec(
+            lambda a, b: mx.nd.square(a - b.reshape((-1, 1))).sum(axis=1), "digit", "digit"
+        )
+        faulty = faulty.but(
+            labels=[LabelSpec("digit", classes=3), "amount"],
+            losses={**setup.spec["losses"], "digit": probabilities},
+        )
+    where = 'losses["digit"]: ' if kind == "loss" else 'labels["digit"]: '
+    faulty.refused(SpecError, where, text, "classes are 0 … 2")
+    setup.trains()
+
+
+def test_a_label_spec_alone_makes_no_loss_ignore_anything(setup: Any) -> None:
+    faulty = with_label(setup.but(labels=[LabelSpec("digit", ignore=-1), "amount"]), -1)
+    faulty.refused(SpecError, "holds -1, which would be taken for class 0", "use a loss that ignores it")
+
+
+def test_values_of_validation_data_are_checked_before_the_first_update(setup: Any) -> None:
+    setup.but(val_data=with_label(setup, 5).data).refused(
+        SpecError, "holds 5, which would be taken for class 2"
+    )
+
+
+def test_an_ignored_value_is_no_class(around: Any) -> None:
+    net = around(
+        lambda dense, x: dense(x).reshape((-1, 3, 1, 1)),
+        losses={"digit": SegmentationCELoss(ignore_label=-1)},
+    )
+    labels = np.array([0, 1, 2, -1] * 2, "float32").reshape(8, 1, 1)
+    net.but(data=[[net.data[0][0], labels]]).trains()
+    net.but(data=[[net.data[0][0], labels - 1]]).refused(SpecError, "holds -2")
+
+
+def test_labels_of_weight_0_do_not_count(around: Any) -> None:
+    net = around(
+        lambda dense, x: dense(x),
+        labels=[LabelSpec("digit", ignore=-1), "mask"],
+        losses={"digit": LossSpec(CE(), "digit", ["digit", "mask"])},
+    )
+    x, digit = net.data[0]
+    mask = np.ones((8, 1), "float32")
+    mask[3] = 0
+    with_label(net.but(data=[[x, digit, mask]]), 7).trains()
+    mask = mask * 0 + 1
+    with_label(net.but(data=[[x, digit, mask]]), 7).refused(
+        SpecError, "holds 7, which would be taken for class 2"
+    )
+
+
+def test_labels_past_a_sequences_end_do_not_count(around: Any) -> None:
+    net = around(
+        lambda dense, x: mx.nd.stack(dense(x), dense(x), axis=1),
+        labels=["digit", "length"],
+        losses={"digit": LossSpec(SequenceCELoss(), "digit", ["digit", "length"], normalize_by="length")},
+    )
+    labels = np.array([[0, 1], [2, -1]] * 4, "float32")
+    lengths = np.array([2, 1] * 4, "float32")
+    net.but(data=[[net.data[0][0], labels, lengths]]).trains()
+    net.but(data=[[net.data[0][0], labels, lengths * 0 + 2]]).refused(SpecError, "holds -1")
+
+
+def test_probabilities_are_no_classes(setup: Any) -> None:
+    x, _, amount = setup.data[0]
+    soft = setup.with_loss(CE(sparse_label=False), "digit", "digit")
+    soft.but(data=[[x, np.full((8, 3), 1 / 3, "float32"), amount]]).trains()

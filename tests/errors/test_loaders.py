@@ -1,0 +1,85 @@
+"""Loaders: empty, readable only once, not loaders at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multifit import DataError
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon
+
+
+class Once:
+    """An iterator over one batch, without a way back."""
+
+    def __init__(self, batches: list) -> None:
+        self._batches = iter(batches)
+
+    def __iter__(self) -> Once:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+NO_LOADERS = {
+    "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
+    "string": ("train", "is 'train', which yields no batches"),
+    "dict": ({"a": []}, "is a dict; one loader per task is not supported yet"),
+    "empty list": ([], 'is empty: it yields no batch; give it at least one (mind last_batch="discard")'),
+}
+
+
+@pytest.mark.parametrize(("loader", "text"), NO_LOADERS.values(), ids=NO_LOADERS)
+@pytest.mark.parametrize("where", ["data", "val_data"])
+def test_no_loader(setup: Any, loader: Any, text: str, where: str) -> None:
+    name = {"data": "train_data", "val_data": "val_data"}[where]
+    setup.but(**{where: loader}).refused(DataError, f"1. {name} {text}", ways=("fit",))
+    setup.but(**{where: loader}).refused(DataError, text, ways=("check",))
+    setup.trains()
+
+
+def test_none_is_no_training_data(setup: Any) -> None:
+    setup.but(data=None).refused(DataError, "is None, which yields no batches")
+
+
+def test_a_loader_that_discards_its_only_batch(setup: Any) -> None:
+    data = gluon.data.ArrayDataset(*setup.data[0])
+    loader = gluon.data.DataLoader(data, batch_size=9, last_batch="discard")
+    setup.but(data=loader).refused(DataError, "is empty: it yields no batch")
+    setup.but(data=gluon.data.DataLoader(data, batch_size=9)).trains()
+
+
+def test_an_empty_generator_tells_when_it_is_read(setup: Any) -> None:
+    setup.but(data=lambda: iter(())).refused(DataError, "is empty: it yields no batch")
+    setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty")
+
+
+@pytest.mark.parametrize(
+    "once", [lambda data: (batch for batch in data), Once], ids=["generator", "iterator"]
+)
+def test_what_can_be_read_only_once(setup: Any, once: Any) -> None:
+    faulty = setup.but(data=lambda: once(setup.data), epochs=2)
+    text = "which can be read only once, but every epoch needs it; give a DataLoader or a list"
+    faulty.refused(DataError, "train_data is a ", text, ways=("fit",))
+    validation = setup.but(val_data=lambda: once(setup.data), epochs=2)
+    validation.refused(DataError, "val_data is a ", text, ways=("fit",))
+    faulty.but(epochs=1).trains()
+
+
+def test_a_data_iter_is_rewound(setup: Any) -> None:
+    x, digit, amount = setup.data[0]
+    loader = mx.io.NDArrayIter(x, [digit, amount], batch_size=4)
+    setup.but(data=loader, epochs=2).trains()
+
+
+def test_evaluating_and_predicting_say_the_same(setup: Any) -> None:
+    estimator = setup.make()
+    for way in (estimator.evaluate, estimator.predict, estimator.check):
+        with pytest.raises(DataError, match="data is empty: it yields no batch"):
+            way([])
+    with pytest.raises(DataError, match="data is 3, which yields no batches"):
+        estimator.evaluate(3)

@@ -1,0 +1,80 @@
+"""A variational autoencoder (Kingma and Welling, 2014): its label is its input, and one loss has no label."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+
+from mxnet import gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+
+class Autoencoder(nn.HybridBlock):
+    def __init__(self, pixels: int, latent: int) -> None:
+        super().__init__()
+        self.encoder = nn.Dense(64, activation="relu")
+        self.mean, self.log_variance = nn.Dense(latent), nn.Dense(latent)
+        self.decoder = nn.HybridSequential()
+        self.decoder.add(nn.Dense(64, activation="relu"), nn.Dense(pixels))
+
+    def hybrid_forward(self, F, image):
+        features = self.encoder(image)
+        mean, log_variance = self.mean(features), self.log_variance(features)
+        noise = F.random.normal_like(mean)
+        return self.decoder(mean + F.exp(0.5 * log_variance) * noise), mean, log_variance
+
+
+def divergence(mean, log_variance):
+    """Return how far each sample's Gaussian is from the standard one, (N,)."""
+    return -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(axis=1)
+
+
+def reconstruction(logits, image):
+    """Return each sample's cross entropy, summed over the pixels, (N,)."""
+    return gluon.loss.SigmoidBinaryCrossEntropyLoss()(logits, image) * image.shape[1]
+
+
+def spec(weight=1.0):
+    return TaskSpec(
+        inputs=["image"],
+        outputs=["logits", "mean", "log_variance"],
+        labels=["image"],
+        losses={
+            "reconstruction": LossSpec(reconstruction, outputs="logits", labels="image"),
+            "divergence": LossSpec(divergence, outputs=["mean", "log_variance"], weight=weight),
+        },
+    )
+
+
+def batches():
+    pixels = nd.array(load_digits().data[:512] / 16)
+    return [(pixels[start : start + 64],) for start in range(0, 512, 64)]
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_it_learns_to_draw_digits(hybridized):
+    net = Autoencoder(64, 4)
+    if hybridized:
+        net.hybridize()
+    estimator = MultiEstimator(net, spec(), TrainerSpec(".*", "adam", {"learning_rate": 3e-3}))
+    history = estimator.fit(batches(), batches()[:1], epochs=10)
+    assert history["train_loss"][-1] < 0.75 * history["train_loss"][0]
+    assert history["val_reconstruction"][-1] < history["val_reconstruction"][0]
+    for stage in ("train", "val"):
+        parts = [history[f"{stage}_{name}"][-1] for name in ("reconstruction", "divergence")]
+        assert history[f"{stage}_loss"][-1] == pytest.approx(sum(parts), rel=1e-4)
+
+
+def test_the_latent_variables_say_which_digit_it_is():
+    net = Autoencoder(64, 4)
+    net.hybridize()
+    gentle = spec(weight=lambda state: min(1.0, state.epoch / 40))  # at once in full, it would win at once
+    estimator = MultiEstimator(net, gentle, TrainerSpec(".*", "adam", {"learning_rate": 5e-3}))
+    estimator.fit(batches(), epochs=20)
+    images, digits = load_digits().data / 16, load_digits().target
+    place = estimator.predict(images.astype("float32"))["mean"]
+    distance = ((place[512:, None] - place[None, :512]) ** 2).sum(axis=2)
+    assert np.mean(digits[:512][distance.argmin(axis=1)] == digits[512:]) > 0.35  # by chance: 0.1

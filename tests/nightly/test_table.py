@@ -1,0 +1,33 @@
+"""The table of thresholds: every task is in it, and every row can be run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from multifit.taskfile import TaskFile  # noqa: E402
+from nightly.table import ROWS  # noqa: E402
+
+
+def test_every_task_has_a_floor_on_a_cpu():
+    tasks = {path.stem for path in (ROOT / "tasks").glob("*.py")}
+    assert {row.task for row in ROWS if row.device == "cpu"} == tasks
+
+
+def test_rows_have_names_of_their_own():
+    names = [(row.device, row.name) for row in ROWS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row.device},{row.name}".replace(" ", ",") for row in ROWS])
+def test_a_row_is_of_settings_that_the_task_has(row):
+    settings = row.settings.split() + ([f"data={row.data}", "root=."] if row.data else [])
+    TaskFile(ROOT / "tasks" / f"{row.task}.py").set(settings)
+    assert row.device in ("cpu", "gpu") and row.epochs > 0
+    assert row.floors and all(0 < floor < 1 for floor in row.floors.values())
+    assert all(figure.startswith("val_") for figure in row.floors)

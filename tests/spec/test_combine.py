@@ -1,0 +1,197 @@
+"""TaskSpec.combine: one spec of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon
+
+L2, CE = gluon.loss.L2Loss, gluon.loss.SoftmaxCrossEntropyLoss
+
+
+def detection(**changes: Any) -> TaskSpec:
+    fields: dict[str, Any] = {
+        "inputs": ["image"],
+        "outputs": ["scores", "boxes", ...],
+        "labels": ["truth", "count"],
+        "losses": {"box": LossSpec(L2(), "boxes", "truth", weight=2.0, normalize_by="count")},
+        "metrics": {"mse": MetricSpec(mx.metric.MSE(), outputs="boxes", labels="truth")},
+        "unused": ["scores"],
+    }
+    return TaskSpec(**{**fields, **changes})
+
+
+def segmentation(**changes: Any) -> TaskSpec:
+    fields: dict[str, Any] = {
+        "inputs": ["image", "scale"],
+        "outputs": "mask",
+        "labels": [LabelSpec("mask", dtype="float32", classes=3), "truth"],
+        "losses": {"mask": CE()},
+        "metrics": {"mean": MetricSpec(mx.metric.Loss(), losses="mask")},
+        "unused": ["labels.truth"],
+    }
+    return TaskSpec(**{**fields, **changes})
+
+
+def args_of(spec: TaskSpec, key: str) -> list[str]:
+    return next([str(ref) for ref in item.args] for item in spec.takers if item.key == key)
+
+
+def test_names_become_the_parts_own() -> None:
+    spec = TaskSpec.combine(detection=detection(), segmentation=segmentation(), shared=["image"])
+    assert spec.inputs == ("image", "segmentation/scale")
+    assert spec.outputs == (("detection/scores", "detection/boxes", ...), ("segmentation/mask",))
+    assert spec.labels == ("detection/truth", "detection/count", "segmentation/mask", "segmentation/truth")
+    assert spec.label_specs["segmentation/mask"].classes == 3
+    assert list(spec.losses) == ["detection/box", "segmentation/mask"]
+    assert args_of(spec, "detection/box") == ["outputs.detection/boxes", "labels.detection/truth"]
+    assert spec.losses["detection/box"].weight == 2.0
+    assert spec.losses["detection/box"].normalize_by == "detection/count"
+    assert args_of(spec, "detection/mse") == ["outputs.detection/boxes", "labels.detection/truth"]
+    assert spec.metric_terms[1].losses == ("segmentation/mask",)
+    assert spec.unused == ("outputs.detection/scores", "labels.segmentation/truth")
+    assert spec.name == "detection + segmentation"
+    assert spec.evaluate is None
+
+
+def test_shared_labels_stay_one_with_what_is_known_of_them() -> None:
+    first = segmentation(labels=[LabelSpec("mask", classes=3), "truth"])
+    second = segmentation(labels=["mask", "truth"], inputs=["image"])
+    for parts in ({"a": first, "b": second}, {"a": second, "b": first}):
+        spec = TaskSpec.combine(shared=["image", "mask", "truth"], **parts)
+        assert spec.labels == ("mask", "truth")
+        assert spec.label_specs["mask"].classes == 3
+
+
+def test_a_label_of_one_may_be_an_input_of_another() -> None:
+    spec = TaskSpec.combine(
+        a=detection(), b=segmentation(inputs=["image", "truth"], unused=[]), shared=["truth"]
+    )
+    assert spec.slot_names == ("a/image", "b/image", "truth", "a/count", "b/mask")
+
+
+def test_without_shared_slots_nothing_is_one() -> None:
+    spec = TaskSpec.combine(a=detection(), b=detection())
+    assert spec.inputs == ("a/image", "b/image")
+    assert TaskSpec.combine(only=detection(), shared="image").inputs == ("image",)
+
+
+def test_returns_arguments_and_losses_without_function_keep_their_meaning() -> None:
+    part = TaskSpec(
+        ["p", "own"], ["y"], inputs=["x"],
+        losses={
+            "parts": LossSpec(lambda y, p: (p, p), arguments=["y", "p"], returns=["s", "t"], minimize="t"),
+            "own": LossSpec(),
+        },
+        metrics={
+            "mean": MetricSpec(mx.metric.Loss(), losses=["parts.s"]),
+            "turned": MetricSpec(lambda a, b: 0.0, arguments=["y", "p"], mode="min", transform=max),
+        },
+    )  # fmt: skip
+    spec = TaskSpec.combine(q=part)
+    assert args_of(spec, "q/parts") == ["labels.q/y", "outputs.q/p"]
+    assert spec.terms[0].minimized == 1
+    assert spec.terms[0].figures == ["q/parts", "q/parts.s", "q/parts.t"]
+    assert args_of(spec, "q/own") == ["outputs.q/own"]
+    assert spec.metric_terms[0].losses == ("q/parts.s",)
+    assert args_of(spec, "q/turned") == ["labels.q/y", "outputs.q/p"]
+    assert spec.metrics["q/turned"].mode == "min"
+
+
+def test_a_normalizer_sees_the_parts_own_names() -> None:
+    seen = []
+    box = LossSpec(L2(), "boxes", "truth", normalize_by=lambda slots: seen.append(dict(slots)))
+    part = detection(losses={"box": box}, unused=["scores", "count"])
+    spec = TaskSpec.combine(a=part, b=segmentation(), shared=["image"])
+    by: Any = spec.losses["a/box"].normalize_by
+    by({"image": 1, "a/truth": 2, "a/count": 3, "b/mask": 4, "b/truth": 5, "b/scale": 6})
+    assert seen == [{"image": 1, "truth": 2, "count": 3}]
+
+
+def test_evaluating_specs_combine_likewise() -> None:
+    evaluate = TaskSpec(
+        ["ids", "boxes"], ["truth"], inputs=["image"], unused=["ids"],
+        metrics={"mse": MetricSpec(mx.metric.MSE(), outputs="boxes", labels="truth")},
+    )  # fmt: skip
+    spec = TaskSpec.combine(a=detection(evaluate=evaluate), b=segmentation(), shared=["image", "scale"])
+    assert spec.evaluate is not None
+    assert spec.evaluate.outputs == (("a/ids", "a/boxes"), ("b/mask",))
+    assert spec.evaluate.inputs == ("image", "scale")
+    assert list(spec.evaluate.losses) == ["b/mask"]
+    assert spec.evaluate.unused == ("outputs.a/ids", "labels.b/truth")
+
+
+FAULTS = {
+    "no part": ({}, [], "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"),
+    "no spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is no TaskSpec"),
+    "unknown": (
+        {"a": detection()},
+        ["imge"],
+        'shared: no part has a slot "imge" (did you mean "image"?); slots are',
+    ),
+    "no name": (
+        {"a": detection()},
+        [3],
+        'shared: no part has a slot "3"; slots are "image", "truth", "count"',
+    ),
+    "forward": (
+        {"a": detection(forward=lambda net, slots: net)},
+        [],
+        "combine: a has a forward= of its own, which cannot be combined; leave it out",
+    ),
+    "batch_fn": ({"a": detection(batch_fn=dict)}, [], "combine: a has a batch_fn= of its own"),
+    "labels that differ": (
+        {"a": segmentation(), "b": segmentation(labels=[LabelSpec("mask", classes=4), "truth"])},
+        ["mask"],
+        'shared: the parts differ in what the label "mask" is: LabelSpec(',
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "shared", "text"), FAULTS.values(), ids=FAULTS)
+def test_faults(parts: dict, shared: list, text: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        TaskSpec.combine(shared=shared, **parts)
+    assert text in str(raised.value)
+    assert {problem.kind for problem in raised.value.problems} == {"spec"}
+
+
+def test_all_faults_are_told_together() -> None:
+    with pytest.raises(SpecError, match="3 problems found"):
+        TaskSpec.combine(a=detection(forward=max), b=None, shared=["nothing"])
+
+
+class Both(gluon.HybridBlock):
+    """Returns (scores, boxes, more) and mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box, self.mask = gluon.nn.Dense(4, in_units=6), gluon.nn.Dense(3, in_units=6)
+
+    def hybrid_forward(self, F: Any, image: Any, scale: Any) -> Any:
+        boxes = self.box(image)
+        return (F.sum(boxes, axis=1), boxes, boxes), self.mask(F.broadcast_mul(image, scale))
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_a_combined_spec_trains(hybridized: bool) -> None:
+    """Also where a part has one output, which the net returns as it is and not in a tuple of one."""
+    spec = TaskSpec.combine(detection=detection(), segmentation=segmentation(), shared=["image"])
+    net = Both()
+    if hybridized:
+        net.hybridize()
+    ones = np.ones((8, 1), "float32")
+    data = [(ones.repeat(6, 1), ones, ones.repeat(4, 1), ones[:, 0], ones[:, 0], ones)]
+    estimator = MultiEstimator(net, spec)
+    history = estimator.fit(data, data, epochs=2)
+    box, mask = history["train_detection/box"], history["train_segmentation/mask"]
+    assert np.isclose(history["train_loss"], 2 * np.array(box) + np.array(mask), rtol=1e-5).all()
+    assert history["val_segmentation/mean"][1] < history["val_segmentation/mean"][0]
+    assert "detection/boxes" in str(estimator.plan)
+    assert estimator.predict(data)["segmentation/mask"].shape == (8, 3)

@@ -1,0 +1,199 @@
+"""TaskSpec by itself: names, defaults, immutability, how it shows itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
+from multifit.spec.names import Ref
+
+
+def loss(*args: Any) -> float:
+    return 0.0
+
+
+class Accuracy:
+    """Looks like an EvalMetric; a spec knows nothing of mxnet."""
+
+    def update(self, labels: Any, preds: Any) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def get(self) -> Any: ...
+
+
+def two_heads(**changes: Any) -> TaskSpec:
+    fields: dict[str, Any] = {
+        "inputs": ["image"],
+        "outputs": ["digit", "parity"],
+        "labels": ["digit", LabelSpec("parity", classes=2)],
+        "losses": {"digit": loss, "parity": LossSpec(loss, weight=0.5, normalize_by="digit")},
+        "metrics": {"acc": MetricSpec(Accuracy(), outputs="digit", labels="digit")},
+    }
+    return TaskSpec(**{**fields, **changes})
+
+
+def args_of(spec: TaskSpec, key: str) -> list[str]:
+    return next([str(ref) for ref in term.args] for term in spec.takers if term.key == key)
+
+
+def test_a_bare_loss_takes_the_output_and_label_of_its_key() -> None:
+    spec = two_heads()
+    assert args_of(spec, "digit") == ["outputs.digit", "labels.digit"]
+    assert spec.losses["digit"] == LossSpec(loss)
+    assert [term.figures for term in spec.terms] == [["digit"], ["parity"]]
+
+
+def test_single_names_and_defaults() -> None:
+    spec = TaskSpec("out", "label", losses={"out": LossSpec(loss, labels="label")})
+    assert (spec.outputs, spec.labels, spec.inputs, spec.batch) == (
+        ("out",),
+        ("label",),
+        ("data",),
+        ("data", "label"),
+    )
+    assert args_of(spec, "out") == ["outputs.out", "labels.label"]
+    assert spec.evaluation is spec
+
+
+def test_a_label_that_is_an_input_is_that_slot() -> None:
+    spec = TaskSpec(
+        "logits", ["target", "length"], inputs=["source", "length"],
+        losses={"nll": LossSpec(loss, "logits", ["target", "length"])},
+    )  # fmt: skip
+    assert spec.slot_names == ("source", "length", "target")
+    assert spec.batch == ("source", "length", "target")
+
+
+def test_inputs_may_be_taken_as_labels() -> None:
+    spec = TaskSpec("copy", inputs=["x"], losses={"rebuild": LossSpec(loss, "copy", "x")})
+    assert args_of(spec, "rebuild") == ["outputs.copy", "labels.x"]
+
+
+def test_nested_outputs_and_the_rest() -> None:
+    spec = TaskSpec([["a", "b"], "c", ...], losses={"l": LossSpec(loss, ["a", "b", "c"])})
+    assert spec.outputs == (("a", "b"), "c", ...)
+    assert spec.output_names == ("a", "b", "c")
+    assert TaskSpec([["a", ...], "b"]).outputs == (("a", ...), "b")
+
+
+def test_a_loss_without_function_is_an_output() -> None:
+    spec = TaskSpec(["yolo"], losses={"yolo": LossSpec()})
+    assert args_of(spec, "yolo") == ["outputs.yolo"]
+
+
+def test_arguments_give_another_order() -> None:
+    given = LossSpec(loss, "digit", "digit", arguments=["labels.digit", "outputs.digit"])
+    spec = two_heads(losses={"d": given, "parity": loss})
+    assert args_of(spec, "d") == ["labels.digit", "outputs.digit"]
+    alone = LossSpec(loss, arguments=["outputs.digit", "labels.digit", "image"])
+    assert args_of(two_heads(losses={"d": alone, "parity": loss}), "d")[-1] == "labels.image"
+
+
+def test_returns_and_minimize() -> None:
+    term = two_heads(
+        losses={"digit": LossSpec(loss, returns=["sum", "cls"], minimize="cls"), "parity": loss}
+    ).terms[0]
+    assert term.parts == ("sum", "cls")
+    assert term.minimized == 1
+    assert term.figures == ["digit", "digit.sum", "digit.cls"]
+
+
+def test_a_metric_may_be_fed_losses() -> None:
+    spec = two_heads(metrics={"mean": MetricSpec(Accuracy(), losses="digit")})
+    (metric,) = spec.metric_terms
+    assert (metric.args, metric.losses) == ((), ("digit",))
+
+
+def test_unused_covers_output_and_label_or_one_of_them() -> None:
+    assert two_heads(losses={"digit": loss}, unused=["parity"]).unused == ("parity",)
+    with pytest.raises(SpecError, match='the label "parity" is taken by no loss'):
+        two_heads(losses={"digit": loss}, unused=["outputs.parity"])
+    two_heads(losses={"digit": loss}, unused=["outputs.parity", "labels.parity"])
+
+
+def test_a_slot_that_only_batch_names_must_be_unused() -> None:
+    spec = two_heads(batch=["index", "image", "digit", "parity"], unused=["index"])
+    assert spec.batch[0] == "index"
+    assert "index" not in spec.slot_names
+    two_heads(batch=["index", "image", "digit", "parity"], unused=["labels.index"])
+
+
+def test_a_spec_for_predicting_routes_nothing() -> None:
+    assert TaskSpec(["a", "b"], inputs=["x"]).takers == ()
+
+
+def test_a_forward_may_need_no_inputs() -> None:
+    assert TaskSpec("a", inputs=[], forward=lambda net, slots: net()).inputs == ()
+
+
+def test_it_is_immutable() -> None:
+    spec = two_heads()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.outputs = ()  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        spec.losses["digit"] = loss  # type: ignore[index]
+    with pytest.raises(TypeError):
+        spec.label_specs["digit"] = LabelSpec("digit")  # type: ignore[index]
+    for part in (LossSpec(loss), MetricSpec(Accuracy()), LabelSpec("a")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            part.name = "b"  # type: ignore[misc, union-attr]
+
+
+def test_what_was_given_can_be_changed_afterwards() -> None:
+    losses = {"digit": loss, "parity": loss}
+    spec = two_heads(losses=losses)
+    losses.clear()
+    assert list(spec.losses) == ["digit", "parity"]
+
+
+def test_repr_is_one_line() -> None:
+    text = "TaskSpec(image -> digit, parity; losses digit, parity; metrics acc)"
+    assert repr(two_heads()) == text
+    assert repr(two_heads(name="heads")) == text.replace("(", "(heads: ", 1)
+    assert repr(TaskSpec([["a", "b"], ...])) == "TaskSpec(data -> (a, b), ...)"
+
+
+def test_summary_is_a_table() -> None:
+    text = two_heads(name="heads", evaluate=TaskSpec("box", inputs=["image"])).summary()
+    assert (
+        text
+        == """\
+TaskSpec heads
+what    name    where it goes, what it takes
+------  ------  -----------------------------------------------------
+input   image   net
+output  digit   losses["digit"], metrics["acc"]
+output  parity  losses["parity"]
+label   digit   losses["digit"], metrics["acc"], normalizer of losses["parity"]
+label   parity  losses["parity"]
+loss    digit   1 x loss(outputs.digit, labels.digit)
+loss    parity  0.5 x loss(outputs.parity, labels.parity) / digit
+metric  acc     Accuracy(outputs.digit, labels.digit) (train, evaluate)
+
+when evaluating and predicting:
+what    name   where it goes, what it takes
+------  -----  ----------------------------
+input   image  net
+output  box    unused""".replace("-----------------------------------------------------\n", "-" * 63 + "\n")
+    )
+
+
+def test_summary_of_functions_and_parts() -> None:
+    losses = {
+        "a": LossSpec(
+            loss, "a", weight=lambda state: 1.0, returns=["x", "y"], minimize="y", normalize_by=lambda s: 1.0
+        ),
+        "b": LossSpec(None, "b"),
+    }
+    text = TaskSpec(["a", "b"], losses=losses).summary()
+    assert "<lambda>(state) x loss(outputs.a) / a function of the slots -> x, y; minimizes y" in text
+    assert "1 x the output(outputs.b)" in text
+
+
+def test_references_are_values() -> None:
+    assert Ref("outputs", "a") == Ref("outputs", "a")
+    assert len({Ref("outputs", "a"), Ref("labels", "a")}) == 2

@@ -1,0 +1,79 @@
+"""Augmentation: a dry run, patches of disjoint halves, and transforms that change but do not spoil."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from sklearn.datasets import load_sample_images
+
+from multifit.cli import main
+
+FILE = Path(__file__).parents[2] / "tasks" / "augmentation.py"
+sys.path.insert(0, str(FILE.parent))
+
+from data.patches import KINDS, augmentation, displayed, patches, plain, read_photograph  # noqa: E402
+
+SMALL = ("--set", "train_patches=4", "val_patches=4", "batch_size=2")
+
+
+@pytest.mark.parametrize("augmented", ["yes", "no"])
+def test_a_dry_run(tmp_path, capsys, augmented):
+    arguments = [*SMALL, f"augmented={augmented}", "--epochs", "1", "--quiet", "--output", str(tmp_path)]
+    assert main(["train", str(FILE), *arguments]) == 0
+    figures = json.loads((tmp_path / "history.json").read_text())
+    assert math.isfinite(figures["train_loss"][0]) and figures["val_accuracy"][0] in (0, 0.25, 0.5, 0.75, 1)
+    assert figures["lr"][0] < 0.05  # on its way down the cosine
+    assert (tmp_path / "augmented.png").stat().st_size > 20_000
+
+    picture = tmp_path / "any.png"
+    cv2.imwrite(str(picture), np.random.RandomState(0).randint(0, 256, (50, 70, 3), "uint8"))
+    capsys.readouterr()
+    assert main(["predict", str(FILE), "--from", str(tmp_path), str(picture)]) == 0
+    assert capsys.readouterr().out.split(": ")[1].split()[0] in KINDS
+
+
+def test_kinds_are_balanced_and_patches_always_the_same():
+    first, again = patches(6, 16), patches(6, 16)
+    assert [kind for _, kind in first] == [0, 1, 0, 1, 0, 1]
+    np.testing.assert_array_equal(first[:][0].asnumpy(), again[:][0].asnumpy())
+    assert first[0][0].shape == (16, 16, 3) and first[0][0].dtype == np.uint8
+
+
+def test_what_is_tested_was_never_trained_on(monkeypatch):
+    photographs = load_sample_images()
+    photographs.images = [
+        np.where(np.arange(640)[:, None] < 320, 0, image | 255).astype("uint8")
+        for image in photographs.images
+    ]
+    monkeypatch.setattr("data.patches.load_sample_images", lambda: photographs)
+    assert (patches(40, 16)[:][0].asnumpy() == 0).all()
+    assert (patches(40, 16, held_out=True)[:][0].asnumpy() == 255).all()
+
+
+def test_augmentation_draws_anew_and_keeps_the_form():
+    patch = patches(2, 32)[1][0]
+    once, twice = augmentation(32)(patch), augmentation(32)(patch)
+    assert once.shape == plain()(patch).shape == (3, 32, 32)
+    assert abs(once - twice).mean().asscalar() > 0.01
+    assert abs(once).max().asscalar() < 5
+
+
+def test_displayed_undoes_plain():
+    patch = patches(2, 32)[0][0]
+    np.testing.assert_allclose(displayed(plain()(patch)) * 255, patch.asnumpy(), atol=0.1)
+
+
+def test_the_middle_of_a_photograph_is_read(tmp_path):
+    photograph = np.zeros((20, 60, 3), "uint8")
+    photograph[:, 20:40] = (1, 2, 3)  # blue, green, red, as OpenCV has it
+    cv2.imwrite(str(tmp_path / "photograph.png"), photograph)
+    read = read_photograph(str(tmp_path / "photograph.png"), 20).asnumpy()
+    assert (read == [3, 2, 1]).all() and read.shape == (20, 20, 3)
+    with pytest.raises(FileNotFoundError, match="there is no image"):
+        read_photograph(str(tmp_path / "nothing.png"), 20)

@@ -1,0 +1,119 @@
+"""Classification: every net at its smallest, on files in MNIST's format; reading single digits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import struct
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from multifit.cli import main
+
+FILE = Path(__file__).parents[2] / "tasks" / "classification.py"
+sys.path.insert(0, str(FILE.parent))
+
+from data.mnist import digits, mnist, read_digit, resized  # noqa: E402
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    """Write bytes as MNIST's files have them: a magic number, the sizes, the values."""
+    with gzip.open(path, "wb") as file:
+        file.write(struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes())
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """Return a folder with the four files: eight digits to train on and four others."""
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    pixels, kinds = load_digits(return_X_y=True)
+    large = [cv2.resize(image.reshape(8, 8) * 15.9, (28, 28)) for image in pixels[:12]]
+    for part, chosen in (("train", np.s_[:8]), ("t10k", np.s_[8:12])):
+        write_idx(folder / f"{part}-images-idx3-ubyte.gz", np.array(large[chosen]).astype("uint8"))
+        write_idx(folder / f"{part}-labels-idx1-ubyte.gz", kinds[chosen].astype("uint8"))
+    return folder
+
+
+def train(root: Path, folder: Path, model: str) -> dict[str, list[float]]:
+    settings = ["--set", "data=mnist", f"root={root}", f"model={model}", "batch_size=4"]
+    assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
+    return json.loads((folder / "history.json").read_text())
+
+
+@pytest.mark.parametrize("model", ["mlp", "lenet", "alexnet", "vgg", "resnet18"])
+def test_a_dry_run(root, tmp_path, model):
+    figures = train(root, tmp_path / "run", model)
+    assert math.isfinite(figures["train_loss"][0]) and math.isfinite(figures["val_loss"][0])
+    assert figures["val_accuracy"][0] <= figures["val_top3"][0] <= 1
+    assert (tmp_path / "run" / "confusion.png").stat().st_size > 5_000
+
+
+def test_predicting_and_evaluating_a_run(root, tmp_path, capsys):
+    figures = train(root, tmp_path / "run", "lenet")
+    picture = tmp_path / "seven.png"
+    cv2.imwrite(str(picture), np.zeros((40, 40), "uint8"))
+    capsys.readouterr()
+    assert main(["predict", str(FILE), "--from", str(tmp_path / "run"), str(picture)]) == 0
+    digit, sure = capsys.readouterr().out.strip().split(": ")[1].split()
+    assert digit in "0123456789" and 0.1 <= float(sure.strip("()")) <= 1
+    assert main(["evaluate", str(FILE), "--from", str(tmp_path / "run"), "--quiet"]) == 0
+    said = dict(line.split() for line in capsys.readouterr().out.strip().split("\n"))
+    assert float(said["loss"]) == pytest.approx(figures["val_loss"][0], rel=1e-4)
+
+
+def test_mnist_is_read_as_it_was_written(root):
+    (image, kind), (test_image, test_kind) = mnist(str(root))
+    assert image.shape == (8, 1, 28, 28) and test_image.shape == (4, 1, 28, 28)
+    assert image.dtype == np.float32 and image.min() == 0 and 0.9 < image.max() <= 1
+    np.testing.assert_array_equal(np.concatenate([kind, test_kind]), load_digits().target[:12])
+    row = cv2.resize(load_digits().data[0].reshape(8, 8) * 15.9, (28, 28)).astype("uint8")
+    np.testing.assert_allclose(image[0, 0], row / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize("missing", ["t10k-labels-idx1-ubyte.gz", "train-images-idx3-ubyte.gz"])
+def test_what_is_missing_is_named(root, missing):
+    (root / missing).unlink()
+    with pytest.raises(
+        FileNotFoundError, match=f"data=mnist: {missing} not found in .*root must be the folder"
+    ):
+        mnist(str(root))
+
+
+def test_without_a_root_it_says_what_must_lie_where(tmp_path, capsys):
+    arguments = ["train", str(FILE), "--output", str(tmp_path), "--set", "data=mnist"]
+    assert main(arguments) == 2
+    assert "not found in no folder at all; root must be the folder that holds" in capsys.readouterr().err
+
+
+def test_nobody_is_in_both_parts():
+    (train_image, train_kind), (test_image, test_kind) = digits()
+    assert (len(train_kind), len(test_kind)) == (1437, 360)
+    known = {image.tobytes() for image in train_image}
+    assert sum(image.tobytes() in known for image in test_image) == 0
+    assert set(train_kind) == set(test_kind) == set(range(10))
+
+
+def test_resizing_keeps_the_ink():
+    image = digits()[1][0][:5]
+    assert resized(image, 8) is image
+    assert resized(image, 32).shape == (5, 1, 32, 32)
+    np.testing.assert_allclose(resized(image, 32).mean(axis=(1, 2, 3)), image.mean(axis=(1, 2, 3)), atol=0.02)
+
+
+def test_ink_is_bright_whatever_the_paper(tmp_path):
+    image = (digits()[1][0][0, 0] * 255).astype("uint8")
+    framed = cv2.resize(np.pad(image, 1), (100, 100), interpolation=cv2.INTER_NEAREST)
+    for name, pixels in (("dark.png", framed), ("bright.png", 255 - framed)):
+        cv2.imwrite(str(tmp_path / name), pixels)
+    dark, bright = (read_digit(str(tmp_path / name), 10) for name in ("dark.png", "bright.png"))
+    assert dark.shape == (1, 10, 10) and dark.max() > 0.9
+    np.testing.assert_allclose(dark, bright, atol=0.01)
+    with pytest.raises(FileNotFoundError, match="there is no image .*nothing.png"):
+        read_digit(str(tmp_path / "nothing.png"), 8)

@@ -1,0 +1,72 @@
+"""Logistic regression: as good as promised, on real cases; and on a CSV file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from multifit.cli import main
+
+FILE = Path(__file__).parents[2] / "tasks" / "logistic_regression.py"
+
+
+def train(folder: Path, *arguments: str) -> dict[str, float]:
+    assert main(["train", str(FILE), "--output", str(folder), "--quiet", *arguments]) == 0
+    history = json.loads((folder / "history.json").read_text())
+    return {name: values[-1] for name, values in history.items()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("cancer")
+    train(folder)
+    return folder
+
+
+def test_held_out_cases(run):
+    history = json.loads((run / "history.json").read_text())
+    assert history["val_accuracy"][-1] >= 0.97 and history["val_f1"][-1] >= 0.97
+    assert {"confusion.png", "weights.png"} <= {path.name for path in run.iterdir()}
+
+
+def test_rows_are_predicted(run, capsys):
+    cases = load_breast_cancer()
+    rows = [",".join(map(str, cases.data[number])) for number in (0, 1, 19, 20)]
+    assert main(["predict", str(FILE), "--from", str(run), *rows]) == 0
+    said = [line.split(": ")[1].split()[0] for line in capsys.readouterr().out.strip().split("\n")]
+    assert said == [["malignant", "benign"][cases.target[number]] for number in (0, 1, 19, 20)]
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """Return a CSV file of 20 cases, whose class is whether the first measure is above the second."""
+    measures = np.random.RandomState(0).randn(20, 2) * [1, 100] + [5, 500]
+    lines = [f"{a},{b},{int(a - 5 > (b - 500) / 100)}" for a, b in measures]
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join(["first,second,above", *lines]) + "\n")
+    return path
+
+
+def test_a_dry_run_on_a_csv_file(table, tmp_path):
+    settings = ["--epochs", "1", "--set", "data=csv", f"root={table}", "batch_size=1"]
+    assert 0 <= train(tmp_path / "run", *settings)["val_accuracy"] <= 1
+
+
+def test_it_learns_from_a_csv_file(table, tmp_path):
+    settings = ["--epochs", "30", "--set", "data=csv", f"root={table}", "batch_size=4"]
+    assert train(tmp_path / "run", *settings)["train_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [("", r"there is no file \(root is not set\)"), ("no.csv", "there is no file no.csv")],
+)
+def test_a_missing_file_is_told(root, message, capsys):
+    assert main(["check", str(FILE), "--set", "data=csv", f"root={root}"]) == 2
+    error = capsys.readouterr().err
+    assert "it must hold a line of titles, then a case in each line" in error
+    assert message.replace("\\", "") in error

@@ -1,0 +1,170 @@
+"""Sentiment: both nets on both sources at their smallest; the sentences; IMDB's folders; padding."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multifit.cli import main
+from multifit.taskfile import TaskFile
+
+# isort: split
+from mxnet import nd
+from mxnet.gluon import rnn
+
+FILE = Path(__file__).parents[2] / "tasks" / "sentiment.py"
+TASK = TaskFile(FILE).module
+SMALL = ("train_count=4", "val_count=2", "batch_size=1", "length=12", "word_units=4", "hidden_units=4")
+
+
+def dry_run(folder: Path, *arguments: str) -> dict[str, list[float]]:
+    settings = ["--set", *SMALL, *arguments]
+    assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
+    return json.loads((folder / "history.json").read_text())
+
+
+@pytest.fixture
+def imdb(tmp_path) -> Path:
+    """Write five reviews as the archive has them; return the folder that holds them."""
+    for place, text in {
+        "train/pos/0_9.txt": "A film to love.<br /><br />See it!",
+        "train/pos/1_7.txt": "Not bad; très drôle.",
+        "train/neg/0_1.txt": "Don't see it.",
+        "test/pos/0_10.txt": "Love it",
+        "test/neg/0_2.txt": "?!",
+    }.items():
+        path = tmp_path / "aclImdb" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("model", ["birnn", "textcnn"])
+@pytest.mark.parametrize("devices", [(), ("--devices", "2")])
+def test_a_dry_run(tmp_path, model, devices):
+    figures = dry_run(tmp_path, f"model={model}", *devices)
+    assert all(math.isfinite(value) for values in figures.values() for value in values)
+    assert 0 <= figures["val_accuracy"][0] <= 1
+    for name in ("confusion.png", "misread.png"):
+        assert (tmp_path / name).stat().st_size > 3_000
+
+
+def test_imdb_end_to_end(imdb, tmp_path):
+    for root in (imdb, imdb / "aclImdb"):
+        figures = dry_run(tmp_path / "run", "data=imdb", f"root={root}")
+        assert math.isfinite(figures["val_loss"][0])
+
+
+def test_imdb_as_it_is_read(imdb):
+    assert TASK.read_imdb(str(imdb), "train") == [
+        ("Don't see it.", 0),
+        ("A film to love.  See it!", 1),
+        ("Not bad; très drôle.", 1),
+    ]
+
+
+def test_a_missing_folder_says_what_must_lie_where(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"aclImdb/train/pos.*--set root=FOLDER"):
+        TASK.read_imdb(str(tmp_path), "train")
+
+
+def test_predicting_texts(tmp_path, capsys):
+    dry_run(tmp_path)
+    capsys.readouterr()
+    texts = ["The film was not bad!", "words nobody knows", ""]
+    assert main(["predict", str(FILE), "--from", str(tmp_path), "--quiet", *texts]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert all(re.search(r": (positive|negative) \(\d+\.\d%\)$", line) for line in lines)
+
+
+def test_a_text_is_padded_or_cut():
+    task = TaskFile(FILE)
+    task.set(["train_count=50", "length=3"])
+    words, lengths = task.module.encoded(["the film", "the film was not good", ""])
+    assert (words.shape, words.dtype, lengths.dtype) == ((3, 3), "int32", "float32")
+    assert lengths.tolist() == [2, 3, 1]
+    vocab = task.module.vocab()
+    assert vocab.to_tokens(words[0].tolist()) == ["the", "film", "<pad>"]
+    assert vocab.to_tokens(words[2].tolist()) == ["<unk>", "<pad>", "<pad>"]
+
+
+def test_what_is_said_is_the_larger_score():
+    shown = TASK.show({"mood": np.array([[0.0, 2.0], [3.0, 0.0]], "float32")})
+    assert shown == ["positive (88.1%)", "negative (95.3%)"]
+
+
+# ---- the sentences -----------------------------------------------------------------------------------------
+
+
+def test_sentences_are_distinct_and_balanced():
+    made = TASK.make_reviews(1000)
+    assert len({text for text, _ in made}) == 1000
+    assert sum(mood for _, mood in made) == 500
+
+
+def test_more_sentences_are_the_same_and_more():
+    assert TASK.make_reviews(40)[:20] == TASK.make_reviews(20)
+    assert TASK.make_reviews(20, seed=1) != TASK.make_reviews(20)
+
+
+def test_the_mood_is_what_a_reader_would_say():
+    sentences = sys.modules["data.sentences"]
+    for text, mood in TASK.make_reviews(500):
+        final = re.split(r" but |although .*? , ", text)[-1]  # what counts in the end
+        for clause in final.split(" and "):
+            negated = re.search(r"\b(not|nobody|never|far from)\b", clause) is not None
+            words = set(TASK.words_of(clause))
+            liked, disliked = words & set(sentences.GOOD), words & set(sentences.BAD)
+            assert len(liked) + len(disliked) == 1
+            assert bool(liked) != negated if mood else bool(disliked) != negated
+
+
+def test_no_word_alone_tells_the_mood():
+    made = TASK.make_reviews(2000)
+    for word in {word for text, _ in made for word in TASK.words_of(text)}:
+        moods = [mood for text, mood in made if word in TASK.words_of(text)]
+        assert 0.3 < np.mean(moods) < 0.7
+
+
+# ---- the nets ----------------------------------------------------------------------------------------------
+
+
+def test_both_ways_reads_each_sequence_as_if_alone():
+    block = TASK.BothWays(rnn.GRU, 3)
+    block.initialize()
+    inputs, length = nd.random.normal(shape=(3, 5, 2)), nd.array([5, 1, 3])
+    together = block(inputs, length).asnumpy()
+    for i, n in enumerate([5, 1, 3]):
+        alone = block(inputs[i : i + 1, :n], nd.array([n])).asnumpy()[0]
+        np.testing.assert_allclose(together[i, :n], alone, atol=1e-6)
+        assert not together[i, n:].any()
+
+
+def test_both_ways_is_gluons_bidirectional_layer_where_nothing_is_padded():
+    block, layer = TASK.BothWays(rnn.LSTM, 3), rnn.LSTM(3, bidirectional=True, layout="NTC", input_size=2)
+    inputs = nd.random.normal(shape=(2, 4, 2))
+    for each in (block, layer):
+        each.initialize()
+    block(inputs, nd.array([4, 4]))
+    for side, part in (("l", block.onward), ("r", block.back)):
+        for name, value in part._collect_params_with_prefix().items():
+            getattr(layer, f"{side}0_{name.split('.')[-1].replace('l0_', '')}").set_data(value.data())
+    np.testing.assert_allclose(block(inputs, nd.array([4, 4])).asnumpy(), layer(inputs).asnumpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["birnn", "textcnn"])
+def test_padding_changes_nothing(model):
+    task = TaskFile(FILE)
+    task.set(["train_count=50", f"model={model}"])
+    net = task.module.net()
+    net.initialize()
+    words, length = map(nd.array, task.module.encoded(["the film was not bad at all"]))
+    wider = nd.concat(words, nd.ones((1, 9)) * words[0, -1], dim=1)
+    np.testing.assert_allclose(net(words, length).asnumpy(), net(wider, length).asnumpy(), atol=1e-6)

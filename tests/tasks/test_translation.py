@@ -1,0 +1,253 @@
+"""Translation: both nets on both sources at their smallest; spelling; parallel files; decoding; BLEU."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from multifit import MultiEstimator
+from multifit.cli import main
+from multifit.taskfile import TaskFile
+
+# isort: split
+from mxnet import autograd, cpu, nd
+
+FILE = Path(__file__).parents[2] / "tasks" / "translation.py"
+TASK = TaskFile(FILE).module
+SMALL = ("train_count=5", "val_count=3", "batch_size=2", "units=8", "beam=2")
+
+
+def run(folder: Path, epochs: int, *arguments: str) -> dict[str, list[float]]:
+    command = ["train", str(FILE), "--output", str(folder), "--epochs", str(epochs), "--quiet", "--set"]
+    assert main([*command, *SMALL, *arguments]) == 0
+    return json.loads((folder / "history.json").read_text())
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Write parallel text, as IWSLT'15 has it."""
+    for name, lines in {
+        "train.en": ["Good morning .", "", "Thank you", "lost", "How are you ?"],
+        "train.vi": ["Chào buổi sáng .", "rỗng", "Cảm ơn", "", "Bạn khoẻ không ?"],
+        "tst2012.en": ["Thank you .", "Good night"],
+        "tst2012.vi": ["Cảm ơn .", "Ngủ ngon"],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("settings", [(), ("--devices", "2"), ("model=transformer",)])
+def test_a_dry_run(tmp_path, settings):
+    figures = run(tmp_path, 1, *settings)
+    assert all(math.isfinite(value) for values in figures.values() for value in values)
+    assert 0 <= figures["val_bleu"][0] <= 1
+    assert figures["train_loss"][0] == pytest.approx(math.log(15), rel=0.3)  # per token, of some 15 words
+    assert figures["lr_encoder"] == figures["lr_decoder"] == [pytest.approx(0, abs=1e-9)]
+    assert (tmp_path / "attention.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("model", ["rnn", "transformer"])
+def test_parallel_text_end_to_end(folder, tmp_path, model):
+    figures = run(tmp_path / "run", 1, "data=parallel", f"root={folder}", f"model={model}")
+    assert math.isfinite(figures["train_loss"][0])
+
+
+@pytest.mark.parametrize("model", ["rnn", "transformer"])
+def test_it_learns_five_numbers_and_translates_them(model):
+    task = TaskFile(FILE)
+    task.set([*SMALL, "batch_size=5", "epochs=100", "units=32", "learning_rate=0.01", f"model={model}"])
+    task = task.module
+    net, (train, _) = task.net(), task.data()
+    estimator = MultiEstimator(net, task.spec(net), trainers=task.trainers((train, None)))
+    estimator.fit(train, epochs=100)
+    sources, targets = zip(*task.make_pairs(5))
+    assert task.show(estimator.predict(task.inputs(sources))) == list(targets)
+
+
+def test_predicting_a_line_for_each_sentence(tmp_path, capsys):
+    run(tmp_path, 1)
+    capsys.readouterr()
+    sentences = ["three hundred and two", "no such word"]
+    assert main(["predict", str(FILE), "--from", str(tmp_path), "--quiet", *sentences]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == sentences
+
+
+# ---- the data ----------------------------------------------------------------------------------------------
+
+
+def value_of(words: str) -> int:
+    """Read a number in words, another way than it is written."""
+    data = sys.modules["data.numbers"]
+    values = {word: i for i, word in enumerate(data.ONES + data.TEENS)}
+    values.update({word: 10 * i for i, word in enumerate(data.TENS, 2)})
+    total = part = 0
+    for word in words.split():
+        if word == "thousand":
+            total, part = 1000 * part, 0
+        elif word == "hundred":
+            part *= 100
+        elif word != "and":
+            part += values[word]
+    return total + part
+
+
+def test_numbers_are_spelled_so_that_they_can_be_read():
+    spelled = sys.modules["data.numbers"].spelled
+    some = [*range(1200), *range(1200, 1_000_000, 997), 999_999]
+    assert [value_of(spelled(number)) for number in some] == some
+    assert len({spelled(number) for number in some}) == len(some)
+    assert [spelled(n) for n in (302, 70_011, 12_000)] == [
+        "three hundred and two",
+        "seventy thousand and eleven",
+        "twelve thousand",
+    ]
+    for number in (-1, 1_000_000):
+        with pytest.raises(ValueError, match="at least 0 and less than 1000000"):
+            spelled(number)
+
+
+def test_pairs_are_distinct_and_the_same_again():
+    made = TASK.make_pairs(500)
+    assert len(set(made)) == 500
+    assert TASK.make_pairs(600)[:500] == made
+    assert all(value_of(words) == int(digits.replace(" ", "")) for words, digits in made)
+    assert {len(digits.split()) for _, digits in made} == {2, 3, 4, 5, 6}
+
+
+def test_parallel_text_as_it_is_read(folder):
+    assert TASK.read_parallel(str(folder), "train", ("en", "vi")) == [
+        ("Good morning .", "Chào buổi sáng ."),
+        ("Thank you", "Cảm ơn"),
+        ("How are you ?", "Bạn khoẻ không ?"),
+    ]
+
+
+def test_a_missing_file_says_what_must_lie_where(folder):
+    with pytest.raises(FileNotFoundError, match=r"train\.de; two text files .* train\.en.*--set root"):
+        TASK.read_parallel(str(folder), "train", ("de", "en"))
+
+
+def test_files_of_different_lengths_are_refused(folder):
+    (folder / "train.vi").write_text("Một\n", "utf-8")
+    with pytest.raises(ValueError, match=r"has 5 lines and .*train\.vi 1;"):
+        TASK.read_parallel(str(folder), "train", ("en", "vi"))
+
+
+def test_files_without_a_pair_are_refused(folder):
+    for language in ("en", "vi"):
+        (folder / f"train.{language}").write_text("\n\n", "utf-8")
+    with pytest.raises(ValueError, match="no line in common that is not empty"):
+        TASK.read_parallel(str(folder), "train", ("en", "vi"))
+
+
+@pytest.fixture
+def bitext():
+    """Return three pairs to train on and one that is held out, cut after three tokens."""
+    return TASK.Bitext([("a b", "x"), ("b c d e", "y x z w"), ("a", "z z")], [("a q", "x")], 100, 3)
+
+
+def test_samples(bitext):
+    source, target_in, source_length, target_length, target_out = bitext.encode("b c d e", "y x z w")
+    assert bitext.source.to_tokens(source) == ["b", "c", "d", "<eos>"]
+    assert bitext.target.to_tokens(target_in) == ["<bos>", "y", "x", "z"]
+    assert bitext.target.to_tokens(target_out) == ["y", "x", "z", "<eos>"]
+    assert (source_length, target_length) == (4, 4)
+    assert bitext.source.to_tokens(bitext.encode("q")[0]) == ["<unk>", "<eos>"]
+
+
+def test_batches_are_padded_and_decoded_up_to_the_end(bitext):
+    batch = bitext.batch([bitext.encode(*pair) for pair in bitext.train])
+    assert [slot.shape for slot in batch] == [(3, 4), (3, 4), (3,), (3,), (3, 4)]
+    assert [str(np.dtype(slot.dtype)) for slot in batch] == ["int32", "int32", "float32", "float32", "int32"]
+    assert bitext.decode(batch[4].asnumpy()) == ["x", "y x z", "z z"]
+    assert bitext.decode([[-1, -1], [*bitext.target[["x", "y"]]]]) == ["", "x y"]
+
+
+def test_every_sample_is_loaded_once(bitext):
+    train, held_out = bitext.loaders(2)
+    decoded = [text for batch in train for text in bitext.decode(batch[4].asnumpy())]
+    assert sorted(decoded) == ["x", "y x z", "z z"]
+    assert [bitext.decode(batch[4].asnumpy()) for batch in held_out] == [["x"]]
+
+
+# ---- the nets ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["rnn", "transformer"])
+def net(request):
+    """Return a net that has learnt nothing, and a batch of all lengths."""
+    task = TaskFile(FILE)
+    task.set(["train_count=8", "val_count=1", "units=8", f"model={request.param}"])
+    net, bitext = task.module.net(), task.module.bitext()
+    net.initialize()
+    batch = bitext.batch([bitext.encode(*pair) for pair in bitext.train])
+    return net, [slot.as_in_context(cpu()) for slot in batch]
+
+
+def test_step_by_step_is_the_same_as_all_at_once(net):
+    net, (source, target, source_length, target_length, _) = net
+    logits = net(source, target, source_length, target_length)[0].asnumpy()
+    memory = net.encode(source, valid_length=source_length)[0]
+    states = net.decoder.init_state_from_encoder(memory, source_length)
+    for step in range(target.shape[1]):
+        output, states, _ = net.decode_step(target[:, step], states)
+        valid = target_length.asnumpy() > step
+        np.testing.assert_allclose(output.asnumpy()[valid], logits[valid, step], atol=1e-5)
+
+
+def test_a_sentence_is_translated_alike_in_any_company(net):
+    net, (source, target, source_length, target_length, _) = net
+    together = net(source, target, source_length, target_length)[0].asnumpy()
+    for i, (s, t) in enumerate(zip(source_length.asnumpy().astype(int), target_length.asnumpy().astype(int))):
+        one = slice(i, i + 1)
+        alone = net(source[one, :s], target[one, :t], source_length[one], target_length[one])[0]
+        np.testing.assert_allclose(together[i, :t], alone.asnumpy()[0], atol=1e-5)
+
+
+def test_attention_is_a_distribution_over_the_source(net):
+    net, (source, target, source_length, target_length, _) = net
+    _, (_, weights) = net(source, target, source_length, target_length)
+    weights = weights[-1][-1].asnumpy().reshape(len(source), -1, target.shape[1], source.shape[1])
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    for row, length in zip(weights, source_length.asnumpy().astype(int)):
+        assert not row[..., length:].any()
+
+
+def test_both_trainers_together_move_everything(net):
+    net, (source, target, source_length, target_length, _) = net
+    with autograd.record():
+        nd.sum(net(source, target, source_length, target_length)[0] ** 2).backward()
+    trained = [p for p in net.collect_params().values() if p.grad_req != "null"]
+    assert all(p.grad().abs().sum().asscalar() > 0 for p in trained if "key_bias" not in p.name)
+
+
+# ---- BLEU --------------------------------------------------------------------------------------------------
+
+WANTED = ["3 0 2 4 5", "7 0 0 1 1", "1 2 3 4"]
+FOUND = ["3 0 2 4 5", "7 0 0 1 2", "1 2 3"]
+
+
+def test_bleu_is_sacrebleus_of_the_whole_corpus():
+    metric, expected = TASK.Bleu(), sacrebleu.corpus_bleu(FOUND, [WANTED], tokenize="none", force=True).score
+    metric.update([FOUND[:2]], [WANTED[:2]])
+    first = metric.get()[1]
+    metric.update([FOUND[2:]], [WANTED[2:]])
+    assert metric.get() == ("bleu", pytest.approx(expected / 100))
+    assert 0 < metric.get()[1] < first < 1
+    metric.reset()
+    metric.update([FOUND[:1], FOUND[1:]], [WANTED[:1], WANTED[1:]])  # two devices
+    assert metric.get()[1] == pytest.approx(expected / 100)
+
+
+def test_bleu_at_its_ends():
+    metric = TASK.Bleu()
+    assert math.isnan(metric.get()[1])
+    metric.update([WANTED], [WANTED])
+    assert metric.get()[1] == pytest.approx(1)
