@@ -1,0 +1,149 @@
+"""Which digits are where? gluoncv's SSD on scenes of real handwritten digits.
+
+``--set base=resnet18_v1`` takes a ResNet for its body; ``data=shapes`` generated shapes; and
+``data=voc root=VOCdevkit base=resnet18_v1 size=320`` PASCAL VOC, with SSD's own augmentation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+
+# On Python 3.12 mxnet wants multifit first.
+# isort: split
+import mxnet as mx
+from data import anchored, scenes, shapes, voc
+from data.pictured import displayed, normalized, read_images
+from gluoncv.data.batchify import Pad, Stack, Tuple
+from gluoncv.data.transforms.presets.ssd import SSDDefaultTrainTransform, SSDDefaultValTransform
+from gluoncv.loss import SSDMultiBoxLoss
+from gluoncv.utils.metrics.voc_detection import VOC07MApMetric
+from mxnet import gluon
+from parts.drawing import confident, draw_boxes, named, title
+from parts.ssd import Tiny, ssd_on
+
+base: Literal["tiny", "resnet18_v1"] = "tiny"
+data_: Literal["scenes", "shapes", "voc"] = "scenes"
+root = ""  # where data=voc lies
+size = 128  # pixels, of each side
+train_count = 1440  # images that are generated
+val_count = 96
+epochs = 10
+batch_size = 16
+learning_rate = 1e-3
+
+SOURCES = {"scenes": scenes.scenes, "shapes": shapes.shapes}
+CLASSES = {"scenes": scenes.CLASSES, "shapes": shapes.CLASSES, "voc": voc.CLASSES}
+
+
+def net(context):
+    """Return the SSD, with its anchors, which the data need."""
+    ssd = ssd_on(Tiny() if base == "tiny" else base, size, CLASSES[data_])
+    ssd.initialize(mx.init.Xavier(magnitude=2), ctx=context)
+    ssd.anchors = anchored.anchors_of(ssd, size, context[0])  # before it is hybridized for good
+    ssd.hybridize()
+    return ssd
+
+
+def spec(net, weight=1.0):
+    """Say what is trained with: gluoncv's loss over all devices at once; and what is measured: boxes."""
+    return TaskSpec(
+        inputs=["image"],
+        outputs=["cls_preds", "box_preds", "anchors"],
+        labels=["cls_targets", "box_targets"],
+        losses={
+            "multibox": LossSpec(
+                SSDMultiBoxLoss(),
+                outputs=["cls_preds", "box_preds"],
+                labels=["cls_targets", "box_targets"],
+                returns=["sum", "cls", "box"],
+                scope="batch",
+                weight=weight,
+            )
+        },
+        unused=["anchors"],
+        evaluate=TaskSpec(
+            inputs=["image"],
+            outputs=["ids", "scores", "boxes"],
+            labels=["truth"],
+            metrics={
+                "VOC": MetricSpec(
+                    VOC07MApMetric(iou_thresh=0.5, class_names=net.classes),
+                    outputs=["boxes", "ids", "scores"],
+                    labels="truth",
+                    transform=_as_voc,
+                    mode="max",
+                )
+            },
+        ),
+    )
+
+
+def _as_voc(boxes, ids, scores, truth):
+    return boxes, ids, scores, truth[:, :, :4], truth[:, :, 4:5], truth[:, :, 5:6]
+
+
+def trainers(data):
+    """Learn ten times more slowly after 70 % of the way."""
+    turn = max(1, int(0.7 * epochs * len(data[0])))
+    slower = mx.lr_scheduler.MultiFactorScheduler([turn], factor=0.1, base_lr=learning_rate)
+    return TrainerSpec(".*", "adam", lr_scheduler=slower)
+
+
+def data(net):
+    """Return loaders of images with targets, which were made once, to train on, and of images with boxes."""
+    if data_ == "voc":
+        return _voc(net)
+    train, val = SOURCES[data_](train_count, size), SOURCES[data_](val_count, size, held_out=True)
+    targets = anchored.targets(net.anchors, train.boxes)
+    train = gluon.data.ArrayDataset(normalized(train.image), *targets)
+    val = gluon.data.ArrayDataset(normalized(val.image), val.boxes)
+    return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
+
+
+def _voc(net):
+    """Return loaders that read images, and augment those to train on, so that targets cannot be kept."""
+    train, val = voc.detection(root)
+    anchors = net.anchors.as_in_context(mx.cpu())
+    train = train.transform(SSDDefaultTrainTransform(size, size, anchors))
+    val = val.transform(SSDDefaultValTransform(size, size))
+    return (
+        gluon.data.DataLoader(train, batch_size, shuffle=True, batchify_fn=Tuple(Stack(), Stack(), Stack())),
+        gluon.data.DataLoader(val, batch_size, batchify_fn=Tuple(Stack(), Pad(pad_val=-1))),
+    )
+
+
+def pictures(estimator, data, net):
+    """Draw 16 held-out images with what the net finds; a title is red where something else is there."""
+    from matplotlib.figure import Figure
+
+    image, truth = (slot.asnumpy() for slot in next(iter(data[1])))
+    found = estimator.predict(image)
+    sheet = Figure(figsize=(10, 10.5), layout="constrained")
+    sheet.suptitle("held-out images: what the net finds (what is there)")
+    for i, one in enumerate(displayed(image[:16])):
+        boxes, ids = confident(found, i)
+        axes = sheet.add_subplot(4, 4, i + 1)
+        draw_boxes(axes, one, boxes, ids, net.classes)
+        said, there = named(ids, net.classes), named(truth[i, :, 4], net.classes)
+        title(axes, f"{said} ({there})", wrong=said != there)
+    return {"samples": sheet}
+
+
+def inputs(arguments):
+    """Read image files."""
+    return normalized(read_images(arguments, size))
+
+
+def show(inputs, outputs, net):
+    """Draw each image with what the net finds."""
+    from matplotlib.figure import Figure
+
+    for i, image in enumerate(displayed(inputs)):
+        figure = Figure(figsize=(5, 5.3), layout="constrained")
+        axes = figure.add_subplot()
+        boxes, ids = confident(outputs, i)
+        draw_boxes(axes, image, boxes, ids, net.classes)
+        title(axes, named(ids, net.classes))
+        yield figure

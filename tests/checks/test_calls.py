@@ -1,0 +1,66 @@
+"""How many arguments a callable takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from multifit.checks import arity_problem, positional
+
+
+def two(a: Any, b: Any) -> None: ...
+
+
+def optional(a: Any, b: Any = None, *, key: Any = None) -> None: ...
+
+
+def any_number(a: Any, *rest: Any) -> None: ...
+
+
+class Callable:
+    def __call__(self, a: Any) -> None: ...
+
+
+FIT = [(two, 2), (optional, 1), (optional, 2), (any_number, 1), (any_number, 9), (Callable(), 1), (max, 7),
+       (functools.partial(two, 1), 1), (lambda: None, 0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "count"), FIT)
+def test_that_many_fit(function: Any, count: int) -> None:
+    assert arity_problem("f", function, ["x"] * count) is None
+
+
+UNFIT = [
+    (two, 1, 'f: is given 1 argument ("x"), but takes 2: (a, b); name as many'),
+    (two, 3, "but takes 2: (a, b)"),
+    (optional, 3, "but takes 1 to 2: (a, b)"),
+    (any_number, 0, "f: is given 0 arguments (none), but takes at least 1: (a, ...)"),
+    (Callable(), 2, "but takes 1: (a)"),
+    (lambda: None, 1, "but takes 0: ()"),
+]
+
+
+@pytest.mark.parametrize(("function", "count", "text"), UNFIT)
+def test_that_many_do_not(function: Any, count: int, text: str) -> None:
+    assert text in str(arity_problem("f", function, ["x"] * count))
+
+
+def test_parameters_that_somebody_else_passes() -> None:
+    assert positional(two, skip=["a"]) == (["b"], 1, False)
+    assert arity_problem("f", two, ["x"], skip=["a"]) is None
+
+
+def test_another_way_out() -> None:
+    assert str(arity_problem("f", two, [], way="give both")).endswith("; give both")
+
+
+def test_what_has_no_signature_is_not_judged() -> None:
+    class Secret:
+        __signature__ = "none"
+
+        def __call__(self) -> None: ...
+
+    assert positional(Secret()) is None
+    assert arity_problem("f", Secret(), ["x"]) is None
