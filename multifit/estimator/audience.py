@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 from ..events import Events, HandlerError, echoing
 from ..handlers import ProgressBar
 
-__all__ = ["Audience"]
+__all__ = ["EVALUATE", "TRAIN", "Audience", "Moments"]
+
+
+class Moments(NamedTuple):
+    """The moments of a pass over data."""
+
+    begin: str
+    batch_begin: str
+    batch_end: str
+    end: str
+
+
+TRAIN = Moments("epoch_begin", "batch_begin", "batch_end", "epoch_end")
+EVALUATE = Moments("evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end")
 
 
 class Audience:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from ..checks import one_shot
 from ..errors import SpecError, UserCodeError, raise_problems
@@ -14,23 +14,12 @@ from ..history import History
 from ..plan import Plan
 from ..spec import TaskSpec
 from ..state import RunState
-from .audience import Audience
+from .audience import EVALUATE, TRAIN, Audience, Moments
 from .notices import Notices, get_logger
 from .observed import Observed
 from .opening import check_loaders, limits, prepared
 
 __all__ = ["MultiEstimator"]
-
-
-class _Moments(NamedTuple):
-    begin: str
-    batch_begin: str
-    batch_end: str
-    end: str
-
-
-TRAIN = _Moments("epoch_begin", "batch_begin", "batch_end", "epoch_end")
-EVALUATE = _Moments("evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end")
 
 
 class MultiEstimator(Observed):
@@ -264,7 +253,7 @@ class MultiEstimator(Observed):
         batches: Iterable[Any],
         total: int | None,
         step: Callable[[Any], Any],
-        moments: _Moments,
+        moments: Moments,
         state: RunState,
     ) -> int:
         """Pass once over the data: the same for training and evaluating, which differ by their step."""

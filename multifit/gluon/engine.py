@@ -14,7 +14,8 @@ from .devices import resolve_context
 from .feed import Feed
 from .measures import Measure, as_metric
 from .parameters import initialize, named_parameters, trainable
-from .stage import Result, Stage
+from .result import Result
+from .stage import Stage
 from .trainers import DEFAULT, Trainers, bind_trainers
 
 __all__ = ["STAGES", "Engine"]
@@ -111,7 +112,7 @@ class Engine:
         return self.trainers
 
     def learning_rates(self) -> dict[str, float]:
-        """Return the learning rates; none where the trainers cannot be built, which the first batch will tell.
+        """Return the learning rates; none where the trainers cannot be built, as the first batch will tell.
 
         Handlers ask before that, and what is wrong with spec and data is to be told along with it.
         """

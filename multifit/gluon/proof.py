@@ -14,7 +14,8 @@ from ..plan import Plan, StagePlan, TrainerPlan, stage_plan
 from ..spec.names import listed
 from .engine import Engine
 from .feed import Batch, peeked
-from .stage import Result, Stage
+from .result import Result
+from .stage import Stage
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from ..errors import Problem
 from ..spec import TaskSpec
-from ..spec.names import listed
 from ..spec.terms import MetricTerm, Term
 from . import metrics as devices
 from .compat import mx
@@ -18,32 +16,13 @@ from .joint import Joint
 from .measures import Measure
 from .network import Network, is_traceable
 from .program import Program
+from .result import Result
 from .tally import Tally
 from .weights import Factors, Weights
 
-__all__ = ["Result", "Stage"]
+__all__ = ["Stage"]
 
 MAX_FORMS = 32  # batches of more forms than this (sequences of many lengths) are not worth a graph each
-
-
-@dataclass
-class Result:
-    """What a stage made of a batch: per device the outputs and loss values by name, and what to minimise."""
-
-    spec: TaskSpec
-    batch: Batch
-    outputs: list[dict[str, Any]] = field(default_factory=list)
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    objectives: list[Any] = field(default_factory=list)
-
-    def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of such."""
-        spec = self.spec
-        return {
-            "pred": _view(self.outputs, spec.output_names),
-            "label": _view(self.batch.slots, spec.labels),
-            "loss": _view(self.parts, [term.key for term in spec.terms]),
-        }
 
 
 class Stage:
@@ -284,8 +263,3 @@ class Stage:
         assert self.program is not None
         heads = self.program.traceable, self.program.plain
         return next(device for head in heads for term, device in head.metrics if term is measure.term)
-
-
-def _view(devices_values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
-    columns = {name: [values.get(name) for values in devices_values] for name in listed(names)}
-    return next(iter(columns.values())) if len(columns) == 1 else columns

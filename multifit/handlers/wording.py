@@ -40,7 +40,7 @@ def figures_text(figures: Mapping[str, float], width: int = 0) -> str:
 def report_text(head: str, figures: Mapping[str, float], width: int = 0) -> str:
     """Return `head` and the figures in one line where they fit, else with a line for each stage.
 
-    The stages' lines show their figures without prefix, so that training and validation stand under each other.
+    The stages' lines show their figures without prefix, so that training and validation stand aligned.
     """
     line = f"{head}  {figures_text(figures, width)}"
     if len(line) <= LINE:
