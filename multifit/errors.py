@@ -108,6 +108,11 @@ def names(valid: Iterable[object]) -> str:
     return ", ".join(f'"{name}"' for name in valid) or "none"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return ``1 array``, ``2 arrays``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def shown(value: object) -> str:
     """Return what somebody gave, in one line that is not too long."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ..errors import Problem, names, nearest, shown, suggest
+from ..errors import Problem, counted, names, nearest, shown, suggest
 from . import describe
 
 __all__ = ["bind_slots", "slot_problems"]
@@ -40,11 +40,9 @@ def bind_slots(
     if not labels_needed and len(found) == len(inputs):
         return dict(zip(inputs, found)), []
     either = "" if labels_needed else f" (or the inputs alone: {names(inputs)})"
-    plural = "array" if len(found) == 1 else "arrays"
-    slots = f"{len(order)} slots" if len(order) != 1 else "1 slot"
     message = (
-        f"the batch has {len(found)} {plural}: {describe.arrays(found)}; "
-        f"declared {slots}: {names(order)}{either}; {_way(found)}"
+        f"the batch has {counted(len(found), 'array')}: {describe.arrays(found)}; "
+        f"declared {counted(len(order), 'slot')}: {names(order)}{either}; {_way(found)}"
     )
     return {}, [Problem("data", message)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, Sequence
 
-from ..errors import names
+from ..errors import counted, names
 
 __all__ = ["arity_problem", "positional"]
 
@@ -53,6 +53,5 @@ def arity_problem(
     counts = f"{required} to {len(parameters)}" if required != len(parameters) else str(required)
     if variadic:
         counts, parameters = f"at least {required}", [*parameters, "..."]
-    plural = "argument" if len(given) == 1 else "arguments"
-    found = f"is given {len(given)} {plural} ({names(given)})"
+    found = f"is given {counted(len(given), 'argument')} ({names(given)})"
     return f"{where}: {found}, but takes {counts}: ({', '.join(parameters)}); {way}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..errors import Problem, names, nearest, suggest
+from ..errors import Problem, counted, names, nearest, suggest
 from ..spec.names import leaves
 from . import describe
 
@@ -103,8 +103,7 @@ def _mismatch(declared: Tree, result: Any, where: str) -> str:
         way += ", or end outputs with ... to ignore the rest"
     if "evaluat" in where:
         way += "; a net that returns something else when evaluating needs evaluate=TaskSpec(...)"
-    plural = "array" if len(arrays) == 1 else "arrays"
     return (
         f"outputs: {count} declared ({', '.join('...' if n is Ellipsis else str(n) for n in wanted)}), "
-        f"{where} returns {len(arrays)} {plural}: {describe.structure(result)}; {way}"
+        f"{where} returns {counted(len(arrays), 'array')}: {describe.structure(result)}; {way}"
     )

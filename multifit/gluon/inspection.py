@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 
 from ..checks import arity_problem, describe, elementwise_problem, label_problems
-from ..errors import Problem
+from ..errors import Problem, counted
 from ..spec import TaskSpec
 from ..spec.names import OUTPUTS, SLOTS, Ref
 from ..spec.terms import Term
@@ -44,25 +44,32 @@ def check_call(term: Term) -> list[Problem]:
     return [Problem("spec", wrong)] if wrong else []
 
 
-def inspect_slots(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
-    """Check labels: that they are there, and within the number of classes that a LabelSpec declares."""
+def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """Check each device's labels: that they are there, and within the classes that a LabelSpec declares."""
+    first = devices[0]
     taken = {ref.name for item in spec.takers for ref in item.args if ref.space == SLOTS}
-    missing = [name for name in slots if slots[name] is None and name in taken]
     problems = [
         Problem(
             "data", f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
         )
-        for name in missing
+        for name in first
+        if first[name] is None and name in taken
     ]
     for name, label in spec.label_specs.items():
-        if label.classes is not None and slots.get(name) is not None:
-            values, ignored = slots[name].asnumpy(), [] if label.ignore is None else [label.ignore]
+        if label.classes is not None and first.get(name) is not None:
+            ignored = [] if label.ignore is None else [label.ignore]
+            values = np.concatenate([slots[name].asnumpy() for slots in devices])
             problems += label_problems(f'labels["{name}"]', name, values, label.classes, ignored)
     return problems
 
 
-def inspect_term(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
-    """Check shapes, label values, what the loss returns, and that it obeys its weight."""
+def inspect_term(
+    spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any], devices: Sequence[Mapping[str, Any]]
+) -> list[Problem]:
+    """Check shapes, label values, what the loss returns, and that it obeys its weight.
+
+    `arrays` are the first device's outputs and slots, `devices` the slots of all.
+    """
     outputs = [(ref.name, arrays[ref]) for ref in term.args if ref.space == OUTPUTS]
     slots = [(ref.name, arrays[ref]) for ref in term.args if ref.space != OUTPUTS]
     with calling(lambda: "the net's forward pass"):
@@ -70,7 +77,9 @@ def inspect_term(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> list[
             output.wait_to_read()  # what fails in the engine fails here, where it can be named
     problems = _whole(term, outputs)
     if outputs and slots and not problems:
-        problems = _elementwise(term, outputs[0], slots[0]) or _classes(spec, term, outputs[0], slots)
+        problems = _elementwise(term, outputs[0], slots[0]) or _classes(
+            spec, term, outputs[0], slots, devices
+        )
     return problems or probe(term, arrays)
 
 
@@ -102,7 +111,7 @@ def inspect_metric(measure: Measure, arrays: Mapping[Ref, Any]) -> list[Problem]
 
 def _unpaired(term: Any, metric: Any) -> str:
     fed = len(term.outputs) + len(term.losses)
-    found = f"is fed {fed} outputs and {len(term.labels)} labels"
+    found = f"is fed {counted(fed, 'output')} and {counted(len(term.labels), 'label')}"
     return (
         f"{term.where}: {found}, but {type(metric).__name__} compares each output with a label; name as many"
     )
@@ -140,19 +149,22 @@ def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
     return [Problem("spec", wrong)] if wrong else []
 
 
-def _classes(spec: TaskSpec, term: Term, output: Named, slots: Sequence[Named]) -> list[Problem]:
+def _classes(
+    spec: TaskSpec, term: Term, output: Named, taken: Sequence[Named], devices: Sequence[Mapping[str, Any]]
+) -> list[Problem]:
     axis = _class_axis(term.spec.fn)
     if axis is None:
         return []
-    (out_name, out), (name, label) = output, slots[0]
+    (out_name, out), (name, label) = output, taken[0]
     classes = out.shape[axis]
     if label.size * classes != out.size:
         found = f'output "{out_name}" {describe.array(out)} and label "{name}" {describe.array(label)}'
         rows = f"{out.size // classes} rows of {classes} classes"
         message = f"{term.where}: {found} do not fit; the output's {rows} need one class index each"
         return [Problem("spec", message)]
-    values = _counting(label.asnumpy(), [array.asnumpy() for _, array in slots[1:]])
-    return label_problems(term.where, name, values, classes, _ignored(spec, term, name))
+    rest = [other for other, _ in taken[1:]]
+    values = [_counting(slots[name].asnumpy(), [slots[n].asnumpy() for n in rest]) for slots in devices]
+    return label_problems(term.where, name, np.concatenate(values), classes, _ignored(spec, term, name))
 
 
 def _class_axis(fn: Any) -> int | None:

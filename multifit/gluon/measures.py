@@ -8,7 +8,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from ..checks import positional
-from ..errors import Problem
+from ..errors import Problem, counted
 from ..spec.names import Ref, listed
 from ..spec.terms import MetricTerm
 from . import metrics as devices
@@ -109,9 +109,8 @@ class Measure:
         if len(names) == len(values):
             return None
         way = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
-        return Problem(
-            "spec", f"{self.term.where}: {type(self.metric).__name__} returns {len(values)} figures; {way}"
-        )
+        found = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
+        return Problem("spec", f"{self.term.where}: {found}; {way}")
 
     def names(self) -> list[str]:
         """Return the names of its figures."""

@@ -152,7 +152,10 @@ def calling(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[N
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         given = f", called with {shown}" if shown else ""
-        raise UserCodeError(f"{where()} raised {type(error).__name__}{given}: see above") from error
+        # MXNet's messages are whole stack traces; what was wrong stands in the last line
+        kind = type(error).__name__
+        said = (str(error).strip().splitlines() or ["see above"])[-1].removeprefix(f"{kind}: ")
+        raise UserCodeError(f"{where()} raised {kind}{given}: {said}") from error
 
 
 def _is_hybridized(block: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from ..checks import describe
-from ..errors import Problem
+from ..errors import Problem, counted
 from ..spec.names import OUTPUTS, Ref, listed
 from ..spec.terms import Term
 from .compat import mx
@@ -54,7 +54,7 @@ def _returned(term: Term, values: Sequence[Any]) -> str | None:
         return f"returns {found[1:-1] or 'nothing'}; a loss must return an array, or several"
     if declared and len(values) != len(declared):
         parts = f"returns= names {len(declared)}: {', '.join(declared)}"
-        return f"returns {len(values)} parts, {found}, but {parts}; name each part that it returns"
+        return f"returns {counted(len(values), 'part')}, {found}, but {parts}; name each part that it returns"
     if not declared and len(values) > 1 and not per_device:
         way = "name them with returns=[...], and the one that counts with minimize="
         return f"returns {len(values)} parts, {found}; {way}"

@@ -73,7 +73,7 @@ class Stage:
         """
         problems = [problem for term in self.spec.terms for problem in check_call(term)]
         slots = batch.slots[0]
-        problems += inspect_slots(self.spec, slots)
+        problems += inspect_slots(self.spec, batch.slots)
         with self.recording(), batch.contexts[0]:
             outputs, found = self.network.bind(slots)
         if problems + found:
@@ -82,7 +82,7 @@ class Stage:
         for measure in self.measures:
             problems += inspect_metric(measure, arrays)
         for term in self.spec.terms:
-            problems += inspect_term(self.spec, term, arrays)
+            problems += inspect_term(self.spec, term, arrays, batch.slots)
         self._ahead, self.bound = outputs, not problems
         return problems
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Sequence
 
 __all__ = ["LabelSpec", "LossSpec", "MetricSpec", "TrainerSpec"]
 
 
-@dataclass(frozen=True)
-class LossSpec:
+class _Declared:
+    """A declaration whose `repr` is one line: what was declared, without the defaults."""
+
+    def __repr__(self) -> str:
+        own = ((item, getattr(self, item.name)) for item in fields(self))  # type: ignore[arg-type]
+        said = (f"{item.name}={_short(value)}" for item, value in own if value is not item.default)
+        return f"{type(self).__name__}({', '.join(said)})"
+
+
+@dataclass(frozen=True, repr=False)
+class LossSpec(_Declared):
     """A loss, with the outputs and labels that it takes and the weight that it bears.
 
     Parameters
@@ -47,8 +56,8 @@ class LossSpec:
     arguments: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
-class MetricSpec:
+@dataclass(frozen=True, repr=False)
+class MetricSpec(_Declared):
     """A metric, with the outputs, labels or losses that it is fed.
 
     Parameters
@@ -84,8 +93,8 @@ class MetricSpec:
     arguments: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
-class LabelSpec:
+@dataclass(frozen=True, repr=False)
+class LabelSpec(_Declared):
     """A label of which more is known than its name.
 
     Parameters
@@ -106,8 +115,8 @@ class LabelSpec:
     ignore: float | None = None
 
 
-@dataclass(frozen=True)
-class TrainerSpec:
+@dataclass(frozen=True, repr=False)
+class TrainerSpec(_Declared):
     """A trainer to be built: which parameters it moves, and how.
 
     Parameters
@@ -131,3 +140,11 @@ class TrainerSpec:
     optimizer_params: Mapping[str, Any] | None = None
     lr_scheduler: Any = None
     clip_norm: float | None = None
+
+
+def _short(value: Any) -> str:
+    """Return what a value is called where its own `repr` is long or says no more than its address."""
+    text = repr(value)
+    if "\n" not in text and " at 0x" not in text and len(text) <= 60:
+        return text
+    return getattr(value, "__name__", None) or f"{type(value).__name__}(…)"

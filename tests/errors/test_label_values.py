@@ -46,6 +46,17 @@ def test_values_outside_the_classes(setup: Any, value: float, text: str, kind: s
     setup.trains()
 
 
+@pytest.mark.parametrize("labels", [["digit", "amount"], [LabelSpec("digit", classes=3), "amount"]])
+def test_labels_of_every_device_are_checked(setup: Any, labels: list) -> None:
+    setup.net.collect_params().reset_ctx([mx.cpu(0), mx.cpu(1)])
+    x, digit, amount = setup.data[0]
+    last = digit.copy()
+    last[-1] = 3
+    faulty = setup.but(labels=labels, data=[[x, last, amount]])
+    faulty.refused(SpecError, 'the label "digit" (8,) float32 holds 3, which would be taken for class 2')
+    setup.trains()
+
+
 def test_a_label_spec_alone_makes_no_loss_ignore_anything(setup: Any) -> None:
     faulty = with_label(setup.but(labels=[LabelSpec("digit", ignore=-1), "amount"]), -1)
     faulty.refused(SpecError, "holds -1, which would be taken for class 0", "use a loss that ignores it")

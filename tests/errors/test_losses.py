@@ -117,7 +117,7 @@ FAULTS = [
     fault(
         "fewer parts than names",
         lambda s: s.with_loss(CE(), **BOTH, returns=["cls", "box"]),
-        "returns 1 parts, [(8,) float32], but returns= names 2: cls, box",
+        "returns 1 part, [(8,) float32], but returns= names 2: cls, box",
     ),
     fault(
         "returns None",
@@ -242,5 +242,5 @@ def test_a_net_may_return_its_loss(around: Any) -> None:
     net = around(lambda dense, x: (dense(x) ** 2).sum(axis=1), losses={"digit": LossSpec()}, labels=[])
     net.but(data=[net.data[0][:1]]).trains()
     net.but(data=[net.data[0][:1]], losses={"digit": LossSpec(returns=["a", "b"])}).refused(
-        SpecError, "returns 1 parts, [(8,) float32], but returns= names 2: a, b"
+        SpecError, "returns 1 part, [(8,) float32], but returns= names 2: a, b"
     )

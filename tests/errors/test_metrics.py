@@ -102,12 +102,12 @@ FAULTS = [
     fault(
         "fewer labels",
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs=["digit", "amount"], labels="digit"),
-        "is fed 2 outputs and 1 labels, but Accuracy compares each output with a label; name as many",
+        "is fed 2 outputs and 1 label, but Accuracy compares each output with a label; name as many",
     ),
     fault(
         "losses in place of outputs",
         lambda s: s.with_metric(mx.metric.Accuracy(), losses="digit"),
-        "is fed 1 outputs and 0 labels, but Accuracy compares",
+        "is fed 1 output and 0 labels, but Accuracy compares",
     ),
     fault(
         "sizes",
@@ -133,7 +133,7 @@ FAULTS = [
     fault(
         "too many names on the device",
         lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, names=["a", "b"]),
-        "Accuracy returns 1 figures; names= gives 2",
+        "Accuracy returns 1 figure; names= gives 2",
     ),
 ]
 

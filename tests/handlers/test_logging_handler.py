@@ -37,7 +37,7 @@ def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
 def test_many_figures_get_a_line_per_stage(run: Any, clock: Any, lines: Any) -> None:
     names = ["loss", "digit", "parity", "accuracy"]
     run.train = lambda state: {f"train_{name}": 0.5 for name in names}
-    run.validation = lambda state: {name: 0.25 for name in names}
+    run.validation = lambda state: dict.fromkeys(names, 0.25)
     run.fit(
         LoggingHandler(clock=clock), MetricHandler(), ValidationHandler("data"), StoppingHandler(max_epoch=1)
     )

@@ -49,7 +49,7 @@ def _write_image(folder: Path, name: str, random: np.random.RandomState) -> None
     size = "<size><width>100</width><height>80</height><depth>3</depth></size>"
     (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{size}{objects}</annotation>")
     mask = np.zeros((80, 100), "uint8")
-    mask[10:60, 10:50], mask[5:75, 60:90], mask[:9, :50] = 8, 12, 255  # 255: the rim, which counts for nothing
+    mask[10:60, 10:50], mask[5:75, 60:90], mask[:9, :50] = 8, 12, 255  # 255: the rim, which does not count
     image = Image.fromarray(mask, mode="P")
     image.putpalette(list(range(256)) * 3)
     image.save(folder / "SegmentationClass" / f"{name}.png")
