@@ -60,7 +60,7 @@ ROWS = (
     Row("sentiment", "model=birnn", 8, {"val_accuracy": 0.97}),
     Row("sentiment", "model=textcnn", 8, {"val_accuracy": 0.95}),
     Row("translation", "", 10, {"val_bleu": 0.95}),
-    Row("translation", "model=transformer", 16, {"val_bleu": 0.90}),
+    Row("translation", "model=transformer", 10, {"val_bleu": 0.90}),
     Row(
         "scenes",
         "",

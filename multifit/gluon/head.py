@@ -91,10 +91,9 @@ class Head:
         return result
 
     def _sum(self, F: Any, part: tuple[str, int], value: Any, size: Any) -> Any:
+        # learnt from the first batch, before anything is traced: symbols have no size
         if F is mx.nd and self.several and value.size == 1:
-            self.scalar.add(
-                part
-            )  # learnt from the first batch, before anything is traced: symbols have no size
+            self.scalar.add(part)
         total = F.reshape(F.sum(value), (1,))
         return total * size if part in self.scalar else total
 
