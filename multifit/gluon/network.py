@@ -147,8 +147,6 @@ def calling(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[N
     """Chain what the user's own code raises to one line that says where we were and with which arrays."""
     try:
         yield
-    except UserCodeError:
-        raise
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         given = f", called with {shown}" if shown else ""
