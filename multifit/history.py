@@ -16,6 +16,9 @@ from .tables import table
 __all__ = ["History", "figure_text"]
 
 
+STAGES = ("train_", "val_")  # the prefixes of figures
+
+
 class History(Mapping[str, "list[float]"]):
     """A mapping from a figure's name to its values, one per epoch; NaN where it was not measured.
 
@@ -156,12 +159,29 @@ class History(Mapping[str, "list[float]"]):
         rows = ([list(row) for row in zip(*block)] for block in blocks)
         return "\n\n".join(table(lines, header) for header, *lines in rows)
 
+    def summary(self) -> str:
+        """Return the last epoch's figures as aligned text, training beside validation."""
+        last = self.last
+        names = dict.fromkeys(name.partition("_")[2] for name in last if name.startswith(STAGES))
+        rows = [[name, *(_cell(last, stage + name) for stage in STAGES)] for name in names]
+        rows += [[name, _cell(last, name), ""] for name in last if not name.startswith(STAGES)]
+        columns = list(zip(("figure", "train", "val"), *rows))
+        width = [max(map(len, column)) for column in columns[1:]]
+        header, *lines = [
+            [name, *(cell.rjust(w) for cell, w in zip(cells, width))] for name, *cells in zip(*columns)
+        ]
+        return table(lines, header)
+
 
 def figure_text(value: float) -> str:
     """Return a figure as it is shown everywhere: four decimals where they tell something, ``-`` for NaN."""
     if math.isnan(value):
         return "-"
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
+
+
+def _cell(figures: Mapping[str, float], name: str) -> str:
+    return figure_text(figures[name]) if name in figures else ""
 
 
 def _column(title: str, cells: Sequence[str]) -> list[str]:

@@ -161,3 +161,20 @@ def test_a_table_of_nothing() -> None:
 )
 def test_figure_text(value: Any, text: str) -> None:
     assert figure_text(value) == text
+
+
+def test_the_summary_shows_the_last_epoch_with_training_beside_validation():
+    history = History(
+        {"train_loss": [1.0, 0.5], "val_loss": [2.0, 1.5], "val_map": [0.1, 0.25], "lr": [0.1, 0.1]}
+    )
+    assert history.summary().splitlines() == [
+        "figure   train     val",
+        "------  ------  ------",
+        "loss    0.5000  1.5000",
+        "map             0.2500",
+        "lr      0.1000",
+    ]
+
+
+def test_the_summary_of_nothing():
+    assert History().summary().splitlines()[0] == "figure  train  val"

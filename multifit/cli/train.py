@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 
 from ..handlers import ProgressBar
 from .record import write_record
@@ -33,8 +32,7 @@ def run(options: argparse.Namespace) -> None:
         plan = task.check()
         say(f"{plan}\n")
         history = task.fit([ProgressBar(enabled=False)] if options.quiet else [])
-        width = shutil.get_terminal_size((120, 24)).columns
-        say(f"\n{history.table(width)}\n")
+        say(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
         written = write_results(task.output, plan, history, task.estimator.net)
         written.append(
             write_record(

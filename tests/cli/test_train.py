@@ -46,7 +46,13 @@ def test_the_plan_comes_before_and_the_table_after(write, multifit):
     plan = Path("runs/small/plan.txt").read_text().strip()
     assert out.startswith(plan) and "kind" in plan and "place" in plan
     table = out[len(plan) :]
-    assert all(figure in table for figure in ("epoch", "train_loss", "val_kind"))
+    history = history_of("runs/small")
+    rows = dict(
+        line.split(maxsplit=1) for line in table.split("after epoch 2\n")[1].splitlines() if " " in line
+    )
+    for figure in ("loss", "kind", "place"):
+        values = [history[f"{stage}_{figure}"][-1] for stage in ("train", "val")]
+        assert rows[figure].split() == [f"{value:.4f}" for value in values]
 
 
 def test_the_parameters_are_in_gluons_format(write, multifit):
