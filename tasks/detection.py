@@ -13,8 +13,9 @@ from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 # On Python 3.12 mxnet wants multifit first.
 # isort: split
 import mxnet as mx
+import numpy as np
 from data import anchored, scenes, shapes, voc
-from data.pictured import displayed, normalized, read_images
+from data.pictured import displayed, first_samples, normalized, read_images
 from gluoncv.data.batchify import Pad, Stack, Tuple
 from gluoncv.data.transforms.presets.ssd import SSDDefaultTrainTransform, SSDDefaultValTransform
 from gluoncv.loss import SSDMultiBoxLoss
@@ -118,15 +119,16 @@ def pictures(estimator, data, net):
     """Draw 16 held-out images with what the net finds; a title is red where something else is there."""
     from matplotlib.figure import Figure
 
-    image, truth = (slot.asnumpy() for slot in next(iter(data[1])))
+    image, truth = zip(*first_samples(data[1], 16))
+    image = np.stack(image)
     found = estimator.predict(image)
     sheet = Figure(figsize=(10, 10.5), layout="constrained")
     sheet.suptitle("held-out images: what the net finds (what is there)")
-    for i, one in enumerate(displayed(image[:16])):
+    for i, one in enumerate(displayed(image)):
         boxes, ids = confident(found, i)
         axes = sheet.add_subplot(4, 4, i + 1)
         draw_boxes(axes, one, boxes, ids, net.classes)
-        said, there = named(ids, net.classes), named(truth[i, :, 4], net.classes)
+        said, there = named(ids, net.classes), named(truth[i][:, 4], net.classes)
         title(axes, f"{said} ({there})", wrong=said != there)
     return {"samples": sheet}
 

@@ -13,9 +13,10 @@ from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 # isort: split
 import detection
 import mxnet as mx
+import numpy as np
 import segmentation
 from data import anchored
-from data.pictured import displayed, normalized, read_images
+from data.pictured import displayed, first_samples, normalized, read_images
 from data.scenes import CLASSES, MOST, scenes
 from mxnet import gluon
 from mxnet.gluon import nn
@@ -27,12 +28,12 @@ from parts.ssd import ssd_on
 size = 128  # pixels, of each side
 train_count = 1440
 val_count = 96
-epochs = 8
-batch_size = 16
+epochs = 10
+batch_size = 8
 body_rate = 1e-3
 head_rate = 2e-3
 detection_weight = 1.0
-segmentation_weight = 1.0
+segmentation_weight = 2.0
 count_weight = 1.0
 
 
@@ -104,13 +105,13 @@ def pictures(estimator, data):
     """Draw held-out scenes with boxes, masks and counts; a title is red where one of these is wrong."""
     from matplotlib.figure import Figure
 
-    image, truth, _, count = (slot.asnumpy() for slot in next(iter(data[1])))
+    image, truth, _, count = map(np.stack, zip(*first_samples(data[1], 16)))
     found = estimator.predict(image)
     sheet = Figure(figsize=(14, 8.5), layout="constrained")
     sheet.suptitle(
         "held-out scenes: what the net counts and finds (what is there), and the pixels of each digit"
     )
-    for i, scene in enumerate(displayed(image[:16])):
+    for i, scene in enumerate(displayed(image)):
         places = [sheet.add_subplot(4, 8, 2 * i + column) for column in (1, 2)]
         digits = named(truth[i, :, 4], CLASSES)
         draw(places, scene, found, i, truth=f"{count[i]}: {digits}")

@@ -16,7 +16,7 @@ from multifit.losses import SegmentationCELoss
 import mxnet as mx
 import numpy as np
 from data import scenes, shapes, voc
-from data.pictured import displayed, normalized, read_images
+from data.pictured import displayed, first_samples, normalized, read_images
 from gluoncv.model_zoo import FCN
 from gluoncv.model_zoo.fcn import _FCNHead
 from gluoncv.model_zoo.segbase import SegBaseModel
@@ -128,11 +128,11 @@ def pictures(estimator, data):
     """Draw held-out images, each with its true mask, the net's, and the pixels where they differ."""
     from matplotlib.figure import Figure
 
-    image, mask = (slot.asnumpy() for slot in next(iter(data[1])))
+    image, mask = map(np.stack, zip(*first_samples(data[1], 12)))
     said = estimator.predict(image)["scores"].argmax(axis=1)
     sheet = Figure(figsize=(12, 9), layout="constrained")
     sheet.suptitle("held-out images: the image, the truth, what the net says, and where it is wrong (red)")
-    for i, one in enumerate(displayed(image[:12])):
+    for i, one in enumerate(displayed(image)):
         wrong = (said[i] != mask[i]) & (mask[i] >= 0)
         axes = [sheet.add_subplot(6, 8, 4 * i + column) for column in (1, 2, 3, 4)]
         axes[0].imshow(one)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple, Sequence
 
 import cv2
 import numpy as np
 
-__all__ = ["Pictured", "clear_place", "displayed", "normalized", "padded", "read_images"]
+__all__ = ["Pictured", "clear_place", "displayed", "first_samples", "normalized", "padded", "read_images"]
 
 # What images of the world have per channel, as gluoncv's own transforms use it.
 MEAN = np.array([0.485, 0.456, 0.406], "float32")
@@ -47,6 +48,12 @@ def displayed(image: np.ndarray) -> np.ndarray:
     """Undo `normalized`: float32 (N, 3, H, W) becomes uint8 (N, H, W, 3)."""
     pixels = (image.transpose(0, 2, 3, 1) * DEVIATION + MEAN) * 255
     return pixels.round().clip(0, 255).astype("uint8")
+
+
+def first_samples(loader: Iterable[Any], number: int) -> list[tuple[np.ndarray, ...]]:
+    """Return a loader's first samples, each a tuple of its slots, however the batches are cut."""
+    samples = (sample for batch in loader for sample in zip(*(slot.asnumpy() for slot in batch)))
+    return list(islice(samples, number))
 
 
 def read_images(paths: Sequence[str], size: int) -> np.ndarray:

@@ -10,6 +10,9 @@ import pytest
 
 from multifit.taskfile import TaskFile
 
+# isort: split
+from mxnet import nd
+
 TASK = TaskFile(Path(__file__).parents[2] / "tasks" / "segmentation.py").module
 MAKERS = {"scenes": TASK.scenes.scenes, "shapes": TASK.shapes.shapes}
 
@@ -88,6 +91,15 @@ def test_a_clear_place_is_clear():
     assert clear_place(np.random.RandomState(0), taken, 5, 5) is None
     taken[3:8, 10:15] = False  # one place only, which 50 throws need not find
     assert {clear_place(np.random.RandomState(i), taken, 5, 5) for i in range(50)} == {None, (3, 10)}
+
+
+def test_first_samples_of_any_batches():
+    images, boxes = nd.arange(6).reshape((6, 1)), [nd.zeros((2, 3)), nd.ones((2, 5)), nd.zeros((2, 1))]
+    batches = [(images[2 * i : 2 * i + 2], boxes[i]) for i in range(3)]
+    samples = TASK.first_samples(batches, 3)
+    assert [image.tolist() for image, _ in samples] == [[0], [1], [2]]
+    assert [box.shape for _, box in samples] == [(3,), (3,), (5,)]
+    assert len(TASK.first_samples(batches, 100)) == 6
 
 
 def test_display_undoes_normalization():

@@ -28,11 +28,11 @@ def dry_run(folder: Path, *arguments: str) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("devices", [(), ("--devices", "2")])
 def test_a_dry_run(tmp_path, devices):
-    figures = dry_run(tmp_path, *devices)
-    terms = [
-        figures[f"train_{name}"][0] for name in ("detection/multibox", "segmentation/pixels", "count/count")
+    figures = dry_run(tmp_path, "segmentation_weight=3", *devices)
+    pixels, *others = [
+        figures[f"train_{name}"][0] for name in ("segmentation/pixels", "detection/multibox", "count/count")
     ]
-    assert figures["train_loss"][0] == pytest.approx(sum(terms), rel=1e-5)
+    assert figures["train_loss"][0] == pytest.approx(3 * pixels + sum(others), rel=1e-5)
     for name in ("detection/VOC.mAP", "segmentation/seg.mIoU", "count/accuracy"):
         assert 0 <= figures[f"val_{name}"][0] <= 1
     assert (tmp_path / "scenes.png").stat().st_size > 20_000
