@@ -54,7 +54,7 @@ ROWS = (
     Row("augmentation", "", 12, {"val_accuracy": 0.98}),
     Row("segmentation", "model=tiny", 15, {"val_seg.mIoU": 0.85}),
     Row("segmentation", "model=fcn", 15, {"val_seg.mIoU": 0.80}),
-    Row("segmentation", "model=tiny data=scenes", 15, {"val_seg.mIoU": 0.75}),
+    Row("segmentation", "model=tiny data=scenes", 8, {"val_seg.mIoU": 0.75}),
     Row("detection", "", 10, {"val_VOC.mAP": 0.95}),
     Row("detection", "base=resnet18_v1", 10, {"val_VOC.mAP": 0.95}),
     Row("sentiment", "model=birnn", 8, {"val_accuracy": 0.97}),
