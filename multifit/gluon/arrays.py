@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,12 @@ def as_array(leaf: Any) -> Any:
 
 def cast_of(array: Any) -> str | None:
     """Return the dtype that an array of this one's dtype is cast to; None where it stays as it is."""
-    return CASTS.get(np.dtype(array.dtype).name)
+    return _cast(array.dtype)
+
+
+@cache  # there are few dtypes, and every array of every batch is asked
+def _cast(dtype: Any) -> str | None:
+    return CASTS.get(np.dtype(dtype).name)
 
 
 def place(array: Any, context: Any, dtype: str | None = None) -> Any:

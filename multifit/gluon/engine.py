@@ -71,6 +71,7 @@ class Engine:
         """Forget everything that was bound, traced and measured: the net may have changed since."""
         for measure in (measure for measures in self.measures.values() for measure in measures):
             measure.renew()
+        self._feeds: dict[Any, Feed] = {}
         self.stages = {
             name: Stage(self.net, spec, name, self.measures[name], self.contexts)
             for name, spec in zip(STAGES, (self.spec, self.spec.evaluation))
@@ -78,7 +79,10 @@ class Engine:
 
     def feed(self, name: str, labels: bool = True, batch_axis: int = 0) -> Feed:
         """Return the feed of a stage."""
-        return Feed(self.stages[name].spec, self.contexts, self.notice, labels, batch_axis)
+        key = (name, labels, batch_axis)
+        if key not in self._feeds:
+            self._feeds[key] = Feed(self.stages[name].spec, self.contexts, self.notice, labels, batch_axis)
+        return self._feeds[key]
 
     def initialize(self) -> list[Problem]:
         """Initialise the net where it is not; return what is wrong with the initializer."""

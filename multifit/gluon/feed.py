@@ -72,6 +72,7 @@ class Feed:
             batch_axis,
         )
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
+        self._sound: set[Any] = set()  # forms of batches that were looked at: most batches are like the first
 
     def inspect(self, raw: Any) -> tuple[dict[str, Any], list[Problem]]:
         """Name the arrays of a raw batch; return them, on no device yet, and what is wrong with them."""
@@ -81,8 +82,13 @@ class Feed:
                 found = self.spec.batch_fn(raw)
         named, problems = bind_slots(self.spec.batch, self.spec.inputs, self._flat(found), self.labels)
         wanted = {name: array for name, array in named.items() if name in self.spec.slot_names}
-        problems = problems or slot_problems(wanted, self.batch_axis)
-        return wanted, problems or self._no_samples(wanted)
+        form = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in wanted.values())
+        if not problems and form not in self._sound:
+            problems = slot_problems(wanted, self.batch_axis) or self._no_samples(wanted)
+            if not problems:
+                self._tell_casts(wanted)
+                self._sound.add(form)
+        return wanted, problems
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed.
@@ -98,7 +104,6 @@ class Feed:
 
     def place(self, raw: Any, arrays: Mapping[str, Any]) -> Batch:
         """Split named arrays over the devices; devices without samples are left out."""
-        self._tell_casts(arrays)
         samples = next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
         batch, start = Batch(raw, samples), 0
         for context, size in zip(self.contexts, shares(samples, len(self.contexts))):
