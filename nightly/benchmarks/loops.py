@@ -46,13 +46,15 @@ def hand_written_epoch(case: Case) -> Callable[[Any], None]:
         metric.reset()
         mean_loss.reset()
         for data, label in batches:
+            images = gluon.utils.split_and_load(data, case.contexts)
+            labels = gluon.utils.split_and_load(label, case.contexts)
             with autograd.record():
-                output = net(data)
-                loss = loss_fn(output, label)
-            loss.backward()
+                outputs = [net(image) for image in images]
+                losses = [loss_fn(output, own) for output, own in zip(outputs, labels)]
+            autograd.backward(losses)
             trainer.step(data.shape[0])
-            metric.update([label], [output])
-            mean_loss.update(0, [loss])
+            metric.update(labels, outputs)
+            mean_loss.update(0, losses)
         metric.get(), mean_loss.get()
 
     return epoch
@@ -66,7 +68,7 @@ def gluon_epoch(case: Case) -> Callable[[Any], None]:
         "train_metrics": case.metric(),
         "val_metrics": case.metric(),
     }  # it cannot copy every metric itself
-    estimator = Estimator(net, case.loss(), trainer=trainer, context=mx.cpu(), **metrics)
+    estimator = Estimator(net, case.loss(), trainer=trainer, context=case.contexts, **metrics)
     estimator.logger.setLevel(logging.ERROR)
     quiet = LoggingHandler(metrics=estimator.train_metrics)
 
@@ -89,4 +91,6 @@ def multifit_fit(case: Case, batches: Any, epochs: int, handler: Any) -> None:
     )
     trainer = gluon.Trainer(net.collect_params(), *OPTIONS)
     logging.getLogger("multifit").setLevel(logging.ERROR)
-    MultiEstimator(net, spec, trainers=trainer).fit(batches, epochs=epochs, event_handlers=handler)
+    MultiEstimator(net, spec, trainers=trainer, context=case.contexts).fit(
+        batches, epochs=epochs, event_handlers=handler
+    )

@@ -29,6 +29,12 @@ class Case:
     label: tuple[int, ...]
     classes: int
     batches: int
+    devices: int = 1
+
+    @property
+    def contexts(self) -> list[Any]:
+        """The devices: so many CPU contexts."""
+        return [mx.cpu(i) for i in range(self.devices)]
 
     def data(self) -> list[tuple[Any, Any]]:
         """Return batches that are made beforehand: loading is not what is measured."""
@@ -45,7 +51,7 @@ class Case:
         """Return the net, initialised alike for every contender and hybridized."""
         mx.random.seed(0)
         net = self.net()
-        net.initialize(mx.init.Xavier())
+        net.initialize(mx.init.Xavier(), ctx=self.contexts)
         net.hybridize()
         return net
 
@@ -85,12 +91,11 @@ def _sequence(*layers: Any) -> Any:
 
 
 SOFTMAX = gluon.loss.SoftmaxCrossEntropyLoss
+FCN = (fcn, SegmentationCELoss, lambda: SegmentationMetric(4), (16, 3, 64, 64), (16, 64, 64), 4, 12)
 CASES = (
     Case("MLP", mlp, SOFTMAX, mx.metric.Accuracy, (64, 64), (64,), 10, 200),
     Case("LeNet", lenet, SOFTMAX, mx.metric.Accuracy, (64, 1, 28, 28), (64,), 10, 20),
     Case("ResNet18 thumbnail", resnet18, SOFTMAX, mx.metric.Accuracy, (64, 1, 32, 32), (64,), 10, 5),
-    Case(
-        "tiny FCN, mean IoU", fcn, SegmentationCELoss, lambda: SegmentationMetric(4),
-        (16, 3, 64, 64), (16, 64, 64), 4, 12,
-    ),
-)  # fmt: skip
+    Case("tiny FCN, mean IoU", *FCN),
+    Case("tiny FCN, mean IoU, 2 devices", *FCN, devices=2),
+)
