@@ -6,7 +6,7 @@ from typing import Any
 
 from .compat import mx
 
-__all__ = ["SegmentationCELoss", "SequenceCELoss"]
+__all__ = ["SegmentationCELoss", "SequenceCELoss", "sample_sums"]
 
 
 class SequenceCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
@@ -102,12 +102,26 @@ class SegmentationCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         """Compute the loss; see the class."""
-        loss = -F.pick(F.log_softmax(pred, axis=self._axis), label, axis=self._axis)
+        values = -F.pick(F.log_softmax(pred, axis=self._axis), label, axis=self._axis)
+        return self.reduce(F, values, label, sample_weight)
+
+    def reduce(self, F: Any, values: Any, label: Any, sample_weight: Any = None) -> Any:
+        """Reduce the cross entropy of each pixel, (N, H, W), to each sample's mean over its valid pixels."""
         if self._ignore_label is None:
-            loss = F.mean(loss, axis=0, exclude=True)
+            loss = F.mean(values, axis=0, exclude=True)
         else:
             valid = F.cast(label, "int32") != self._ignore_label  # in uint8, -1 would be 255
-            loss = F.where(valid, loss, F.zeros_like(loss))
-            pixels = F.sum(F.cast(valid, "float32"), axis=0, exclude=True)
-            loss = F.sum(loss, axis=0, exclude=True) / F.broadcast_maximum(pixels, F.ones_like(pixels))
+            values = F.where(valid, values, F.zeros_like(values))
+            pixels = sample_sums(F, F.cast(valid, "float32"))
+            loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))
         return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
+
+
+def sample_sums(F: Any, values: Any) -> Any:
+    """Sum each sample of (N, ...), float32; to (N,).
+
+    A product of matrices takes a fifth of the time of mxnet's sum over axes.
+    """
+    rows = F.reshape(values, (0, -1))
+    ones = F.ones_like(F.slice_axis(rows, axis=0, begin=0, end=1))
+    return F.reshape(F.dot(rows, ones, transpose_b=True), (-1,))

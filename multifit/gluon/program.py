@@ -23,10 +23,13 @@ class Program:
         Bound to its outputs.
     traceable, plain : Head
         Terms and metrics that may be traced, and those that may not.
+    differentiable : bool
+        Whether something else computes gradients through the outputs.
     """
 
-    def __init__(self, network: Network, traceable: Head, plain: Head) -> None:
+    def __init__(self, network: Network, traceable: Head, plain: Head, differentiable: bool = False) -> None:
         self.network, self.traceable, self.plain = network, traceable, plain
+        self.differentiable = differentiable
         self.fused = network.traced
         self.reason = ""
         self._graph: Traced | None = None
@@ -135,7 +138,7 @@ class Program:
             outputs = dict(zip(self._heads, arrays[len(self._slots) :]))
         result = self.traceable(F, fetch(outputs, slots), weights, size)
         # The outputs come first: deferred initialisation and dropout then draw in the plain loop's order.
-        named = {f"output.{name}": outputs[name] for name in self._outputs} if self.fused else {}
+        named = {f"output.{name}": self._given(F, outputs[name]) for name in self._outputs if self.fused}
         named.update({f"part.{name}": value for name, value in result.parts.items()})
         named.update(
             {
@@ -146,6 +149,13 @@ class Program:
         )
         self._names = list(named)
         return list(named.values())
+
+    def _given(self, F: Any, output: Any) -> Any:
+        """Return an output as the graph gives it: without the way back if nothing outside needs one.
+
+        Otherwise mxnet makes an array of zeros as its gradient, and adds that to the real one.
+        """
+        return output if self.plain.terms or self.differentiable else F.BlockGrad(output)
 
     def _parameters(self) -> Any:
         found = mx.gluon.ParameterDict()

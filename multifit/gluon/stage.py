@@ -17,6 +17,7 @@ from .measures import Measure
 from .network import Network, is_traceable
 from .program import Program
 from .result import Result
+from .substitutes import substitute
 from .tally import Tally
 from .weights import Factors, Weights
 
@@ -55,6 +56,7 @@ class Stage:
         self.known: dict[str, list[str]] = {}
         self._single = len(contexts) == 1
         self._programs: dict[Any, Program] = {}
+        self._sized = False
         self._ahead: dict[str, Any] | None = None
 
     @property
@@ -198,9 +200,10 @@ class Stage:
     def _form(self, slots: Mapping[str, Any], size: int) -> tuple[Any, ...]:
         """Return what batches must have in common to share a program.
 
-        A graph fits arrays of any size; only a metric's device-side path is bound to the sizes of a sample.
+        A graph fits arrays of any size; only a metric's device-side path and what is computed in a loss's
+        place are bound to the sizes of a sample.
         """
-        bound = any(measure.on_device for measure in self.measures)
+        bound = self._sized or any(measure.on_device for measure in self.measures)
         shapes = (None if a is None else a.shape[1:] if bound else len(a.shape) for a in slots.values())
         return (size == 1, *shapes)
 
@@ -208,14 +211,22 @@ class Stage:
         terms = [term for term in self.spec.terms if term.spec.scope != "batch"]
         traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         plain = [term for term in terms if term not in traced]
-        metrics = self._device_metrics(traced, plain, fetch(outputs, slots))
-        heads = Head(traced, metrics["traceable"]), Head(plain, metrics["plain"])
+        arrays = fetch(outputs, slots)
+        metrics = self._device_metrics(traced, plain, arrays)
+        faster = self._faster(traced, arrays)
+        heads = Head(traced, metrics["traceable"], faster), Head(plain, metrics["plain"])
         for head in heads:
             head.several = size > 1
-        program = Program(self.network, *heads)
+        program = Program(self.network, *heads, differentiable=bool(self.joint.terms))
         if len(self._programs) < MAX_FORMS:
             self._programs[self._form(slots, size)] = program
         return program
+
+    def _faster(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
+        found = {term.key: substitute(term.spec.fn, [arrays[ref] for ref in term.args]) for term in terms}
+        faster = {key: function for key, function in found.items() if function is not None}
+        self._sized = self._sized or bool(faster)
+        return faster
 
     def _device_metrics(
         self, traced: Sequence[Term], plain: Sequence[Term], arrays: Mapping[Any, Any]

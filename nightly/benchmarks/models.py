@@ -12,8 +12,6 @@ from mxnet import gluon
 from mxnet.gluon import nn
 from mxnet.gluon.model_zoo import vision
 
-from multifit.losses import SegmentationCELoss
-
 __all__ = ["CASES", "Case"]
 
 
@@ -91,7 +89,7 @@ def _sequence(*layers: Any) -> Any:
 
 
 SOFTMAX = gluon.loss.SoftmaxCrossEntropyLoss
-FCN = (fcn, SegmentationCELoss, lambda: SegmentationMetric(4), (16, 3, 64, 64), (16, 64, 64), 4, 12)
+FCN = (fcn, lambda: SOFTMAX(axis=1), lambda: SegmentationMetric(4), (16, 3, 64, 64), (16, 64, 64), 4, 12)
 CASES = (
     Case("MLP", mlp, SOFTMAX, mx.metric.Accuracy, (64, 64), (64,), 10, 200),
     Case("LeNet", lenet, SOFTMAX, mx.metric.Accuracy, (64, 1, 28, 28), (64,), 10, 20),
