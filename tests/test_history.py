@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -178,3 +179,28 @@ def test_the_summary_shows_the_last_epoch_with_training_beside_validation():
 
 def test_the_summary_of_nothing():
     assert History().summary().splitlines()[0] == "figure  train  val"
+
+
+def test_csv(history: History, tmp_path: Path) -> None:
+    history.open_row()
+    history.record({'a "quoted", name': 1 / 3, "val_loss": -math.inf})
+    path = tmp_path / "runs" / "history.csv"
+    text = history.to_csv(path)
+    assert path.read_bytes() == text.encode()
+    assert text.split("\r\n") == [
+        'epoch,train_loss,lr,val_loss,"a ""quoted"", name"',
+        "1,2.0,1e-05,,",
+        "2,1.0,,1.5,",
+        "3,,,-inf,0.3333333333333333",
+        "",
+    ]
+
+
+def test_csv_keeps_every_digit(history: History) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(io.StringIO(history.to_csv()), index_col="epoch")
+    pandas.testing.assert_frame_equal(frame, history.to_frame(), check_exact=True, check_index_type=False)
+
+
+def test_csv_of_nothing() -> None:
+    assert History().to_csv() == "epoch\r\n"

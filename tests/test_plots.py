@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from multifit.plots import curves, new_figure
+from multifit.plots import chosen, curves, new_figure
 
 NAN = math.nan
 
@@ -71,3 +71,47 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'pip install "multifit\[plot\]"'):
         new_figure(1, 1)
+
+
+def test_figures_are_chosen_by_name_and_by_pattern():
+    history = {"train_loss": [1], "val_loss": [2], "val_VOC.mAP": [3], "val_VOCxmAP": [4], "lr": [5]}
+    assert list(drawn(curves(history, "val_loss"))) == ["loss"]
+    assert drawn(curves(history, "val_VOC.mAP")) == {"VOC": {"val mAP": ([1], [3])}}  # the name, no pattern
+    assert drawn(curves(history, [".*_loss", "lr"])) == {
+        "loss": {"train": ([1], [1]), "val": ([1], [2])},
+        "learning rate": {"lr": ([1], [5])},
+    }
+
+
+def test_the_order_is_the_historys():
+    assert chosen(["a", "b", "c"], ["c", "[ab]"]) == (["a", "b", "c"], [])
+    assert chosen(["a", "b"], None) == (["a", "b"], [])
+    assert chosen(["a"], ["a", "x", "y.*"]) == (["a"], ["x", "y.*"])
+
+
+def test_a_figure_that_is_none_names_the_nearest():
+    with pytest.raises(
+        ValueError, match=r'no figure "val_los" \(did you mean "val_loss"\?\); there are "val_'
+    ):
+        curves({"val_loss": [1]}, ["val_los"])
+
+
+def test_a_broken_pattern_is_told():
+    with pytest.raises(ValueError, match=r'figures: "val_\(" is no regular expression'):
+        curves({"val_loss": [1]}, "val_(")
+
+
+@pytest.mark.parametrize("parts", [10, 21, 60])
+def test_no_two_lines_look_alike(parts):
+    history = {f"{stage}_VOC.{part}": [1.0] * 30 for stage in ("train", "val") for part in range(parts)}
+    figure = curves(history)
+    looks = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines]
+    assert len(looks) == len(set(looks)) == 2 * parts
+
+
+def test_a_legend_of_many_lines_stands_beneath_the_curves():
+    figure = curves({f"val_VOC.{part}": [1.0, 2.0] for part in range(21)})
+    figure.savefig(io.BytesIO(), format="png", dpi=50)  # lays it out
+    axes = figure.axes[0]
+    assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0
+    assert axes.get_window_extent().height > 0.4 * figure.bbox.height

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import names, suggest
-from .files import atomic_write
-from .tables import table
+from ..errors import names, suggest
+from ..files import atomic_write
+from .exchange import csv_text, figures_of, json_text
+from .wording import all_epochs, last_epoch
 
-__all__ = ["History", "figure_text"]
-
-
-STAGES = ("train_", "val_")  # the prefixes of figures
+__all__ = ["History"]
 
 
 class History(Mapping[str, "list[float]"]):
@@ -97,10 +94,21 @@ class History(Mapping[str, "list[float]"]):
         An object of lists, one per figure. NaN, which JSON does not know, is ``null``; an infinite value is
         the string ``"Infinity"`` or ``"-Infinity"``.
         """
-        figures = {name: [_to_json(value) for value in values] for name, values in self._figures.items()}
-        text = json.dumps(figures)
+        text = json_text(self._figures)
         if path is not None:
             atomic_write(path, text + "\n")
+        return text
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the history as CSV, and write it to `path` (whole or not at all) where one is given.
+
+        A header, then a line for each epoch: the epoch, counted from 1, and a cell for every figure with all
+        its digits; the cell is empty where the figure was not measured. An infinite value is ``inf`` or
+        ``-inf``. Lines end as RFC 4180 has it, with a carriage return and a line feed.
+        """
+        text = csv_text(self._figures, self._epochs)
+        if path is not None:
+            atomic_write(path, text)
         return text
 
     @classmethod
@@ -120,8 +128,7 @@ class History(Mapping[str, "list[float]"]):
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
         text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
-            figures = json.loads(text)
-            return cls({name: [_from_json(item) for item in values] for name, values in figures.items()})
+            return cls(figures_of(text))
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"not a history (a JSON object of lists of numbers): {error}") from error
 
@@ -148,58 +155,14 @@ class History(Mapping[str, "list[float]"]):
             Characters a line may have. What does not fit follows in further blocks, each with the epochs; by
             default all is one block.
         """
-        epochs = _column("epoch", [str(epoch + 1) for epoch in range(self._epochs)])
-        blocks: list[list[list[str]]] = [[epochs]]
-        for name, values in self._figures.items():
-            column = _column(name, [figure_text(value) for value in values])
-            used = sum(len(each[0]) + 2 for each in blocks[-1])
-            if width is not None and len(blocks[-1]) > 1 and used + len(column[0]) > width:
-                blocks.append([epochs])
-            blocks[-1].append(column)
-        rows = ([list(row) for row in zip(*block)] for block in blocks)
-        return "\n\n".join(table(lines, header) for header, *lines in rows)
+        return all_epochs(self._figures, self._epochs, width)
 
     def summary(self) -> str:
         """Return the last epoch's figures as aligned text, training beside validation."""
-        last = self.last
-        names = dict.fromkeys(name.partition("_")[2] for name in last if name.startswith(STAGES))
-        rows = [[name, *(_cell(last, stage + name) for stage in STAGES)] for name in names]
-        rows += [[name, _cell(last, name), ""] for name in last if not name.startswith(STAGES)]
-        columns = list(zip(("figure", "train", "val"), *rows))
-        width = [max(map(len, column)) for column in columns[1:]]
-        header, *lines = [
-            [name, *(cell.rjust(w) for cell, w in zip(cells, width))] for name, *cells in zip(*columns)
-        ]
-        return table(lines, header)
-
-
-def figure_text(value: float) -> str:
-    """Return a figure as it is shown everywhere: four decimals where they tell something, ``-`` for NaN."""
-    if math.isnan(value):
-        return "-"
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
-
-
-def _cell(figures: Mapping[str, float], name: str) -> str:
-    return figure_text(figures[name]) if name in figures else ""
-
-
-def _column(title: str, cells: Sequence[str]) -> list[str]:
-    width = max(map(len, [title, *cells]))
-    return [cell.rjust(width) for cell in [title, *cells]]
+        return last_epoch(self.last)
 
 
 def _number(value: float) -> float:
     # One NaN for all: lists then compare equal, because Python compares items by identity first.
     number = float(value)
     return math.nan if math.isnan(number) else number
-
-
-def _to_json(value: float) -> float | str | None:
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return None if math.isnan(value) else value
-
-
-def _from_json(item: Any) -> float:
-    return math.nan if item is None else float(item)
