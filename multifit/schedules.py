@@ -1,0 +1,108 @@
+"""Schedules: learning rates by update, for ``TrainerSpec(lr_scheduler=...)``, and weights of losses by epoch.
+
+A weight's schedule is a function of the :class:`~multifit.RunState`, for ``LossSpec(weight=...)``. It keeps
+nothing of its own, so there is nothing to save or to load: it goes on wherever the run does.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from .errors import shown
+from .gluon.schedules import OneCycle, WarmUp
+from .state import RunState
+from .triggers import whole_number
+
+__all__ = ["OneCycle", "WarmUp", "piecewise", "ramp"]
+
+
+def ramp(
+    start: float, end: float, epochs: int | None = None, steps: int | None = None
+) -> Callable[[RunState], float]:
+    """Return a weight that goes from `start` to `end` in a straight line, and stays there.
+
+    Parameters
+    ----------
+    start, end : float
+        The weight in the first epoch or batch of the run, and from the end of the ramp on; at least 0.
+    epochs, steps : int
+        The ramp's length; exactly one of them. With ``epochs=5`` the sixth epoch is the first at `end`. With
+        `steps` the weight changes from batch to batch.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid.
+    """
+    if (epochs is None) == (steps is None):
+        raise ValueError(f"ramp was given epochs={epochs!r} and steps={steps!r}; give exactly one of them")
+    unit, length = ("epochs", epochs) if steps is None else ("steps", steps)
+    first, last = _weight("ramp: start", start), _weight("ramp: end", end)
+    return _Ramp(first, last, unit, whole_number(f"ramp: {unit}", length))
+
+
+def piecewise(weights: Mapping[int, float]) -> Callable[[RunState], float]:
+    """Return a weight that is constant from some epochs to the next.
+
+    Parameters
+    ----------
+    weights : mapping of int to float
+        The weight from this epoch on, counted from 0 as in ``RunState.epoch``. There must be one for 0:
+        ``piecewise({0: 0.1, 5: 1.0})`` is 0.1 for five epochs, and 1 for all that follow.
+
+    Raises
+    ------
+    ValueError
+        There is none for epoch 0, or one is not valid.
+    """
+    if not isinstance(weights, Mapping) or 0 not in weights:
+        raise ValueError(
+            f"piecewise: {shown(weights)} does not say the weight of epoch 0; give a dict such as "
+            "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"
+        )
+    pairs = [
+        (whole_number("piecewise: the epoch", epoch, least=0), _weight(f"piecewise: epoch {epoch}", weight))
+        for epoch, weight in weights.items()
+    ]
+    return _Piecewise(tuple(sorted(pairs)))
+
+
+@dataclass(frozen=True, repr=False)
+class _Ramp:
+    __name__ = "ramp"  # as a TaskSpec's summary calls it
+    start: float
+    end: float
+    unit: str
+    length: int
+
+    def __call__(self, state: RunState) -> float:
+        done = state.epoch if self.unit == "epochs" else state.step
+        if done >= self.length:
+            return self.end  # exactly, whatever the line would be rounded to
+        return self.start + (self.end - self.start) * done / self.length
+
+    def __repr__(self) -> str:
+        return f"ramp({self.start:g}, {self.end:g}, {self.unit}={self.length})"
+
+
+@dataclass(frozen=True, repr=False)
+class _Piecewise:
+    __name__ = "piecewise"
+    pairs: tuple[tuple[int, float], ...]
+
+    def __call__(self, state: RunState) -> float:
+        return next(weight for epoch, weight in reversed(self.pairs) if epoch <= state.epoch)
+
+    def __repr__(self) -> str:
+        return f"piecewise({{{', '.join(f'{epoch}: {weight:g}' for epoch, weight in self.pairs)}}})"
+
+
+def _weight(what: str, value: Any) -> float:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what} is {shown(value)}; valid is a finite number of at least 0")
+    return float(value)
