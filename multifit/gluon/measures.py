@@ -54,12 +54,13 @@ class Measure:
         self.term, self.metric = term, metric
         self.stock = takes_preds(metric)
         self.on_device = False
+        self.settled = False  # whether `on_device` was decided already, in the run that goes on
         self.fed = False
 
     def renew(self) -> None:
         """Forget everything that was measured, and how: batches may have other shapes now."""
         self.reset()
-        self.on_device = False
+        self.on_device = self.settled = False
 
     def reset(self) -> None:
         """Forget everything that was measured."""

@@ -37,6 +37,14 @@ class Accumulator:
         """Forget everything."""
         self._sums.clear()
 
+    def state(self) -> list[Any]:
+        """Return the devices' sums, for a checkpoint."""
+        return list(self._sums.values())
+
+    def load(self, state: Sequence[Any]) -> None:
+        """Go on from sums that :meth:`state` returned, each on its device."""
+        self._sums = {value.context: value.copy() for value in state}
+
 
 class Total:
     """A number to which numbers and arrays are added; only the arrays live on the device."""
@@ -54,6 +62,15 @@ class Total:
     def read(self) -> float:
         """Return the total; this waits for the engine if arrays were added."""
         return self._number + float(np.sum(self._array.read()))
+
+    def state(self) -> list[Any]:
+        """Return the number and the devices' sums, for a checkpoint."""
+        return [self._number, self._array.state()]
+
+    def load(self, state: Sequence[Any]) -> None:
+        """Go on from what :meth:`state` returned."""
+        self._number = state[0]
+        self._array.load(state[1])
 
 
 class Tally:
@@ -104,3 +121,23 @@ class Tally:
             else:
                 objective += weighted.read() / norm if norm else 0.0
         return {"loss": objective, **figures} if self.terms else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return all sums, for a checkpoint."""
+        return {
+            "batches": self.batches,
+            "samples": self.samples,
+            "vectors": [[layout, vector.state()] for layout, vector in self.vectors.items()],
+            "norms": {key: total.state() for key, total in self.norms.items()},
+            "weighted": {key: total.state() for key, total in self.weighted.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` returned."""
+        self.clear()
+        self.batches, self.samples = state["batches"], state["samples"]
+        for layout, sums in state["vectors"]:
+            self.vectors.setdefault(layout, Accumulator()).load(sums)
+        for own, saved in ((self.norms, state["norms"]), (self.weighted, state["weighted"])):
+            for key in own.keys() & saved.keys():
+                own[key].load(saved[key])

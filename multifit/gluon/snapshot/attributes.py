@@ -1,0 +1,149 @@
+"""What an object remembers: its attributes as a tree, and back into an object of the same class.
+
+Code makes the object, the tree only fills it: no class is looked up by a name that was read, nothing is
+called. So functions, nets, devices and locks, which code puts there, are left as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import threading
+import types
+from collections import deque
+from pathlib import PurePath
+from typing import Any, Iterable, Mapping
+
+import numpy as np
+
+from ...errors import shown
+from ..compat import mx
+from .coding import encoded
+
+__all__ = ["class_name", "fill", "remembered"]
+
+CLASS = "class of the object"
+PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
+NUMBERS = {bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
+FIXED = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
+    functools.partial, np.ufunc, np.dtype, re.Pattern, PurePath,
+    logging.Logger, logging.LoggerAdapter, type(threading.Lock()), type(threading.RLock()),
+    mx.gluon.Block, mx.gluon.Parameter, mx.gluon.ParameterDict, mx.sym.Symbol, mx.Context,
+    mx.gluon.data.Dataset, mx.gluon.data.DataLoader, mx.io.DataIter,
+)  # fmt: skip
+
+
+def remembered(thing: Any, where: str, lost: list[str], skip: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the attributes of an object as a tree.
+
+    Parameters
+    ----------
+    thing : object
+        A metric, an optimizer, a schedule; what is within it, object in object, is taken along.
+    where : str
+        How `lost` names it.
+    lost : list of str
+        Grows by the names of attributes that cannot be saved.
+    skip : iterable of str
+        Attributes that are left out.
+    """
+    return _attributes(thing, where, lost, frozenset(skip), (id(thing),))
+
+
+def fill(thing: Any, attributes: Mapping[str, Any], where: str) -> None:
+    """Set the attributes that :func:`remembered` returned.
+
+    Raises
+    ------
+    ValueError
+        An object within it is of another class than the one that was saved.
+    """
+    present = vars(thing)
+    for name, value in attributes.items():
+        # not setattr: what was read must not reach properties
+        present[name] = _restored(value, present.get(name), f"{where}.{name}")
+
+
+def class_name(thing: Any) -> str:
+    """Return the full name of an object's class."""
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _attributes(
+    thing: Any, where: str, lost: list[str], skip: frozenset[str], inside: tuple[int, ...]
+) -> dict[str, Any]:
+    found = {}
+    for name, value in vars(thing).items():
+        if name not in skip and not isinstance(value, FIXED):
+            try:
+                found[name] = _saved(value, f"{where}.{name}", lost, inside)
+            except ValueError:
+                lost.append(f"{where}.{name}")
+    return found
+
+
+def _saved(value: Any, where: str, lost: list[str], inside: tuple[int, ...]) -> Any:
+    """Return a value as a tree; ValueError where it cannot be one."""
+    if id(value) in inside:
+        raise ValueError(f"{where} is within itself")
+    deeper = (*inside, id(value))
+    if isinstance(value, FIXED):
+        return {CLASS: None}
+    if isinstance(value, dict):
+        return {_key(k, where): _saved(item, f"{where}.{k}", lost, deeper) for k, item in value.items()}
+    if isinstance(value, deque) or type(value) in (list, tuple):
+        if all(type(item) in NUMBERS for item in value):  # often very many
+            return tuple(value) if isinstance(value, tuple) else list(value)
+        items = [_saved(item, f"{where}[{i}]", lost, deeper) for i, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    if _is_plain_object(value):
+        attributes = _attributes(value, where, lost, frozenset(), deeper)
+        return {CLASS: class_name(value), "attributes": attributes}
+    if type(value) is not mx.nd.NDArray:  # which the engine may still be computing
+        encoded(value, where, [])
+    return value
+
+
+def _key(key: Any, where: str) -> Any:
+    if not isinstance(key, (str, int, np.integer)):
+        raise ValueError(f"{where} has the key {shown(key)}")
+    return int(key) if isinstance(key, np.integer) else key
+
+
+def _restored(saved: Any, present: Any, where: str) -> Any:
+    if isinstance(saved, dict) and CLASS in saved:
+        if saved[CLASS] is None:
+            return present
+        if class_name(present) != saved[CLASS]:
+            raise ValueError(
+                f"{where} is a {saved[CLASS]} where it was saved, and a {class_name(present)} here"
+            )
+        fill(present, saved["attributes"], where)
+        return present
+    if isinstance(saved, dict):
+        before = present if isinstance(present, dict) else {}
+        items = {key: _restored(item, before.get(key), f"{where}.{key}") for key, item in saved.items()}
+        return _refilled(present, items) if isinstance(present, dict) and type(present) is not dict else items
+    if isinstance(saved, (list, tuple)):
+        known = list(present) if isinstance(present, (list, tuple, deque)) else []
+        known += [None] * (len(saved) - len(known))
+        values = [_restored(item, known[i], f"{where}[{i}]") for i, item in enumerate(saved)]
+        return _refilled(present, values) if isinstance(present, deque) else type(saved)(values)
+    return saved
+
+
+def _refilled(container: Any, content: Any) -> Any:
+    """Return a container of a special kind (a defaultdict, a deque of some length) with other content."""
+    container.clear()
+    (container.update if isinstance(container, dict) else container.extend)(content)
+    return container
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether an object is its attributes, and nothing behind them, as generators and containers have it."""
+    kind = type(value)
+    python = all(base.__flags__ & PYTHON_CLASS for base in kind.__mro__[:-1])
+    usual = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+    return python and usual and hasattr(value, "__dict__")

@@ -1,0 +1,126 @@
+"""Trees as JSON and a list of arrays.
+
+JSON's own types stand for themselves, except that an object is always a tag with its content:
+``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "nan"}``, ``{"array": 3}``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Callable
+
+import numpy as np
+
+from ...errors import shown
+from ..compat import mx
+
+__all__ = ["decoded", "encoded"]
+
+PACKED = 32  # from this length on, a list of numbers of one type becomes one array
+VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and dense NDArrays"
+
+
+def encoded(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
+    """Return what JSON can hold of a tree; its arrays go to `arrays`.
+
+    Parameters
+    ----------
+    tree : object
+        The tree.
+    where : str
+        How messages name it.
+    arrays : list of numpy.ndarray
+        Grows by the arrays that are found.
+
+    Raises
+    ------
+    ValueError
+        Something in it cannot be saved; the message says where.
+    """
+    kind = type(tree)  # exactly: of a subclass more would be lost than its name
+    if kind in (type(None), bool, int, str) or (kind is float and math.isfinite(tree)):
+        return tree
+    if kind is float:
+        return {"float": repr(tree)}
+    if kind is list:
+        return _packed(tree, arrays) or _items(tree, where, arrays)
+    if kind is tuple:
+        return {"tuple": _items(tree, where, arrays)}
+    if kind is dict:
+        return {"dict": [[_key(k, where), encoded(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
+    if kind is mx.nd.NDArray:
+        return {"ndarray": _kept(tree.asnumpy(), arrays), "on": str(tree.context)}
+    if kind is np.ndarray and not tree.dtype.hasobject:
+        return {"array": _kept(tree, arrays)}
+    if isinstance(tree, np.generic) and not isinstance(tree, np.object_):
+        return {"scalar": _kept(np.asarray(tree), arrays)}
+    raise ValueError(f"{where} is {_said(tree)}, which cannot be saved; valid are {VALID}")
+
+
+def decoded(structure: Any, arrays: list[np.ndarray]) -> Any:
+    """Return the tree that :func:`encoded` was given.
+
+    Raises
+    ------
+    LookupError, TypeError, ValueError
+        The structure is none that it returns.
+    """
+    if isinstance(structure, list):
+        return [decoded(item, arrays) for item in structure]
+    if not isinstance(structure, dict):
+        return structure
+    tag, content = next(iter(structure.items()))
+    return READERS[tag](content, structure, arrays)
+
+
+def _items(items: Any, where: str, arrays: list[np.ndarray]) -> list[Any]:
+    return [encoded(item, f"{where}[{i}]", arrays) for i, item in enumerate(items)]
+
+
+def _packed(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:
+    """Return a long list of numbers of one type as one array: metrics of detection keep many thousands."""
+    kind = type(items[0]) if len(items) >= PACKED else None
+    if kind is None or any(type(item) is not kind for item in items):
+        return None
+    if issubclass(kind, (np.number, np.bool_)):
+        return {"scalars": _kept(np.array(items, items[0].dtype), arrays)}
+    dtype = {float: "float64", int: "int64"}.get(kind)
+    if dtype is None or (kind is int and not all(-(2**63) <= item < 2**63 for item in items)):
+        return None
+    return {"numbers": _kept(np.array(items, dtype), arrays)}
+
+
+def _kept(array: np.ndarray, arrays: list[np.ndarray]) -> int:
+    arrays.append(array)
+    return len(arrays) - 1
+
+
+def _key(key: Any, where: str) -> Any:
+    if type(key) in (str, int):
+        return key
+    raise ValueError(f"{where} has the key {shown(key)}, which cannot be saved; valid are str and int")
+
+
+def _said(value: Any) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return f"a {kind} of objects" if isinstance(value, (np.ndarray, np.generic)) else f"a {kind}"
+
+
+def _array_on(array: np.ndarray, device: str) -> Any:
+    found = re.fullmatch(r"(\w+)\((\d+)\)", device)
+    if found is None or found[1] not in mx.Context.devstr2type:
+        raise ValueError(f'there is no device "{device}"')
+    return mx.nd.array(array, ctx=mx.Context(found[1], int(found[2])), dtype=array.dtype)
+
+
+READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {
+    "float": lambda content, _, arrays: float(content),
+    "tuple": lambda content, _, arrays: tuple(decoded(item, arrays) for item in content),
+    "dict": lambda content, _, arrays: {key: decoded(value, arrays) for key, value in content},
+    "array": lambda content, _, arrays: arrays[content],
+    "scalar": lambda content, _, arrays: arrays[content][()],
+    "scalars": lambda content, _, arrays: list(arrays[content]),
+    "numbers": lambda content, _, arrays: arrays[content].tolist(),
+    "ndarray": lambda content, tagged, arrays: _array_on(arrays[content], tagged["on"]),
+}

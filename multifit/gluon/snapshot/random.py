@@ -1,0 +1,53 @@
+"""The random generators: NumPy's and Python's as trees; MXNet's, whose state nobody can read, seeded anew."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Mapping
+
+import numpy as np
+
+from ..compat import mx
+from ..seed import seed_everything
+
+__all__ = ["random_state", "reseed", "reseed_epoch", "set_random_state"]
+
+STEP, EPOCH = 0, 1  # so that a step's seeds and an epoch's are of two streams
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of NumPy's global generator and of Python's."""
+    return {"numpy": np.random.get_state(), "python": random.getstate()}
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Set what :func:`random_state` returned."""
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+
+
+def reseed(seed: int, epoch: int, step: int) -> None:
+    """Seed MXNet's generators, on all devices, for a place in the run.
+
+    Parameters
+    ----------
+    seed, epoch, step : int
+        The run's seed and the place, each at least 0; other numbers, other streams.
+    """
+    mx.random.seed(_mixed(seed, STEP, epoch, step) % 2**31)
+
+
+def reseed_epoch(seed: int, epoch: int) -> None:
+    """Seed Python's, NumPy's and MXNet's generators for an epoch.
+
+    Parameters
+    ----------
+    seed, epoch : int
+        The run's seed and the epoch, each at least 0.
+    """
+    seed_everything(_mixed(seed, EPOCH, epoch))
+
+
+def _mixed(*numbers: int) -> int:
+    """Mix numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``; NumPy promises never to change it."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])

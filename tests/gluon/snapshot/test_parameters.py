@@ -1,0 +1,239 @@
+"""Parameters come back into nets in any state, in Gluon's own format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.gluon.parameters import named_parameters
+from multifit.gluon.snapshot.parameters import (
+    device_state,
+    load_device_state,
+    read_parameters,
+    write_parameters,
+)
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCH = np.random.RandomState(0).randn(4, 6).astype("float32")
+ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
+
+
+def make(known: bool = False) -> Any:
+    net = nn.HybridSequential()
+    net.add(nn.Dense(5, in_units=6 if known else 0), nn.BatchNorm(in_channels=5 if known else 0))
+    net.add(nn.Dense(2, in_units=5 if known else 0))
+    return net
+
+
+def initialised(contexts: Any = ONE, net: Any = None) -> Any:
+    net = make() if net is None else net
+    net.initialize(mx.init.Normal(1.0), ctx=contexts)
+    for context in contexts:
+        net(mx.nd.array(BATCH, ctx=context))
+    return net
+
+
+def values(net: Any, losses: Any = ()) -> dict[str, list[list[float]]]:
+    found = named_parameters(net, dict(losses))
+    return {name: [data.asnumpy().tolist() for data in p.list_data()] for name, p in found.items()}
+
+
+def written(tmp_path, net: Any, losses: Any = ()) -> Any:
+    write_parameters(tmp_path, net, named_parameters(net, dict(losses)))
+    return tmp_path
+
+
+def uninitialised() -> Any:
+    return make(known=True)
+
+
+def deferred() -> Any:
+    net = make()
+    net.initialize(ctx=TWO)
+    return net
+
+
+def ready() -> Any:
+    return initialised(TWO)
+
+
+@pytest.mark.parametrize("here", [uninitialised, deferred, ready])
+def test_they_come_back_into_a_net_in_any_state(tmp_path, here):
+    net = initialised()
+    folder, other = written(tmp_path, net), here()
+    mx.random.seed(0)
+    expected = mx.nd.random.uniform(shape=(3,)).asnumpy()
+    mx.random.seed(0)
+    read_parameters(folder, named_parameters(other, {}), TWO)
+    assert values(other) == {name: found * 2 for name, found in values(net).items()}
+    assert np.array_equal(mx.nd.random.uniform(shape=(3,)).asnumpy(), expected)  # nothing was drawn
+
+
+def test_the_file_is_gluon_s_own(tmp_path):
+    net, other = initialised(), make()
+    other.load_parameters(str(written(tmp_path, net) / "net.params"))
+    assert values(other) == values(net)
+    net.save_parameters(str(tmp_path / "net.params"))
+    again = make(known=True)
+    read_parameters(tmp_path, named_parameters(again, {}), [mx.cpu()])
+    assert values(again) == values(net)
+    assert not (tmp_path / "losses.params").exists()
+
+
+def test_a_net_that_is_one_layer_and_one_without_parameters(tmp_path):
+    one, two = initialised(net=nn.Dense(2)), initialised(net=nn.Dense(2))
+    read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
+    assert values(one) == values(two)
+    none = nn.Flatten()
+    read_parameters(written(tmp_path, none), named_parameters(none, {}), [mx.cpu()])
+
+
+def test_a_symbol_block(tmp_path):
+    net = make()
+    net.hybridize()
+    initialised(net=net)
+    net.export(str(tmp_path / "net"))
+
+    def imported() -> Any:
+        return gluon.SymbolBlock.imports(
+            str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
+        )
+
+    one, two = imported(), imported()
+    for parameter in one.collect_params().values():
+        parameter.set_data(parameter.data() + 1)
+    assert values(one) != values(two)
+    read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
+    assert values(one) == values(two)
+
+
+def test_shared_parameters_and_those_without_a_structural_name(tmp_path):
+    class Odd(nn.HybridSequential):
+        def __init__(self) -> None:
+            super().__init__(prefix="odd_")  # else such names count the nets that were made
+            first = nn.Dense(6, in_units=6)
+            self.add(first, nn.Dense(6, in_units=6, params=first.params))
+            self.params.get("hidden", shape=(2,))
+
+    one, two = initialised(net=Odd()), initialised(net=Odd())
+    read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
+    assert values(one) == values(two)
+    assert list(mx.nd.load(str(tmp_path / "losses.params"))) == ["odd_hidden"]
+
+
+def test_losses_have_a_file_of_their_own(tmp_path):
+    one, two = (
+        (initialised(), {"a": initialised(net=nn.Dense(1))}),
+        (initialised(), {"a": initialised(net=nn.Dense(1))}),
+    )
+    read_parameters(written(tmp_path, *one), named_parameters(*two), [mx.cpu()])
+    assert values(*one) == values(*two)
+    assert set(mx.nd.load(str(tmp_path / "losses.params"))) == {"losses.a.weight", "losses.a.bias"}
+
+
+def test_what_no_batch_reached_is_left_out(tmp_path):
+    net = initialised()
+    net.add(nn.Dense(3))
+    net[3].initialize()
+    other = deferred()
+    other.add(nn.Dense(3))
+    other[3].initialize(ctx=TWO)
+    read_parameters(written(tmp_path, net), named_parameters(other, {}), TWO)
+    assert other[3].weight._deferred_init
+    assert not other[0].weight._deferred_init
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (
+            lambda net: net.add(initialised(net=nn.Dense(4))),
+            r'has no parameters "3.weight", "3.bias" \(did you mean',
+        ),
+        (
+            lambda net: net[2].weight.__setattr__("_shape", (3, 5)),
+            r'parameter "2.weight" is \(2, 5\) there, \(3, 5\)',
+        ),
+        (
+            lambda net: net[2].weight.__setattr__("_shape", (3,)),
+            r'parameter "2.weight" is \(2, 5\) there, \(3,\)',
+        ),
+        (lambda net: net.cast("float64"), "is float32 there, float64 here; cast the net before"),
+    ],
+)
+def test_another_net_s_parameters_are_refused_and_none_is_set(tmp_path, change, match):
+    folder, other = written(tmp_path, initialised()), initialised()
+    change(other)
+    before = values(other)
+    with pytest.raises(ValueError, match=match):
+        read_parameters(folder, named_parameters(other, {}), [mx.cpu()])
+    assert values(other) == before
+
+
+def test_each_device_s_own_statistics_come_back(tmp_path):
+    net, other = initialised(TWO), initialised(TWO)
+    for i, data in enumerate(net[1].running_mean.list_data()):
+        data[:] = i + 1
+    folder = written(tmp_path, net)
+    state = device_state(named_parameters(net, {}), [])
+    assert list(state["replicas"]) == ["1.running_mean"]
+    assert mx.nd.load(str(folder / "net.params"))["1.running_mean"].asnumpy().tolist() == [1.5] * 5
+    read_parameters(folder, named_parameters(other, {}), TWO)
+    load_device_state(named_parameters(other, {}), [], state)
+    assert values(other) == values(net)
+
+
+def test_what_all_devices_have_is_exact_though_its_mean_is_not(tmp_path):
+    three = [mx.cpu(i) for i in range(3)]
+    net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
+    folder, state = written(tmp_path, net), device_state(named_parameters(net, {}), [])
+    assert list(state["replicas"]) == [
+        "weight"
+    ]  # a third of three times a float32 is not always that float32
+    read_parameters(folder, named_parameters(other, {}), three)
+    load_device_state(named_parameters(other, {}), [], state)
+    assert values(other) == values(net)
+
+
+def test_gradients_that_no_trainer_has_used_come_back():
+    nets = [initialised(), initialised()]
+    named = [named_parameters(net, {}) for net in nets]
+    held = ["0.weight", "0.bias", "2.weight"]
+    for parameters, fill in zip(named, (3, 4)):
+        parameters["0.weight"].grad_req = parameters["0.bias"].grad_req = "add"
+        for name in held:
+            parameters[name].grad()[:] = fill
+            parameters[name].data()._fresh_grad = (name != "0.bias") == (fill == 3)
+    load_device_state(named[1], held, device_state(named[0], held))
+    assert [named[1][name].grad().asnumpy().max() for name in held] == [3, 0, 3]
+    assert [named[1][name].data()._fresh_grad for name in held] == [True, False, True]
+
+
+def test_another_number_of_devices_is_refused():
+    net = initialised(TWO)
+    net[1].running_mean.list_data()[0][:] = 1
+    state = device_state(named_parameters(net, {}), [])
+    with pytest.raises(ValueError, match='"1.running_mean" was saved on 2 devices, and is on 1 here'):
+        load_device_state(named_parameters(initialised(), {}), [], state)
+
+
+def test_a_file_that_is_not_complete_is_no_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, of which MXNet says nothing: simulated by cutting what it wrote."""
+    net = mx.gluon.nn.Dense(3, in_units=2)
+    net.initialize()
+    save = mx.nd.save
+
+    def cut(path: str, arrays: Any) -> None:
+        save(path, arrays)
+        with open(path, "r+b") as file:
+            file.truncate(file.seek(0, 2) - 5)
+
+    monkeypatch.setattr(mx.nd, "save", cut)
+    with pytest.raises(OSError, match="not complete"):
+        write_parameters(tmp_path, net, net._collect_params_with_prefix())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,232 @@
+"""A new trainer with a restored state goes on bit for bit as the old one does."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit.gluon.schedules import OneCycle, Scaled, WarmUp
+from multifit.gluon.snapshot import load_trainer_state, read_tree, trainer_state, write_tree
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+
+NAMES = ["first", "second", "third"]
+SHAPES = [(3, 4), (4,), (2, 3)]
+
+
+def parameters(devices: int, dtype: str = "float32") -> list[Any]:
+    contexts = [mx.cpu(i) for i in range(devices)]
+    found = []
+    for name, shape in zip(NAMES, SHAPES):
+        found.append(gluon.Parameter(name, shape=shape, dtype=dtype))
+        found[-1].initialize(mx.init.Normal(1.0), ctx=contexts)
+    return found
+
+
+def trained(trainer: Any, steps: range) -> None:
+    """Step with gradients that differ from device to device; the second parameter misses every third."""
+    for step in steps:
+        random = np.random.RandomState(step)
+        mx.random.seed(step)
+        for place, parameter in enumerate(trainer._params):
+            for data, grad in zip(parameter.list_data(), parameter.list_grad()):
+                grad[:] = random.randn(*data.shape)
+                data._fresh_grad = place != 1 or step % 3 > 0
+        trainer.step(2, ignore_stale_grad=True)
+
+
+def state_of(trainer: Any) -> list[bytes]:
+    arrays = [data.asnumpy() for p in trainer._params for data in p.list_data()]
+    return [*[array.tobytes() for array in arrays], repr(trainer.learning_rate).encode()]
+
+
+def continued(
+    tmp_path, make: Callable[[list[Any]], Any], devices: int, dtype: str = "float32", steps: int = 5
+):
+    """Return what an uninterrupted trainer ends with, and what a new one with its state does."""
+    old = make(parameters(devices, dtype))
+    trained(old, range(steps))
+    values = [[data.asnumpy() for data in p.list_data()] for p in old._params]
+    lost: list[str] = []
+    write_tree(tmp_path, "trainer", trainer_state(old, NAMES, "trainer", lost))
+    assert lost == []
+    trained(old, range(steps, 2 * steps))
+    new = make(parameters(devices, dtype))
+    for parameter, arrays in zip(new._params, values):
+        parameter.set_data(mx.nd.array(arrays[0], dtype=arrays[0].dtype))
+    load_trainer_state(new, read_tree(tmp_path, "trainer"), NAMES)
+    for parameter, arrays in zip(new._params, values):
+        for data, array in zip(parameter.list_data(), arrays):  # with SGLD and Nadam, replicas diverge
+            data[:] = mx.nd.array(array, dtype=array.dtype)
+    trained(new, range(steps, 2 * steps))
+    return state_of(old), state_of(new)
+
+
+RATE = {"learning_rate": 0.01}
+OPTIMIZERS = [
+    ("sgd", {}), ("sgd", {"momentum": 0.9, "wd": 0.1}), ("nag", {"momentum": 0.9}), ("ccsgd", {}),
+    ("signum", {"momentum": 0.9}), ("ftml", {}), ("lars", {"momentum": 0.9}), ("lamb", {}), ("dcasgd", {}),
+    ("adam", {"beta1": 0.8, "clip_gradient": 1.0}), ("adagrad", {}), ("rmsprop", {}), ("adadelta", {}),
+    ("rmsprop", {"centered": True}), ("ftrl", {}), ("adamax", {}), ("nadam", {}), ("sgld", {}),
+    ("lbsgd", {"momentum": 0.9}), ("lbsgd", {"warmup_strategy": "lars"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=lambda value: str(value))
+def test_every_optimizer_goes_on_exactly(tmp_path, name, options, devices):
+    def make(held: list[Any]) -> Any:
+        return gluon.Trainer(held, name, {**RATE, **options}, kvstore="device", update_on_kvstore=False)
+
+    old, new = continued(tmp_path, make, devices)
+    assert new == old
+
+
+SCHEDULES: list[Callable[[], Any]] = [
+    lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1),
+    lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, base_lr=0.1, warmup_steps=1),
+    lambda: mx.lr_scheduler.PolyScheduler(8, 0.1),
+    lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3),
+    lambda: OneCycle(0.1, 10),
+    lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3),
+]
+
+
+@pytest.mark.parametrize("on_kvstore", [False, True])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_go_on_exactly(tmp_path, schedule, optimizer, on_kvstore):
+    def make(held: list[Any]) -> Any:
+        scheduler = schedule()
+        options = {"lr_scheduler": scheduler, "learning_rate": scheduler.base_lr, "wd": 0.01}
+        return gluon.Trainer(held, optimizer, options, kvstore="device", update_on_kvstore=on_kvstore)
+
+    old, new = continued(tmp_path, make, 2)
+    assert new == old
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "nag", "lamb"])
+def test_float16_with_masters_of_float32_goes_on_exactly(tmp_path, optimizer):
+    def make(held: list[Any]) -> Any:
+        options = {"learning_rate": 0.01, "multi_precision": True}
+        return gluon.Trainer(held, optimizer, options, update_on_kvstore=False)
+
+    old, new = continued(tmp_path, make, 1, "float16")
+    assert new == old
+
+
+def test_a_rate_that_was_set_amid_a_schedule_comes_back(tmp_path):
+    def make(held: list[Any]) -> Any:
+        scheduler = mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1)
+        return gluon.Trainer(held, "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
+
+    old = make(parameters(1))
+    fresh = trainer_state(old)
+    trained(old, range(3))
+    old.optimizer.lr_scheduler = Scaled(old.optimizer.lr_scheduler)
+    old.optimizer.lr_scheduler.set(0.7, old.optimizer.num_update)
+    write_tree(tmp_path, "trainer", trainer_state(old))
+    new = make(parameters(1))
+    load_trainer_state(new, read_tree(tmp_path, "trainer"))
+    assert isinstance(new.optimizer.lr_scheduler, Scaled)
+    assert new.learning_rate == 0.7
+    trained(old, range(3, 6))
+    trained(new, range(3, 6))
+    assert new.learning_rate == old.learning_rate
+    load_trainer_state(new, fresh)
+    assert type(new.optimizer.lr_scheduler) is mx.lr_scheduler.FactorScheduler
+    assert new.learning_rate == 0.1
+
+
+def test_what_was_set_by_hand_comes_back(tmp_path):
+    old = gluon.Trainer(parameters(1), "adam", dict(RATE))
+    trained(old, range(2))
+    old.set_learning_rate(0.5)
+    old.optimizer.wd, old.optimizer.beta1, old.optimizer.rescale_grad, old._scale = 0.25, 0.5, 3.0, 4.0
+    write_tree(tmp_path, "trainer", trainer_state(old))
+    new = gluon.Trainer(parameters(1), "adam", dict(RATE))
+    load_trainer_state(new, read_tree(tmp_path, "trainer"))
+    found = new.optimizer
+    assert (new.learning_rate, found.wd, found.beta1, found.rescale_grad) == (0.5, 0.25, 0.5, 3.0)
+    assert (new._scale, found.num_update) == (4.0, 2)
+
+
+def test_parameters_in_another_order_find_their_states(tmp_path):
+    old = gluon.Trainer(parameters(1), "adam", dict(RATE))
+    trained(old, range(2))
+    state = trainer_state(old, NAMES)
+    new = gluon.Trainer(parameters(1)[::-1], "adam", dict(RATE))
+    load_trainer_state(new, state, NAMES[::-1])
+    for i, name in enumerate(NAMES):
+        means = [updater.states[j][0] for updater, j in ((old._updaters[0], i), (new._updaters[0], 2 - i))]
+        assert np.array_equal(means[0].asnumpy(), means[1].asnumpy()), name
+
+
+def test_a_used_trainer_forgets_what_it_did(tmp_path):
+    trainer = gluon.Trainer(parameters(2), "adam", dict(RATE), update_on_kvstore=False)
+    before = trainer_state(trainer)
+    trained(trainer, range(3))
+    load_trainer_state(trainer, before)
+    assert trainer.optimizer.num_update == 0
+    assert all(updater.states == {} for updater in trainer._updaters)
+
+
+def test_an_attribute_that_cannot_be_saved_is_named():
+    optimizer = mx.optimizer.SGD()
+    optimizer.queue, optimizer.function = {1, 2}, len
+    trainer, lost = gluon.Trainer(parameters(1), optimizer), []
+    state = trainer_state(trainer, NAMES, 'trainers["x"]', lost)
+    assert lost == ['trainers["x"].optimizer.queue']
+    assert not {"queue", "function"} & set(state["attributes"])
+
+
+def refused(trainer: Any, state: Any, match: str, names: Any = NAMES) -> None:
+    before = trainer_state(trainer)["counts"]
+    with pytest.raises(ValueError, match=match):
+        load_trainer_state(trainer, state, names, 'trainers["x"]')
+    assert trainer_state(trainer)["counts"] == before
+
+
+def test_another_run_s_state_is_refused():
+    state = trainer_state(gluon.Trainer(parameters(1), "adam"), NAMES)
+    refused(gluon.Trainer(parameters(1), "sgd"), state, r'trainers\["x"\]: the state is of Adam, .* is SGD')
+    other = gluon.Trainer(parameters(1), "adam")
+    near = r'only the state has "second" \(did you mean "secnd"\?\), only the trainer "secnd"'
+    refused(other, state, near, ["first", "secnd", "third"])
+    refused(gluon.Trainer(parameters(1)[:2], "adam"), state, 'has "third", only the trainer none', NAMES[:2])
+    fewer = {**state, "parameters": NAMES[:2]}
+    refused(other, fewer, 'only the state has none, only the trainer "third"')
+    several = gluon.Trainer(parameters(2), "adam", update_on_kvstore=False)
+    refused(several, state, "the state is of 1 device, the trainer updates on 2 devices")
+    scheduler = mx.lr_scheduler.FactorScheduler(2)
+    scheduled = gluon.Trainer(parameters(1), "adam", {"lr_scheduler": scheduler, "learning_rate": 0.01})
+    refused(scheduled, state, "the state has no lr_scheduler, the optimizer has .*FactorScheduler")
+    refused(other, trainer_state(scheduled, NAMES), "has mxnet.*FactorScheduler, the optimizer has none")
+
+
+def test_a_kvstore_s_state_needs_a_kvstore():
+    old = gluon.Trainer(parameters(2), "adam", update_on_kvstore=True)
+    trained(old, range(2))
+    single = gluon.Trainer(parameters(1), "adam")
+    refused(single, trainer_state(old, NAMES), "the state is of its kvstore, the trainer updates on 1 device")
+
+
+def test_another_schedule_s_state_is_refused():
+    def make(scheduler: Any) -> Any:
+        return gluon.Trainer(parameters(1), "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
+
+    state = trainer_state(make(mx.lr_scheduler.FactorScheduler(2, base_lr=0.1)), NAMES)
+    other = make(mx.lr_scheduler.PolyScheduler(9, 0.1))
+    match = r"lr_scheduler is a mxnet.*FactorScheduler where it was saved, and a mxnet.*PolyScheduler here"
+    refused(other, state, match)
+
+
+def test_nothing_warns(tmp_path):
+    trainer = gluon.Trainer(parameters(1), "adam")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_trainer_state(trainer, trainer_state(trainer))

@@ -1,0 +1,175 @@
+"""A tree comes back from its files as it was; what is no tree is refused, and nothing is run."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.gluon.snapshot import read_tree, write_tree
+
+import mxnet as mx  # isort: skip
+
+BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
+
+
+def again(tmp_path, tree: Any) -> Any:
+    write_tree(tmp_path, "tree", tree)
+    return read_tree(tmp_path, "tree")
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, mx.nd.NDArray):
+        return a.context == b.context and same(a.asnumpy(), b.asnumpy())
+    if isinstance(a, (np.ndarray, np.generic)):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(map(repr, a)) == list(map(repr, b)) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return np.float64(a).tobytes() == np.float64(b).tobytes()
+    return a == b
+
+
+PLAIN = [
+    None, True, False, 0, -7, 2**200, "", "ü \n\"{}", 0.1, -0.0, 5e-324, 1e308, math.inf, -math.inf, math.nan,
+    [], (), {}, [[]], ((), [()]), {"a": {1: (None, [2.5])}, -3: "x", "1": 0, 1: 2}, {"dict": 1, "array": 2},
+]  # fmt: skip
+LONG = [
+    [0.1 * i for i in range(50)], [math.nan] * 40, list(range(-20, 20)), [2**63 - 1, -(2**63)] * 20,
+    [2**63, -1] * 20, [True, False] * 20, [1, 2.0] * 20, tuple(range(40)), ["a"] * 40,
+    [np.float32(i) / 3 for i in range(40)], [np.int8(i) for i in range(40)], [np.bool_(True)] * 40,
+    [np.float32(1), np.float64(1)] * 20, [np.str_("a"), np.str_("bc")] * 20, [None] * 40, [[1.0]] * 40,
+]  # fmt: skip
+ARRAYS = [
+    np.arange(6.0).reshape(2, 3), np.zeros((0, 3)), np.array(1.5), np.array([True]), np.array(["ab", "c"]),
+    np.array([1, -1], "float16"), np.array([2**53 + 1], "int64"), np.array([1 + 2j]), np.arange(6)[::2],
+    np.float16(0.1), np.float32("nan"), np.float64(0.1), np.int64(-1), np.bool_(False), np.str_("x"),
+    np.longdouble(1) / 3,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", [*PLAIN, *LONG, *ARRAYS], ids=lambda tree: repr(tree)[:30])
+def test_a_tree_comes_back_as_it_was(tmp_path, tree):
+    assert same(again(tmp_path, tree), tree)
+    assert same(again(tmp_path, {"deep": [(tree, tree)]}), {"deep": [(tree, tree)]})
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+)
+def test_an_ndarray_comes_back_on_its_device(tmp_path, dtype):
+    values = np.array([[0, 1], [1, 0]])
+    tree = [mx.nd.array(values, dtype=dtype, ctx=mx.cpu(i)) for i in (0, 2)]
+    assert same(again(tmp_path, tree), tree)
+
+
+def test_bfloat16_comes_back(tmp_path):
+    array = mx.nd.array([0.1, -2.5, 3e38]).astype(BFLOAT16)
+    back = again(tmp_path, array)
+    assert same(back, array)
+    assert np.allclose(back.astype("float32").asnumpy(), [0.1, -2.5, 3e38], rtol=0.01)
+
+
+def test_bits_of_a_nan_come_back(tmp_path):
+    values = np.array([0x7FC00001, 0xFF800000, 0x80000000, 1], "uint32").view("float32")
+    assert again(tmp_path, mx.nd.array(values, dtype="float32")).asnumpy().tobytes() == values.tobytes()
+
+
+def test_many_numbers_are_one_array(tmp_path):
+    write_tree(tmp_path, "tree", [[0.5] * 10_000, [np.float32(0.5)] * 10_000])
+    assert (tmp_path / "tree.json").stat().st_size < 200
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "a builtins.object"),
+        (lambda: 0, "a builtins.function"),
+        ({1, 2}, "a builtins.set"),
+        (b"bytes", "a builtins.bytes"),
+        (OrderedDict(a=1), "a collections.OrderedDict"),
+        (np.array([None]), "a numpy.ndarray of objects"),
+        (mx.nd.ones((2, 2)).tostype("row_sparse"), "RowSparseNDArray"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_its_place(tmp_path, value, said):
+    with pytest.raises(
+        ValueError, match=r"tree\.a\[1\]\.7 is .*cannot be saved; valid are None, bool"
+    ) as error:
+        write_tree(tmp_path, "tree", {"a": [0, {7: value}]})
+    assert said in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", [1.5, None, (1, 2), True, np.int64(1)])
+def test_keys_are_strings_or_integers(tmp_path, key):
+    with pytest.raises(ValueError, match=r"tree\[0\] has the key .*; valid are str and int"):
+        write_tree(tmp_path, "tree", [{key: 1}])
+
+
+def test_a_file_that_is_not_there_is_an_oserror(tmp_path):
+    with pytest.raises(OSError, match="tree.json"):
+        read_tree(tmp_path, "tree")
+    write_tree(tmp_path, "tree", np.ones(3))
+    (tmp_path / "tree.npz").unlink()
+    with pytest.raises(OSError, match="tree.npz"):
+        read_tree(tmp_path, "tree")
+
+
+@pytest.mark.parametrize(
+    "structure",
+    ['{"arrays": 0, "tree": {"call": 1}}', '{"arrays": 0, "tree": {"array": 0}}', "[", "{}", "3",
+     '{"arrays": 0, "tree": {}}', '{"arrays": 0, "tree": {"dict": 3}}'],
+)  # fmt: skip
+def test_a_broken_structure_is_named(tmp_path, structure):
+    (tmp_path / "tree.json").write_text(structure)
+    with pytest.raises(ValueError, match="tree.json or its .npz does not hold what was written"):
+        read_tree(tmp_path, "tree")
+
+
+@pytest.mark.parametrize("device", ["tpu(0)", "cpu", "cpu(x)", "__import__('os')"])
+def test_a_device_that_does_not_exist_is_named(tmp_path, device):
+    write_tree(tmp_path, "tree", mx.nd.ones((2,)))
+    found = json.loads((tmp_path / "tree.json").read_text())
+    found["tree"]["on"] = device
+    (tmp_path / "tree.json").write_text(json.dumps(found))
+    with pytest.raises(ValueError, match="there is no device"):
+        read_tree(tmp_path, "tree")
+
+
+class Bomb:
+    """Ends the process when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return exec, ("raise SystemExit('a pickle was run')",)
+
+
+def test_a_pickle_in_an_array_file_is_not_run(tmp_path):
+    write_tree(tmp_path, "tree", np.ones(3))
+    np.savez(tmp_path / "tree.npz", **{"0": np.array([Bomb()], dtype=object)})
+    with pytest.raises(SystemExit):  # it does go off where pickles are read
+        np.load(tmp_path / "tree.npz", allow_pickle=True)["0"]
+    with pytest.raises(ValueError, match="does not hold what was written"):
+        read_tree(tmp_path, "tree")
+    (tmp_path / "tree.npz").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ValueError, match="does not hold what was written"):
+        read_tree(tmp_path, "tree")
+
+
+def test_every_cut_is_told(tmp_path):
+    tree = {"x": np.arange(4.0), "y": mx.nd.ones((2,))}
+    write_tree(tmp_path, "tree", tree)
+    whole = (tmp_path / "tree.npz").read_bytes()
+    for end in range(0, len(whole), 37):
+        (tmp_path / "tree.npz").write_bytes(whole[:end])
+        with pytest.raises(ValueError, match="does not hold what was written"):
+            read_tree(tmp_path, "tree")
