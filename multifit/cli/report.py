@@ -1,0 +1,45 @@
+"""``multifit report RUN…``: one HTML page that shows what runs did, side by side."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..files import atomic_write
+from ..report import RunFolder, page, read_run
+from ..taskfile import UsageError
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "report"
+HELP = "write one HTML page with plan, curves, figures and pictures of one or more runs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what this command takes."""
+    parser.add_argument(
+        "folders", metavar="RUN", nargs="+", type=Path, help="folder of a run, such as runs/digits"
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, default=Path("report.html"), help="default: report.html"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read the runs, write the page, and say what it could not show."""
+    runs = [_read(folder) for folder in dict.fromkeys(options.folders)]
+    try:
+        atomic_write(options.output, page(runs))
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {options.output}: {error.strerror}") from None
+    for each in runs:
+        for missing in each.missing:
+            print(f"{each.name}: {missing}")
+    print(f"wrote {options.output}")
+
+
+def _read(folder: Path) -> RunFolder:
+    try:
+        return read_run(folder)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,8 @@
+"""One page that shows what runs did."""
+
+from __future__ import annotations
+
+from .folder import RunFolder, read_run
+from .page import page
+
+__all__ = ["RunFolder", "page", "read_run"]
