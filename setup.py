@@ -8,7 +8,10 @@ CPU = ["mxnet==1.9.1"]
 CV = ["gluoncv==0.10.5.post0", "opencv-python<4.12", "pandas<3; python_version < '3.12'"]
 NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
 PLOT = ["matplotlib>=3.5"]
-TEST = ["pytest>=8", "pytest-cov>=5", "pytest-xdist>=3", "scikit-learn>=1.3", "pandas>=1.5"]
+TENSORBOARD = ["tensorboardX>=2.6"]
+# mxnet's converter needs onnx.mapping, which onnx 1.19 took away
+ONNX = ["onnx>=1.14,<1.19", "onnxruntime>=1.16"]
+TEST = [*ONNX, "pytest>=8", "pytest-cov>=5", "pytest-xdist>=3", "scikit-learn>=1.3", "pandas>=1.5"]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]
 
 setup(
@@ -36,7 +39,9 @@ setup(
         "cv": CV,
         "nlp": NLP,
         "plot": PLOT,
-        "all": CPU + CV + NLP + PLOT,
+        "onnx": ONNX,
+        "tensorboard": TENSORBOARD,
+        "all": CPU + CV + NLP + PLOT + TENSORBOARD,
         "dev": DEV,
     },
     entry_points={"console_scripts": ["multifit = multifit.cli:main"]},

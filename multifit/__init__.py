@@ -1,15 +1,24 @@
 """multifit: train Gluon nets with several outputs, losses and trainers through one short loop."""
 
-from . import losses, metrics
+from . import losses, metrics, schedules
 from .errors import DataError, Problem, SpecError, TrainerError, UserCodeError
 from .estimator import MultiEstimator
-from .events import MOMENTS, HandlerError, Priority
+from .events import CHANGES, MOMENTS, HandlerError, Priority
+from .gluon.handlers import GradientNoise, LabelSmoothing, MixUp, SkipNonFinite, WeightAveraging
 from .handlers import (
+    CheckpointHandler,
     EarlyStoppingHandler,
+    GradientAccumulation,
+    InterruptHandler,
+    LivePlot,
+    LogFile,
     LoggingHandler,
     MetricHandler,
+    PlateauHandler,
     ProgressBar,
     StoppingHandler,
+    TensorBoardHandler,
+    TerminateOnNaN,
     ValidationHandler,
 )
 from .history import History
@@ -21,30 +30,45 @@ from .triggers import Every
 __version__ = "0.1.0"
 
 __all__ = [
+    "CHANGES",
     "MOMENTS",
+    "CheckpointHandler",
     "DataError",
     "EarlyStoppingHandler",
     "Every",
+    "GradientAccumulation",
+    "GradientNoise",
     "HandlerError",
     "History",
+    "InterruptHandler",
+    "LabelSmoothing",
     "LabelSpec",
+    "LivePlot",
+    "LogFile",
     "LoggingHandler",
     "LossSpec",
     "MetricHandler",
     "MetricSpec",
+    "MixUp",
     "MultiEstimator",
     "Plan",
+    "PlateauHandler",
     "Priority",
     "Problem",
     "ProgressBar",
     "RunState",
+    "SkipNonFinite",
     "SpecError",
     "StoppingHandler",
     "TaskSpec",
+    "TensorBoardHandler",
+    "TerminateOnNaN",
     "TrainerError",
     "TrainerSpec",
     "UserCodeError",
     "ValidationHandler",
+    "WeightAveraging",
     "losses",
     "metrics",
+    "schedules",
 ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["RunState"]
+
+_KEPT = ("epoch", "batch", "step", "samples", "seed")
 
 
 @dataclass
@@ -25,6 +29,10 @@ class RunState:
         Number of samples trained.
     stop_reason : str, optional
         Why the running fit is to stop, or the last one did.
+    interrupted : bool
+        Whether somebody outside asked it to stop (Ctrl-C, SIGTERM): end soon, do not begin anything long.
+    seed : int, optional
+        From which the generators are seeded anew in the course of the run; None: they never are.
     """
 
     epoch: int = 0
@@ -32,6 +40,8 @@ class RunState:
     step: int = 0
     samples: int = 0
     stop_reason: str | None = None
+    interrupted: bool = False
+    seed: int | None = None
 
     @property
     def stopped(self) -> bool:
@@ -45,7 +55,16 @@ class RunState:
 
     def start(self) -> None:
         """Begin a fit: nobody asked it to stop yet."""
-        self.stop_reason = None
+        self.stop_reason, self.interrupted = None, False
+
+    def to_dict(self) -> dict[str, int | None]:
+        """Return the counters and the seed, for a checkpoint."""
+        return {name: getattr(self, name) for name in _KEPT}
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Set what :meth:`to_dict` returned."""
+        for name in _KEPT:
+            setattr(self, name, kept[name])
 
     def stop(self, reason: str) -> None:
         """Ask the running fit to stop; of several reasons the first counts."""

@@ -10,7 +10,7 @@ import pytest
 from mxnet.gluon.contrib.estimator import event_handler as gluon
 
 from multifit.errors import DataError, UserCodeError
-from multifit.events import MOMENTS, Events, HandlerError, Priority
+from multifit.events import CHANGES, MOMENTS, Events, HandlerError, Priority
 from multifit.state import RunState
 from multifit.triggers import Every
 
@@ -197,7 +197,7 @@ def test_all_that_cannot_be_handlers_are_named(estimator: Any) -> None:
     ]
     with pytest.raises(ValueError) as caught:
         Events(estimator, given)
-    valid = ", ".join(f'"{moment}"' for moment in MOMENTS)
+    valid = ", ".join(f'"{moment}"' for moment in MOMENTS + CHANGES)
     assert str(caught.value).splitlines() == [
         "event_handlers that cannot be used:",
         "  1. Good is a class; pass an instance, Good(...)",

@@ -13,11 +13,14 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
-    "errors", "files", "tables", "settings", "spec", "checks", "plan", "state", "triggers", "history",
-    "events", "handlers", "gluon", "losses", "metrics", "estimator", "plots", "taskfile", "cli", "__init__",
+    "errors", "files", "checkpoints", "tables", "settings", "spec", "checks", "plan", "state", "triggers",
+    "history", "plots", "events", "handlers", "gluon", "losses", "metrics", "schedules", "estimator",
+    "taskfile", "report", "cli", "__init__",
 ]  # fmt: skip
-# Tighter than the order says: what knows mxnet knows nothing of a run, and handlers are handed the estimator.
-ONLY = {"gluon": {"errors", "files", "tables", "spec", "checks", "plan"}}
+# Tighter than the order says: what knows mxnet takes events for the sake of its own handlers only.
+ONLY = {
+    "gluon": {"errors", "files", "tables", "spec", "checks", "plan", "state", "triggers", "plots", "events"},
+}
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 
 

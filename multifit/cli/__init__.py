@@ -8,11 +8,11 @@ from typing import Sequence
 
 from ..errors import DataError, SpecError, TrainerError
 from ..taskfile import UsageError
-from . import check, evaluate, predict, train
+from . import check, evaluate, export, predict, report, train
 
 __all__ = ["main"]
 
-COMMANDS = (train, check, evaluate, predict)
+COMMANDS = (train, check, evaluate, predict, report, export)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = build_parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except UsageError as error:
         return _complain(str(error), 2)
     except FileNotFoundError as error:  # a missing input or data set: the path says more than a traceback
@@ -45,7 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    return 0
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from ..files import atomic_path, atomic_write
+from ..plan import Plan
 from ..plots import curves
 from ..taskfile import UsageError
 
-__all__ = ["check_folder", "write_pictures", "write_results"]
+__all__ = ["check_folder", "write_pictures", "write_plan", "write_results"]
 
 
 def check_folder(folder: Path) -> None:
@@ -30,13 +32,19 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"cannot write the results to {folder}: no permission")
 
 
-def write_results(folder: Path, plan: str, history: Any, net: Any) -> list[str]:
-    """Write the history, the plan and the parameters; return the names of the files."""
-    atomic_write(folder / "plan.txt", plan + "\n")
+def write_plan(folder: Path, plan: Plan) -> list[str]:
+    """Write the plan as text to read and as JSON for `multifit report`; return the names of the files."""
+    atomic_write(folder / "plan.txt", f"{plan}\n")
+    atomic_write(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
+    return ["plan.txt", "plan.json"]
+
+
+def write_results(folder: Path, history: Any, net: Any) -> list[str]:
+    """Write the history and the parameters; return the names of the files."""
     history.to_json(folder / "history.json")
     with atomic_path(folder / "final.params") as path:
         net.save_parameters(str(path))
-    return ["plan.txt", "history.json", "final.params"]
+    return ["history.json", "final.params"]
 
 
 def write_pictures(folder: Path, history: Any, pictures: Callable[[], Any]) -> list[str]:

@@ -12,6 +12,7 @@ from ..estimator import MultiEstimator
 from ..gluon.devices import resolve_context
 from ..gluon.parse import parse_devices
 from ..gluon.seed import seed_everything
+from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
 
 __all__ = ["Run", "add_task_arguments", "hushed"]
@@ -72,13 +73,14 @@ class Run:
     def __init__(self, options: argparse.Namespace) -> None:
         self.task = TaskFile(options.file)
         self._settle(options)
-        self.output = Path(getattr(options, "output", None) or Path("runs") / self.task.path.stem)
+        self.output = self.output_of(options)
         self._epochs = getattr(options, "epochs", None)
         if (
             self._epochs is not None and "epochs" in self.task.settings
         ):  # the file may count on it, in a schedule
             self.task.set([f"epochs={self._epochs}"])
         self._handlers: list[Any] = []
+        self._resume: Path | None = None
         self.seed = self._default_seed() if options.seed is None else options.seed
         context = _usable(parse_devices, options.devices) if options.devices else None
         _usable(seed_everything, self.seed)
@@ -100,6 +102,10 @@ class Run:
             },
             self.task.path,
         )
+
+    def output_of(self, options: argparse.Namespace) -> Path:
+        """Return the folder for the results: what the command line says, else ``runs/<name of the file>``."""
+        return Path(getattr(options, "output", None) or Path("runs") / self.task.path.stem)
 
     @property
     def epochs(self) -> int:
@@ -132,13 +138,13 @@ class Run:
         """
         return _pair(self._made["data"], self.task.path)
 
-    def check(self) -> str:
-        """Check everything on a batch and return the plan as text."""
-        return str(self.estimator.check(*self.data))
+    def check(self) -> Plan:
+        """Check everything on a batch and return the plan."""
+        return self.estimator.check(*self.data)
 
-    def fit(self, handlers: list[Any]) -> Any:
-        """Train with these event handlers and return the history."""
-        self._handlers = handlers
+    def fit(self, handlers: list[Any], resume: Path | None = None) -> Any:
+        """Train with these event handlers, from a run's folder on where one is given; return the history."""
+        self._handlers, self._resume = handlers, resume
         return self._made["history"]
 
     def pictures(self) -> Any:
@@ -159,7 +165,9 @@ class Run:
         return estimator
 
     def _history(self) -> Any:
-        return self.estimator.fit(*self.data, epochs=self.epochs, event_handlers=self._handlers)
+        return self.estimator.fit(
+            *self.data, epochs=self.epochs, event_handlers=self._handlers, resume=self._resume
+        )
 
 
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:

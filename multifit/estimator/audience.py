@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
-from ..events import Events, HandlerError, echoing
+from ..events import Events, HandlerError, echoing, name_of
 from ..handlers import ProgressBar
 
 __all__ = ["EVALUATE", "TRAIN", "Audience", "Moments"]
@@ -57,22 +57,42 @@ class Audience:
         if self._events is not None and self._events.listens(moment):
             self._events.emit(moment, batch=batch, **result.views())
 
+    def states(self) -> dict[str, Any]:
+        """Return the states of those handlers that have one, by name."""
+        return {name: handler.state_dict() for name, handler in self._stateful().items()}
+
+    def load(self, states: Mapping[str, Any]) -> list[str]:
+        """Give the handlers their states back; return the names of those that are not there."""
+        handlers = self._stateful()
+        for name in states.keys() & handlers.keys():
+            handlers[name].load_state_dict(states[name])
+        return sorted(states.keys() - handlers.keys())
+
+    def _stateful(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for handler in self.handlers:
+            if callable(getattr(handler, "state_dict", None)):
+                name = name_of(handler)
+                twins = sum(each.split("#")[0] == name for each in found)
+                found[f"{name}#{twins + 1}" if twins else name] = handler
+        return found
+
     @contextmanager
     def fit(self, events: Events) -> Iterator[None]:
         """Let `events` hear a fit: that it begins, and that it ends, however it does."""
         self._events = events
         try:
-            self.tell("train_begin")
             try:
+                events.begin()
                 yield
             except BaseException as error:
                 self._estimator.state.stop(type(error).__name__)
                 try:
-                    self.tell("train_end")
+                    events.close()
                 except HandlerError as second:  # often a consequence; the first error is the one to be seen
                     self._estimator.logger.error("%s", second)
                 raise
-            self.tell("train_end")
+            events.close()
         finally:
             self._events = None
 

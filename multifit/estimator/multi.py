@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, Mapping
+import os
+from pathlib import Path
+from typing import Any, Iterator, Mapping
 
-from ..checks import one_shot
-from ..errors import SpecError, UserCodeError, raise_problems
+from ..errors import SpecError
+from ..events import Flow
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine, gathered
-from ..gluon.feed import length, no_batch, peeked, rewound
-from ..gluon.proof import check_monitors, make_plan, prove, undisturbed
+from ..gluon.export import export
+from ..gluon.feed import length, peeked
+from ..gluon.lr_finder import find_learning_rate
+from ..gluon.proof import make_plan, prove, undisturbed
+from ..gluon.rate_search import RateSearch
 from ..history import History
 from ..plan import Plan
 from ..spec import TaskSpec
 from ..state import RunState
-from .audience import EVALUATE, TRAIN, Audience, Moments
+from .audience import EVALUATE, Audience
+from .loop import Loop
 from .notices import Notices, get_logger
-from .observed import Observed
 from .opening import check_loaders, limits, prepared
 
 __all__ = ["MultiEstimator"]
 
 
-class MultiEstimator(Observed):
+class MultiEstimator(Loop):
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 
     Parameters
@@ -74,6 +79,8 @@ class MultiEstimator(Observed):
         self._audience = Audience(self)
         self._val_data: Any = None
         self._proved = False
+        self._flow: Flow | None = None
+        self._epoch_over = True
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -84,6 +91,7 @@ class MultiEstimator(Observed):
         epochs: int | None = None,
         batches: int | None = None,
         event_handlers: Any = None,
+        resume: str | os.PathLike[str] | None = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -96,6 +104,11 @@ class MultiEstimator(Observed):
         event_handlers : handler or list of handlers, optional
             Added to the defaults: stopping, metrics, validation, logging and progress bars. A handler of the
             same name takes the place of one of the last three.
+        resume : path, optional
+            A run's folder, a folder of checkpoints or one checkpoint: the fit that wrote them goes on from
+            the newest that is whole, mid-epoch too, as if it had never ended. Called as that fit was, with
+            the same data; `epochs` and `batches` count from that fit's begin. Where there is no checkpoint
+            yet, the fit begins anew.
 
         Returns
         -------
@@ -105,9 +118,11 @@ class MultiEstimator(Observed):
         Raises
         ------
         SpecError, DataError, TrainerError
-            Something does not fit; nothing has moved.
+            Something does not fit; nothing has moved. With `resume` also: the spec, the net or the trainers
+            are not those of the checkpoint.
         ValueError
-            `epochs` and `batches` both or neither, or a handler that cannot work here.
+            `epochs` and `batches` both or neither, a handler that cannot work here, or a `resume` where all
+            checkpoints are damaged.
         RuntimeError
             A handler of a running fit calls it.
         """
@@ -115,10 +130,14 @@ class MultiEstimator(Observed):
         self.max_epoch, self.max_batch = limits(epochs, batches)
         check_loaders(train_data, val_data, self.max_epoch)
         events, self._val_data = prepared(self, event_handlers, val_data)
-        self._engine.renew()
-        self._proved, self.history = False, History()
+        flow = Flow(events)
+        self._flow = flow if flow.changes() else None
+        self._engine.renew(self._flow)
+        self._proved, self.history, self._epoch_over = False, History(), True
         self.state.start()
-        with self._audience.fit(events):
+        with flow.around("fit"), self._audience.fit(events):
+            if resume is not None:
+                self._train_rest(train_data, self._go_on(resume))
             while not self.state.stopped:
                 self._train_epoch(train_data)
         return self.history
@@ -173,7 +192,7 @@ class MultiEstimator(Observed):
         stage, batches = self._engine.stages["evaluate"], peeked(data, "data")[1]
         axis, self.batch_axis = self.batch_axis, batch_axis
         try:
-            with self._audience.evaluation(event_handlers):
+            with self._audience.evaluation(event_handlers), self._around("evaluation"):
                 stage.reset()
                 self._epoch(batches, length(data), self.evaluate_batch, EVALUATE, RunState())
                 figures = stage.figures()
@@ -213,6 +232,34 @@ class MultiEstimator(Observed):
         batches: Iterator[Any] = iter([data]) if one else peeked(data, "data")[1]
         return gathered([piece for batch in batches for piece in self._engine.predict(batch)])
 
+    def export(self, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon") -> list[Path]:
+        """Write the net, as it evaluates, for use elsewhere; it stays as it is.
+
+        Parameters
+        ----------
+        folder : str or path
+            Where ``net-symbol.json``, ``net-0000.params`` and ``export.json`` go, or ``net.onnx``.
+        data : array, tuple, dict, list or loader, optional
+            As `predict` takes it; needed only where nothing was fitted, checked, evaluated or predicted yet.
+        format : {"gluon", "onnx"}
+            ``gluon.SymbolBlock.imports`` reads the first; the second needs ``multifit[onnx]``.
+
+        Returns
+        -------
+        list of Path
+            The files; inputs and outputs bear the spec's names. They appear whole or not at all.
+
+        Raises
+        ------
+        SpecError
+            The net works on arrays alone and cannot be made a graph.
+        ValueError
+            An unknown format, inputs of unknown shapes, or an operator that ONNX lacks.
+        ImportError
+            ONNX is not installed.
+        """
+        return export(self._engine, folder, data, format)
+
     def check(self, data: Any, val_data: Any = None) -> Plan:
         """Prove that spec, net, data and trainers fit, and return the plan; nothing moves.
 
@@ -233,54 +280,47 @@ class MultiEstimator(Observed):
             self._engine.renew()
         return self.plan
 
+    def find_learning_rate(
+        self,
+        data: Any,
+        start: float = 1e-6,
+        end: float = 1.0,
+        batches: int = 100,
+        trainer: str | None = None,
+    ) -> RateSearch:
+        """Train with a rate that grows from batch to batch, and leave everything as it was.
+
+        Parameters
+        ----------
+        data : DataLoader, DataIter or re-iterable of batches
+            Read as often as it takes.
+        start, end : float
+            The first and the last rate.
+        batches : int
+            How many steps there are between them.
+        trainer : str, optional
+            Whose rate grows; the others keep theirs. Default: all grow.
+
+        Returns
+        -------
+        RateSearch
+            `rates`, `losses`, the `suggestion`, and ``plot()``.
+
+        Raises
+        ------
+        SpecError, DataError, TrainerError
+            Something does not fit.
+        ValueError
+            A rate or number is not valid.
+        RuntimeError
+            A handler of a running fit calls it.
+        """
+        return find_learning_rate(self, data, start, end, batches, trainer)
+
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"
 
     # ---- the rooms behind ----------------------------------------------------------------------------------
-
-    def _train_epoch(self, data: Any) -> None:
-        self.history.open_row()
-        self._engine.stages["train"].reset()
-        if not self._epoch(rewound(data), length(data), self.fit_batch, TRAIN, self.state):
-            raise_problems(no_batch("train_data", self.state.epoch, self._proved))
-        self._audience.tell(TRAIN.end)
-        self.state.epoch += 1
-        if one_shot(data):
-            self.state.stop("the data is exhausted")
-
-    def _epoch(
-        self,
-        batches: Iterable[Any],
-        total: int | None,
-        step: Callable[[Any], Any],
-        moments: Moments,
-        state: RunState,
-    ) -> int:
-        """Pass once over the data: the same for training and evaluating, which differ by their step."""
-        count = 0
-        self._audience.tell(moments.begin, batches=total)
-        for batch in batches:
-            state.batch = count
-            self._audience.tell(moments.batch_begin, batch=batch)
-            try:
-                result = step(batch)
-            except UserCodeError as error:
-                error.at(state.place if state is self.state else f"evaluating, batch {count + 1}")
-                raise
-            count += 1
-            state.step += 1
-            state.samples += result.batch.samples
-            self._audience.tell_result(moments.batch_end, batch, result)
-            if state.stopped:
-                break
-        return count
-
-    def _prove(self, batch: Any) -> Any:
-        proof = prove(self._engine, batch, self._val_data)
-        check_monitors(self._engine, self._audience.handlers, self._val_data is not None)
-        self.plan = make_plan(self._engine, proof, self._notices)
-        self._proved, self._val_data = True, None
-        return proof.train
 
     def _check_idle(self, what: str) -> None:
         if self._audience.listening:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from ..errors import names, suggest
 from ..gluon.engine import Engine
 from ..gluon.facade import FigureMetric, single_trainer
 
 __all__ = ["Observed"]
 
 STAGES = {"train": "train", "val": "evaluate"}  # by the prefix of their figures
+PREFIXES = {stage: prefix for prefix, stage in STAGES.items()}
 
 
 class Observed:
@@ -24,9 +26,17 @@ class Observed:
         ----------
         stage : {"train", "evaluate"}
             Whose figures.
+
+        Raises
+        ------
+        ValueError
+            There is no such stage.
         """
-        prefix = "train" if stage == "train" else "val"
-        return {f"{prefix}_{name}": value for name, value in self._engine.stages[stage].figures().items()}
+        if stage not in PREFIXES:
+            near = suggest(stage, PREFIXES)
+            raise ValueError(f'there is no stage "{stage}"{near}; valid are {names(PREFIXES)}')
+        own = self._engine.stages[stage].figures()
+        return {f"{PREFIXES[stage]}_{name}": value for name, value in own.items()}
 
     def direction(self, figure: str) -> str | None:
         """Return whether a figure is better "min" or "max"; None where it is not known."""
@@ -37,9 +47,25 @@ class Observed:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` where there are several."""
         return self._engine.learning_rates()
 
+    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
+
+        Parameters that the batch did not reach are left out. Changed in place within ``change_gradients``,
+        they are what the trainers use.
+        """
+        return self._engine.gradients()
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters of net and losses by structural name, such as ``body.0.weight``."""
+        return self._engine.parameters
+
     @property
     def trainers(self) -> Mapping[str, Any]:
         """The trainers by name.
+
+        Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read
+        and set at any time, also while a schedule runs.
 
         Raises
         ------

@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from .dispatch import Events, HandlerError
 from .echo import echoing
-from .moments import MOMENTS, Priority
+from .flow import Flow
+from .moments import CHANGES, MOMENTS, Priority
 from .running import Running
-from .vetting import vetted
+from .vetting import name_of, vetted
 
-__all__ = ["MOMENTS", "Events", "HandlerError", "Priority", "Running", "echoing", "vetted"]
+__all__ = [
+    "CHANGES",
+    "MOMENTS",
+    "Events",
+    "Flow",
+    "HandlerError",
+    "Priority",
+    "Running",
+    "echoing",
+    "name_of",
+    "vetted",
+]

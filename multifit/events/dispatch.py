@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Callable
 
 from ..errors import DataError, SpecError, TrainerError, UserCodeError
-from .moments import MOMENTS, implements, priority_of
+from .moments import CHANGES, MOMENTS, implements, priority_of
 from .running import Running
 from .vetting import name_of, vetted
 
@@ -28,8 +29,8 @@ class Events:
     estimator : Running
         Handed to every handler.
     handlers : object or iterable of object, optional
-        Event handlers: any objects with at least one method named as in `MOMENTS`. A method is called as
-        ``handler.epoch_end(estimator, **facts)`` with those of the moment's facts that it takes.
+        Event handlers: any objects with at least one method named as in `MOMENTS` or `CHANGES`. A method is
+        called as ``handler.epoch_end(estimator, **facts)`` with those of the moment's facts that it takes.
 
     Raises
     ------
@@ -40,11 +41,12 @@ class Events:
     def __init__(self, estimator: Running, handlers: object = None) -> None:
         self.handlers = sorted(vetted(handlers), key=priority_of)
         self._estimator = estimator
+        self._reached: list[object] = []
         self._calls = {
             moment: [
                 (handler, *_call(handler, moment)) for handler in self.handlers if implements(handler, moment)
             ]
-            for moment in MOMENTS
+            for moment in MOMENTS + CHANGES
         }
 
     def listens(self, moment: str) -> bool:
@@ -74,18 +76,64 @@ class Events:
             Exception (KeyboardInterrupt), pass as they are.
         """
         stop = False
-        for handler, call, takes in self._calls[moment]:
-            try:
-                answer = call(self._estimator, **_taken(facts, takes))
-            except (DataError, SpecError, TrainerError, UserCodeError):
-                raise  # these say already what is wrong, or where
-            except Exception as error:
-                where = f"{name_of(handler)} failed in {moment} ({self._estimator.state.place})"
-                raise HandlerError(f"{where}: {type(error).__name__}: {error}") from error
-            if moment in _STOPPING and answer:
+        for handler, ask in self.askers(moment):
+            if ask(**facts) and moment in _STOPPING:
                 self._estimator.state.stop(name_of(handler))
                 stop = True
         return stop
+
+    def begin(self) -> None:
+        """Call all handlers that implement ``train_begin``; only those that it reaches hear the end."""
+        self._reached = [handler for handler in self.handlers if not implements(handler, "train_begin")]
+        for handler, ask in self.askers("train_begin"):
+            self._reached.append(handler)
+            ask()
+
+    def close(self) -> None:
+        """Call all handlers that implement ``train_end``, those behind one that raises too.
+
+        Raises
+        ------
+        HandlerError
+            The first of those that were raised.
+        """
+        errors = []
+        for handler, ask in self.askers("train_end"):
+            try:
+                if any(handler is reached for reached in self._reached):
+                    ask()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def askers(self, moment: str) -> Iterator[tuple[object, Callable[..., Any]]]:
+        """Yield each handler of `moment` with a function that calls it with facts, and returns its answer.
+
+        The function raises as :meth:`emit` does.
+        """
+        for handler, call, takes in self._calls[moment]:
+            yield handler, partial(self._ask, moment, handler, call, takes)
+
+    def named(self, handler: object, moment: str, error: Exception) -> HandlerError:
+        """Return what says which handler raised `error`, and when."""
+        where = f"{name_of(handler)} failed in {moment} ({self._estimator.state.place})"
+        return HandlerError(f"{where}: {type(error).__name__}: {error}")
+
+    def _ask(
+        self,
+        moment: str,
+        handler: object,
+        call: Callable[..., Any],
+        takes: frozenset[str] | None,
+        **facts: Any,
+    ) -> Any:
+        try:
+            return call(self._estimator, **_taken(facts, takes))
+        except (DataError, SpecError, TrainerError, UserCodeError):
+            raise  # these say already what is wrong, or where
+        except Exception as error:
+            raise self.named(handler, moment, error) from error
 
 
 def _call(handler: object, moment: str) -> tuple[Callable[..., Any], frozenset[str] | None]:

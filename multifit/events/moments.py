@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["MOMENTS", "Priority", "implements", "priority_of"]
+__all__ = ["CHANGES", "MOMENTS", "Priority", "implements", "priority_of"]
 
 MOMENTS = (
     "train_begin",
@@ -19,6 +19,18 @@ MOMENTS = (
     "evaluate_end",
 )
 
+# What handlers may change of a training step; see `Flow`.
+CHANGES = (
+    "change_batch",
+    "change_outputs",
+    "change_objective",
+    "hold_update",
+    "change_gradients",
+    "around_step",
+    "around_evaluation",
+    "around_fit",
+)
+
 
 class Priority:
     """Names for a handler's ``priority``: the lower the number, the earlier the call.
@@ -31,6 +43,7 @@ class Priority:
     VALIDATION = -900.0  # the validation figures
     NORMAL = 0.0  # a handler without a priority
     STOPPING = 1000.0  # after all that may have a better reason to stop, or may move the limits
+    CHECKPOINT = 1500.0  # keeps what all others made of the moment
     PROGRESS = 2000.0  # closes its bars before something is printed
     LOGGING = math.inf  # sees what all others did
 

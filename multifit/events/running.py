@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from ..history import History
@@ -50,3 +52,23 @@ class Running(Protocol):
 
     def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
         """Measure on `data`; in a running fit the figures go to the history as ``val_…``."""
+
+    def write_checkpoint(self, folder: Path) -> None:
+        """Write everything of the run into an existing empty folder."""
+
+    def reseed(self) -> None:
+        """Seed MXNet's generator from the run's seed and place."""
+
+    def reseed_epoch(self) -> None:
+        """Seed all generators from the run's seed and the epoch."""
+
+    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the gradients of the last batch by trainer and parameter, one array per device."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters by structural name."""
+
+    @property
+    def trainers(self) -> Mapping[str, Any]:
+        """The trainers by name."""

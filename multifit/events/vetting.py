@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import names, suggest
 from ..triggers import Every
-from .moments import MOMENTS, Priority, implements
+from .moments import CHANGES, MOMENTS, Priority, implements
 
 __all__ = ["name_of", "vetted"]
 
@@ -52,15 +52,16 @@ def _problems(handler: object) -> Iterator[str]:
             f"{name_of(handler)} would step twice: the estimator itself moves the parameters after each "
             "batch; leave it out, or override fit_batch"
         )
-    if not any(implements(handler, moment) for moment in MOMENTS):
-        yield f"{name_of(handler)} has none of the moments{_nearest(handler)}; valid are {names(MOMENTS)}"
+    if not any(implements(handler, moment) for moment in MOMENTS + CHANGES):
+        valid = names(MOMENTS + CHANGES)
+        yield f"{name_of(handler)} has none of the moments{_nearest(handler)}; valid are {valid}"
     priority = getattr(handler, "priority", Priority.NORMAL)
     if not isinstance(priority, numbers.Real) or math.isnan(priority):
         yield f"{name_of(handler)} has the priority {priority!r}; valid is a number"
 
 
 def _nearest(handler: object) -> str:
-    hints = ((name, suggest(name, MOMENTS)) for name in dir(handler) if not name.startswith("_"))
+    hints = ((name, suggest(name, MOMENTS + CHANGES)) for name in dir(handler) if not name.startswith("_"))
     return "".join(f', but "{name}"{hint}' for name, hint in hints if hint)
 
 

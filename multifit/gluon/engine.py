@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..errors import Problem, SpecError, TrainerError, raise_problems
+from ..errors import Problem, SpecError, TrainerError, names, raise_problems
 from ..spec import TaskSpec
 from ..spec.names import listed
 from . import metrics as devices
@@ -65,23 +65,36 @@ class Engine:
         self._declared, self._initializer = trainers, initializer
         self._initialized = False
         self.measures = _measures(spec)
+        self.seen: dict[str, list[Any]] = {name: [] for name in STAGES}  # forms of batches, for exporting
         self.renew()
 
-    def renew(self) -> None:
-        """Forget everything that was bound, traced and measured: the net may have changed since."""
+    def renew(self, flow: Any = None) -> None:
+        """Forget everything that was bound, traced and measured: the net may have changed since.
+
+        Parameters
+        ----------
+        flow : Flow, optional
+            What handlers change on a batch's way through training.
+        """
+        self.flow = flow
         for measure in (measure for measures in self.measures.values() for measure in measures):
             measure.renew()
         self._feeds: dict[Any, Feed] = {}
         self.stages = {
-            name: Stage(self.net, spec, name, self.measures[name], self.contexts)
-            for name, spec in zip(STAGES, (self.spec, self.spec.evaluation))
+            name: Stage(self.net, spec, name, self.measures[name], self.contexts, flow)
+            for name, spec, flow in zip(STAGES, (self.spec, self.spec.evaluation), (flow, None))
         }
 
     def feed(self, name: str, labels: bool = True, batch_axis: int = 0) -> Feed:
         """Return the feed of a stage."""
         key = (name, labels, batch_axis)
         if key not in self._feeds:
-            self._feeds[key] = Feed(self.stages[name].spec, self.contexts, self.notice, labels, batch_axis)
+            changed = name == "train" and self.flow is not None and self.flow.changes("change_batch")
+            change = self.flow.batch if changed else None
+            spec = self.stages[name].spec
+            self._feeds[key] = Feed(spec, self.contexts, self.notice, labels, batch_axis, change)
+            if batch_axis == 0:
+                self._feeds[key].seen = self.seen[name]
         return self._feeds[key]
 
     def initialize(self) -> list[Problem]:
@@ -126,8 +139,43 @@ class Engine:
     def update(self, result: Result) -> None:
         """Compute the gradients of a batch's objective on all devices, then move the parameters."""
         trainers = self.bound_trainers()
+        if self.flow is not None:
+            self._update_changed(result, trainers)
+            return
         mx.autograd.backward(result.objectives)
         trainers.step()
+
+    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+        """Return by trainer and parameter the gradients of the last batch, one per device."""
+        found: dict[str, dict[str, list[Any]]] = {}
+        for trainer, held in self.bound_trainers().held.items():
+            own = {name: self.parameters[name] for name in held}
+            fresh = {name: p for name, p in own.items() if p.list_data()[0]._fresh_grad}
+            found[trainer] = {name: p.list_grad() for name, p in fresh.items()}
+        return found
+
+    def _update_changed(self, result: Result, trainers: Trainers) -> None:
+        views = result.named()
+        with mx.autograd.record():
+            result.objectives = self.flow.objective(result.objectives, **views)
+        mx.autograd.backward(result.objectives)
+        if self.flow.held(loss=views["loss"]):
+            return
+        trainers.reduce()
+        if self.flow.changes("change_gradients"):
+            self._check_open(trainers)
+            self.flow.gradients()
+        trainers.clip()
+        trainers.update()
+
+    @staticmethod
+    def _check_open(trainers: Trainers) -> None:
+        closed = [name for name in trainers.closed() if len(trainers[name]._contexts) > 1]
+        if closed:
+            raise TrainerError(
+                f"trainers: {names(closed)} update on the kvstore, where no handler can change gradients; "
+                "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
+            )
 
     def evaluate(self, raw: Any, batch_axis: int = 0) -> Result:
         """Measure a batch; the first one is checked.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,10 @@ from .compat import mx
 from .devices import shares
 from .network import calling
 
-__all__ = ["Batch", "Feed", "length", "no_batch", "peeked", "rewound"]
+__all__ = ["Batch", "Feed", "length", "no_batch", "peeked", "positioned", "replay", "rewound"]
+
+
+MAX_SEEN = 50  # forms of batches that are kept in mind
 
 
 @dataclass
@@ -54,6 +58,10 @@ class Feed:
         Told, once each, what was done to the data (float64 that was cast).
     labels : bool
         False: labels may be missing (predicting).
+    batch_axis : int
+        The axis of the samples in all slots.
+    change : callable, optional
+        ``change(slots) -> slots``: what handlers make of each device's slots.
     """
 
     def __init__(
@@ -63,15 +71,12 @@ class Feed:
         notice: Callable[[str], None],
         labels: bool = True,
         batch_axis: int = 0,
+        change: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
-        self.spec, self.contexts, self.notice, self.labels, self.batch_axis = (
-            spec,
-            contexts,
-            notice,
-            labels,
-            batch_axis,
-        )
+        self.spec, self.contexts, self.notice = spec, contexts, notice
+        self.labels, self.batch_axis, self._change = labels, batch_axis, change
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
+        self.seen: list[dict[str, Any]] = []  # forms of batches: (shape, dtype as placed) or None by slot
         self._sound: set[Any] = set()  # forms of batches that were looked at: most batches are like the first
 
     def inspect(self, raw: Any) -> tuple[dict[str, Any], list[Problem]]:
@@ -88,6 +93,7 @@ class Feed:
             if not problems:
                 self._tell_casts(wanted)
                 self._sound.add(form)
+                self._see(wanted)
         return wanted, problems
 
     def split(self, raw: Any) -> Batch:
@@ -114,7 +120,22 @@ class Feed:
                     {n: self._share(n, a, start, size, samples, context) for n, a in arrays.items()}
                 )
             start += size
+        if self._change is not None:
+            batch.slots = [self._change(slots) for slots in batch.slots]
         return batch
+
+    def _see(self, arrays: Mapping[str, Any]) -> None:
+        form = {name: self._form(name, array) for name, array in arrays.items()}
+        if form in self.seen:
+            self.seen.remove(form)
+        self.seen.append(form)  # the latest is the last
+        del self.seen[:-MAX_SEEN]
+
+    def _form(self, name: str, array: Any) -> Any:
+        if array is None:
+            return None
+        dtype = self._dtypes.get(name) or cast_of(array) or array.dtype
+        return tuple(array.shape), np.dtype(dtype).name
 
     def _flat(self, found: Any) -> Any:
         if isinstance(found, Mapping):
@@ -159,6 +180,48 @@ def rewound(data: Any) -> Iterator[Any]:
     if callable(getattr(data, "reset", None)):
         data.reset()
     yield from data
+
+
+def positioned(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
+    """Iterate over a loader from behind its first `skip` batches on.
+
+    Parameters
+    ----------
+    data : loader
+        Of a Gluon DataLoader the batches that are skipped are not loaded, only drawn.
+    skip : int
+        How many batches there were.
+    then : callable
+        Called when the position is reached, before the next batch is loaded.
+    """
+    if isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None:
+        order = list(data._batch_sampler)
+        data = copy.copy(data)
+        data._batch_sampler = order[skip:]
+        skip = 0
+    batches = rewound(data)
+    for _ in range(skip):
+        next(batches, None)
+    then()
+    yield from batches
+
+
+def replay(data: Any, epochs: int, seed_epoch: Callable[[int], None]) -> None:
+    """Bring a DataIter that shuffles what it shuffled before to where it was after so many epochs.
+
+    Parameters
+    ----------
+    data : loader
+        Only one with `reset` is touched.
+    epochs : int
+        How many epochs were trained.
+    seed_epoch : callable
+        Seeds the generators as at the begin of the epoch that it is given.
+    """
+    if callable(getattr(data, "reset", None)):
+        for epoch in range(epochs):
+            seed_epoch(epoch)
+            data.reset()
 
 
 def length(data: Any) -> int | None:

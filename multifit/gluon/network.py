@@ -11,7 +11,7 @@ from ..errors import Problem, UserCodeError
 from ..spec import TaskSpec
 from .compat import mx
 
-__all__ = ["Network", "Traced", "calling", "is_traceable"]
+__all__ = ["Changed", "Network", "Traced", "calling", "is_traceable"]
 
 STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
 
@@ -131,6 +131,35 @@ class Network:
         flat: list[Any] = []
         self._structure = _taken_apart(self.net(*inputs), flat)
         return flat
+
+
+class Changed:
+    """A network whose outputs somebody changes before anything is made of them; so it stays a graph apart.
+
+    Parameters
+    ----------
+    network : Network
+        What is called.
+    change : callable
+        ``change(outputs, slots) -> outputs``.
+    """
+
+    traced = False
+
+    def __init__(self, network: Network, change: Callable[..., dict[str, Any]]) -> None:
+        self._network, self._change = network, change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
+        """See :meth:`Network.bind`."""
+        outputs, problems = self._network.bind(slots)
+        return (outputs if problems else self._change(outputs, slots)), problems
+
+    def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the net, and let its outputs be changed."""
+        return self._change(self._network(slots), slots)
 
 
 def is_traceable(block: Any) -> bool:

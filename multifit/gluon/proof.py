@@ -143,7 +143,6 @@ def _inspected(engine: Engine, name: str, data: Any, batches: dict[str, Batch]) 
 
 def _measured(engine: Engine, name: str, batch: Batch) -> Result:
     stage = engine.stages[name]
-    stage.reset()
     result = stage.run(batch, engine.state)
     stage.measure(result)
     if any(measure.on_device and listed(measure.term.spec.names) for measure in stage.measures):

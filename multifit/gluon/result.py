@@ -22,16 +22,21 @@ class Result:
     parts: list[dict[str, Any]] = field(default_factory=list)
     objectives: list[Any] = field(default_factory=list)
 
+    def named(self) -> dict[str, dict[str, list[Any]]]:
+        """Return ``pred``, ``label`` and ``loss``: dicts of lists per device, whatever their number."""
+        return {
+            "pred": _columns(self.outputs, self.spec.output_names),
+            "label": _columns(self.batch.slots, self.spec.labels),
+            "loss": _columns(self.parts, [term.key for term in self.spec.terms]),
+        }
+
     def views(self) -> dict[str, Any]:
         """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of such."""
-        spec = self.spec
         return {
-            "pred": _view(self.outputs, spec.output_names),
-            "label": _view(self.batch.slots, spec.labels),
-            "loss": _view(self.parts, [term.key for term in spec.terms]),
+            name: next(iter(columns.values())) if len(columns) == 1 else columns
+            for name, columns in self.named().items()
         }
 
 
-def _view(devices_values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Any:
-    columns = {name: [values.get(name) for values in devices_values] for name in listed(names)}
-    return next(iter(columns.values())) if len(columns) == 1 else columns
+def _columns(devices_values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    return {name: [values.get(name) for values in devices_values] for name in listed(names)}

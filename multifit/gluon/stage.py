@@ -14,7 +14,7 @@ from .head import Head, HeadResult, fetch
 from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
 from .joint import Joint
 from .measures import Measure
-from .network import Network, is_traceable
+from .network import Changed, Network, is_traceable
 from .program import Program
 from .result import Result
 from .substitutes import substitute
@@ -41,20 +41,34 @@ class Stage:
         The metrics of this stage.
     contexts : list of Context
         The devices; a metric that needs a whole batch at once has a device-side path only on one.
+    flow : Flow, optional
+        What handlers change of outputs and objectives.
     """
 
     def __init__(
-        self, net: Any, spec: TaskSpec, name: str, measures: Sequence[Measure], contexts: Sequence[Any]
+        self,
+        net: Any,
+        spec: TaskSpec,
+        name: str,
+        measures: Sequence[Measure],
+        contexts: Sequence[Any],
+        flow: Any = None,
     ) -> None:
         self.spec, self.name, self.measures = spec, name, list(measures)
         self.training = name == "train"
-        self.network = Network(net, spec, name)
+        self.network: Any = Network(net, spec, name)
+        if flow is not None and flow.changes("change_outputs"):
+            self.network = Changed(self.network, flow.outputs)
         self.joint = Joint([term for term in spec.terms if term.spec.scope == "batch"])
         self.tally = Tally(spec.terms)
         self.weights = Weights(spec.terms)
         self.bound = False
         self.known: dict[str, list[str]] = {}
         self._single = len(contexts) == 1
+        # whether gradients are computed through the outputs behind the graph
+        self._differentiable = bool(self.joint.terms) or (
+            flow is not None and flow.changes("change_objective")
+        )
         self._programs: dict[Any, Program] = {}
         self._sized = False
         self._ahead: dict[str, Any] | None = None
@@ -144,7 +158,7 @@ class Stage:
         figures = self.tally.figures(sums)
         for measure in self.measures:
             if measure.on_device:
-                self._device(measure).load(sums[measure.term.where])
+                devices.device_metric(measure.metric).load(sums[measure.term.where])
                 measure.fed = True
             figures.update(measure.figures())
         return figures
@@ -217,7 +231,7 @@ class Stage:
         heads = Head(traced, metrics["traceable"], faster), Head(plain, metrics["plain"])
         for head in heads:
             head.several = size > 1
-        program = Program(self.network, *heads, differentiable=bool(self.joint.terms))
+        program = Program(self.network, *heads, differentiable=self._differentiable)
         if len(self._programs) < MAX_FORMS:
             self._programs[self._form(slots, size)] = program
         return program
@@ -234,12 +248,12 @@ class Stage:
         metrics: dict[str, list[tuple[MetricTerm, Any]]] = {"traceable": [], "plain": []}
         first = not self._programs
         for measure in self.measures:
-            if first or measure.on_device:
+            if measure.on_device or (first and not measure.settled):
                 where = self._home(measure, traced, plain)
                 device = self._bound(measure, arrays) if where else None
                 if device is not None:
                     metrics[where].append((measure.term, device))
-                elif not first:
+                elif measure.on_device:
                     self._leave_device(measure)
                 measure.on_device = device is not None
         return metrics
@@ -256,7 +270,7 @@ class Stage:
         """Hand to the metric itself what was summed on the device: it goes on with batches of any form."""
         sums = self.tally.read()
         if measure.term.where in sums:
-            self._device(measure).load(sums[measure.term.where])
+            devices.device_metric(measure.metric).load(sums[measure.term.where])
             measure.fed = True
 
     @staticmethod
@@ -269,8 +283,3 @@ class Stage:
             if needed <= {figure for term in terms for figure in term.figures}:
                 return name
         return ""
-
-    def _device(self, measure: Measure) -> Any:
-        assert self.program is not None
-        heads = self.program.traceable, self.program.plain
-        return next(device for head in heads for term, device in head.metrics if term is measure.term)

@@ -7,6 +7,7 @@ from typing import Any, Mapping, Sequence
 from ..errors import Problem
 from ..spec import TrainerSpec
 from .compat import mx
+from .controls import TrainerHandle
 from .coverage import (
     coverage_problems,
     declared_problems,
@@ -24,7 +25,7 @@ DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
 
 
 class Trainers(Mapping[str, Any]):
-    """The trainers by name; each is a ``gluon.Trainer``.
+    """The trainers by name; each is a ``gluon.Trainer`` under a handle that can be turned.
 
     Parameters
     ----------
@@ -38,10 +39,10 @@ class Trainers(Mapping[str, Any]):
         self, trainers: Mapping[str, Any], clip_norms: Mapping[str, float], held: Mapping[str, list[str]]
     ) -> None:
         self._trainers, self.clip_norms, self.held = dict(trainers), dict(clip_norms), dict(held)
-        self._accumulating = [p for t in self._trainers.values() for p in t._params if p.grad_req == "add"]
+        self._handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
 
     def __getitem__(self, name: str) -> Any:
-        return self._trainers[name]
+        return self._handles[name]
 
     def __iter__(self) -> Any:
         return iter(self._trainers)
@@ -54,20 +55,39 @@ class Trainers(Mapping[str, Any]):
 
         Gradients are settled, reduced and clipped for every trainer before the first one moves a parameter.
         """
-        on_kvstore = {name for name, trainer in self._trainers.items() if _updates_on_kvstore(trainer)}
-        for name, trainer in self._trainers.items():
-            _settle(trainer, everywhere=name in on_kvstore)
-            if name not in on_kvstore:
+        self.reduce()
+        self.clip()
+        self.update()
+
+    def reduce(self) -> None:
+        """Settle the gradients, and add them up over the devices, unless a kvstore will do that itself."""
+        for trainer in self._trainers.values():
+            on_kvstore = _updates_on_kvstore(trainer)
+            _settle(trainer, everywhere=on_kvstore)
+            if not on_kvstore:
                 trainer.allreduce_grads()
-                if name in self.clip_norms:
-                    _clip(trainer, self.clip_norms[name])
-        for name, trainer in self._trainers.items():
+
+    def clip(self) -> None:
+        """Scale the gradients of each trainer that clips down to its largest global norm."""
+        for name, norm in self.clip_norms.items():
+            if not _updates_on_kvstore(self._trainers[name]):
+                _clip(self._trainers[name], norm)
+
+    def update(self) -> None:
+        """Move all parameters, by gradients that are ready."""
+        for trainer in self._trainers.values():
+            on_kvstore = _updates_on_kvstore(trainer)
             # parameters that this batch did not reach keep their stale gradient, and are left alone
-            (trainer.step if name in on_kvstore else trainer.update)(1, ignore_stale_grad=True)
-            if name in on_kvstore:
+            (trainer.step if on_kvstore else trainer.update)(1, ignore_stale_grad=True)
+            if on_kvstore:
                 _mark_used(trainer)
-        for parameter in self._accumulating:
-            parameter.zero_grad()
+            for parameter in trainer._params:
+                if parameter.grad_req == "add":
+                    parameter.zero_grad()
+
+    def closed(self) -> list[str]:
+        """Return the trainers whose reduced gradients nobody sees: their kvstore updates by itself."""
+        return [name for name, trainer in self._trainers.items() if _updates_on_kvstore(trainer)]
 
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures: ``lr``, or ``lr_<trainer>`` where there are several."""

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from .accumulation import GradientAccumulation
+from .checkpoint import CheckpointHandler
 from .defaults import validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
+from .interrupt import InterruptHandler
+from .live_plot import LivePlot
+from .log_file import LogFile
 from .logging import LoggingHandler
 from .metric import MetricHandler
+from .plateau import PlateauHandler
 from .progress import ProgressBar
 from .stopping import StoppingHandler
+from .tensorboard import TensorBoardHandler
+from .terminate_on_nan import TerminateOnNaN
 from .validation import ValidationHandler
 
 __all__ = [
+    "CheckpointHandler",
     "EarlyStoppingHandler",
+    "GradientAccumulation",
+    "InterruptHandler",
+    "LivePlot",
+    "LogFile",
     "LoggingHandler",
     "MetricHandler",
+    "PlateauHandler",
     "ProgressBar",
     "StoppingHandler",
+    "TensorBoardHandler",
+    "TerminateOnNaN",
     "ValidationHandler",
     "validation_data",
     "with_defaults",

@@ -6,6 +6,7 @@ from typing import Any, Iterable
 
 from ..events import vetted
 from ..triggers import Every
+from .interrupt import InterruptHandler
 from .logging import LoggingHandler
 from .metric import MetricHandler
 from .progress import ProgressBar
@@ -18,15 +19,17 @@ __all__ = ["validation_data", "with_defaults"]
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
     """Return the handlers given and the defaults that they do not replace.
 
-    Stopping and metrics are always there. Logging, progress bars and, with `val_data`, validation are left
-    out where a handler of the same name is given, be it Gluon's.
+    Stopping and metrics are always there. Interrupts, logging, progress bars and, with `val_data`, validation
+    are left out where a handler of the same name is given, be it Gluon's.
     """
     given = vetted(handlers)
     found: list[object] = [*given, StoppingHandler(), MetricHandler()]
     names = {base.__name__ for handler in given for base in type(_inner(handler)).__mro__}
     if val_data is not None and "ValidationHandler" not in names:
         found.append(ValidationHandler(val_data))
-    found += [kind() for kind in (LoggingHandler, ProgressBar) if kind.__name__ not in names]
+    found += [
+        kind() for kind in (InterruptHandler, LoggingHandler, ProgressBar) if kind.__name__ not in names
+    ]
     return found
 
 

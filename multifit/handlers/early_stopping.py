@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import names, suggest
@@ -37,6 +38,10 @@ class EarlyStoppingHandler:
         By how much a value must be better, at least 0.
     baseline : float, optional
         The best value to begin with; None: whatever is measured first is an improvement.
+    restore_best : bool
+        Whether the net has the parameters of the best epoch, running statistics too, when the fit is over,
+        whatever ended it. They are kept in memory. Where no epoch was better than the baseline, all stays as
+        it is.
 
     Raises
     ------
@@ -53,6 +58,7 @@ class EarlyStoppingHandler:
         patience: int = 0,
         min_delta: float = 0.0,
         baseline: float | None = None,
+        restore_best: bool = False,
     ) -> None:
         if not isinstance(monitor, str):
             raise ValueError(
@@ -71,6 +77,8 @@ class EarlyStoppingHandler:
         self.patience = whole_number("EarlyStoppingHandler: patience", patience, least=0)
         self.min_delta = min_delta
         self.baseline = baseline
+        self.restore_best = restore_best
+        self._kept: dict[str, Any] = {}  # the best parameters, of the first device
 
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin anew."""
@@ -78,7 +86,8 @@ class EarlyStoppingHandler:
         direction = self.mode or estimator.direction(self.monitor) or "min"
         self._sign = 1.0 if direction == "min" else -1.0
         self._best = _WORST[direction] if self.baseline is None else self.baseline
-        self._waited = 0
+        self._waited, self._best_epoch = 0, 0
+        self._kept = {}
 
     def epoch_end(self, estimator: Running, **facts: Any) -> bool:
         """Compare the epoch's value with the best, and say whether to stop."""
@@ -86,7 +95,9 @@ class EarlyStoppingHandler:
         if math.isnan(value):
             return False
         if self._sign * value < self._sign * self._best - self.min_delta:
-            self._best, self._waited = value, 0
+            self._best, self._waited, self._best_epoch = value, 0, estimator.state.epoch
+            if self.restore_best:
+                self._kept = _copies(estimator)
             return False
         self._waited += 1
         if self._waited < self.patience:
@@ -95,3 +106,31 @@ class EarlyStoppingHandler:
         best = figure_text(self._best)
         estimator.state.stop(f"{self.monitor} has not improved on {best} for {self._waited} {times}")
         return True
+
+    def train_end(self, estimator: Any, **facts: Any) -> None:
+        """Put the best parameters back, if that is wanted."""
+        for name, value in self._kept.items():
+            estimator.parameters[name].set_data(value)
+        if self._kept:
+            place = f"epoch {self._best_epoch + 1}, {self.monitor} {figure_text(self._best)}"
+            estimator.logger.info("the parameters are those of the best epoch: %s", place)
+        self._kept = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value and its parameters, and the epochs counted since."""
+        return {
+            "best": self._best,
+            "best_epoch": self._best_epoch,
+            "waited": self._waited,
+            "kept": dict(self._kept),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was called."""
+        self._best, self._best_epoch, self._waited = state["best"], state["best_epoch"], state["waited"]
+        self._kept = dict(state["kept"])
+
+
+def _copies(estimator: Any) -> dict[str, Any]:
+    found = {name: p for name, p in estimator.parameters.items() if p._data is not None}
+    return {name: parameter.list_data()[0].copy() for name, parameter in found.items()}

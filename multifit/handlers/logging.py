@@ -50,7 +50,7 @@ class LoggingHandler:
 
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Log how far this fit goes, and the learning rates."""
-        self._epochs = 0
+        self._first, self._epochs = estimator.state.epoch, 0
         self._run = _Stretch(self._clock(), estimator.state.samples)
         limits = {"epochs": estimator.max_epoch, "batches": estimator.max_batch}
         goal = " or ".join(f"{limit} {unit}" for unit, limit in limits.items() if limit is not None)
@@ -59,8 +59,10 @@ class LoggingHandler:
 
     def epoch_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
         """Begin to measure the epoch."""
-        self._epochs += 1
         self._batches = batches
+        if not self._epochs:  # a run that goes on brought the samples of before
+            self._run.samples = estimator.state.samples
+        self._epochs += 1
         self._epoch = _Stretch(self._clock(), estimator.state.samples)
         self._interval = _Stretch(self._clock(), estimator.state.samples)
 
@@ -72,7 +74,7 @@ class LoggingHandler:
         # The figures first: once they are read, all that was issued before is done, and the clock tells the
         # truth.
         figures = estimator.figures("train")
-        place = f"{epoch_text(estimator, self._epochs)}  batch {of_text(state.batch + 1, self._batches)}"
+        place = f"{epoch_text(estimator, self._first)}  batch {of_text(state.batch + 1, self._batches)}"
         rate = self._interval.rate(self._clock(), state.samples)
         estimator.logger.info("%s", report_text(f"{place}  {rate:8.0f} samples/s", figures, _WIDTH))
         self._interval = _Stretch(self._clock(), state.samples)
@@ -82,7 +84,7 @@ class LoggingHandler:
         assert self._epoch is not None  # epoch_begin came before
         now = self._clock()
         seconds, rate = now - self._epoch.began, self._epoch.rate(now, estimator.state.samples)
-        head = f"{epoch_text(estimator, self._epochs)}  {seconds:8.2f} s  {rate:8.0f} samples/s"
+        head = f"{epoch_text(estimator, self._first)}  {seconds:8.2f} s  {rate:8.0f} samples/s"
         estimator.logger.info("%s", report_text(head, estimator.history.last, _WIDTH))
         self._epoch = None
 
@@ -92,8 +94,20 @@ class LoggingHandler:
         seconds = self._clock() - self._run.began
         reason = estimator.state.stop_reason or "the data ended"
         estimator.logger.info(
-            "trained %d epochs, %d samples, in %.2f s; stopped: %s", self._epochs, samples, seconds, reason
+            "trained %d epochs, %d samples, in %.2f s; stopped: %s",
+            self._epochs,
+            samples,
+            seconds,
+            reason,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch with which this fit began."""
+        return {"first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set what :meth:`state_dict` returned."""
+        self._first = state["first"]
 
     def evaluate_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin to measure the evaluation."""

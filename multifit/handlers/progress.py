@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Callable, TextIO
 
 import tqdm.auto
@@ -47,17 +48,16 @@ class ProgressBar:
         self._clock = clock
         self._enabled = enabled
         self._read_at = clock()
-        self._epochs = 0
+        self._first = 0
         self._bars: dict[str, Any] = {}
 
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin to count anew."""
-        self._epochs = 0
+        self._first = estimator.state.epoch
 
     def epoch_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
         """Open the epoch's bar; without a known number of batches it only counts."""
-        self._epochs += 1
-        self._open("train", epoch_text(estimator, self._epochs), batches)
+        self._open("train", epoch_text(estimator, self._first), batches)
 
     def batch_end(self, estimator: Running, **facts: Any) -> None:
         """Move the epoch's bar."""
@@ -70,6 +70,14 @@ class ProgressBar:
     def train_end(self, estimator: Running, **facts: Any) -> None:
         """Close what is open."""
         self._close("train", "evaluate")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch with which this fit began."""
+        return {"first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set what :meth:`state_dict` returned."""
+        self._first = state["first"]
 
     def evaluate_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
         """Open the evaluation's bar, in an epoch below the epoch's."""

@@ -1,56 +1,103 @@
-"""Stop after so many epochs or batches."""
+"""Stop after so many epochs or batches, after some time, or when the user says."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, Callable
 
+from ..errors import shown
 from ..events import Priority, Running
+from ..state import RunState
 from ..triggers import whole_number
 
 __all__ = ["StoppingHandler"]
 
 
 class StoppingHandler:
-    """Stops a fit after a number of epochs or batches, whichever comes first, counted from the fit's begin.
+    """Stops a fit at the first of several limits, counted from the fit's begin.
+
+    It looks at the end of each batch and of each epoch. A fit that is resumed goes on counting, its time too.
 
     Parameters
     ----------
     max_epoch, max_batch : int, optional
         The limits. None: the estimator's ``max_epoch`` or ``max_batch``, read anew each time, because other
         handlers may rewrite them during the run.
+    max_seconds : float, optional
+        The time after which to stop, in seconds, above 0; evaluating counts.
+    condition : callable, optional
+        ``condition(state)``, with the `RunState`: true, or a text that says why, stops the fit.
+    clock : callable
+        Returns seconds since any moment.
 
     Raises
     ------
     ValueError
-        A limit is no whole number of at least 1.
+        A limit is not valid.
     """
 
     priority = Priority.STOPPING
 
-    def __init__(self, max_epoch: int | None = None, max_batch: int | None = None) -> None:
+    def __init__(
+        self,
+        max_epoch: int | None = None,
+        max_batch: int | None = None,
+        max_seconds: float | None = None,
+        condition: Callable[[RunState], bool | str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.max_epoch = None if max_epoch is None else whole_number("StoppingHandler: max_epoch", max_epoch)
         self.max_batch = None if max_batch is None else whole_number("StoppingHandler: max_batch", max_batch)
+        if max_seconds is not None and not 0 < max_seconds < math.inf:
+            raise ValueError(
+                f"StoppingHandler: max_seconds is {max_seconds!r}; valid is a finite number above 0"
+            )
+        if condition is not None and not callable(condition):
+            raise ValueError(
+                f"StoppingHandler: condition is {shown(condition)}; valid is a function of the run's state"
+            )
+        self.max_seconds, self.condition = max_seconds, condition
+        self._clock = clock
+        self._begun = 0.0
         self._epochs = self._batches = 0
 
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin to count anew."""
+        self._begun = self._clock()
         self._epochs = self._batches = 0
 
     def batch_end(self, estimator: Running, **facts: Any) -> bool:
         """Count the batch, and say whether to stop."""
         self._batches += 1
         limit = estimator.max_batch if self.max_batch is None else self.max_batch
-        return _stop(estimator, self._batches, limit, "batches" if limit != 1 else "batch")
+        return self._stop(estimator, self._batches, limit, "batches" if limit != 1 else "batch")
 
     def epoch_end(self, estimator: Running, **facts: Any) -> bool:
         """Count the epoch, and say whether to stop."""
         self._epochs += 1
         limit = estimator.max_epoch if self.max_epoch is None else self.max_epoch
-        return _stop(estimator, self._epochs, limit, "epochs" if limit != 1 else "epoch")
+        return self._stop(estimator, self._epochs, limit, "epochs" if limit != 1 else "epoch")
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was counted so far."""
+        return {"epochs": self._epochs, "batches": self._batches, "seconds": self._clock() - self._begun}
 
-def _stop(estimator: Running, count: int, limit: int | None, unit: str) -> bool:
-    if limit is None or count < limit:
-        return False
-    estimator.state.stop(f"{limit} {unit}")
-    return True
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from what :meth:`state_dict` returned."""
+        self._epochs, self._batches = state["epochs"], state["batches"]
+        self._begun = self._clock() - state["seconds"]
+
+    def _stop(self, estimator: Running, count: int, limit: int | None, unit: str) -> bool:
+        reason = f"{limit} {unit}" if limit is not None and count >= limit else self._other_reason(estimator)
+        if reason is None:
+            return False
+        estimator.state.stop(reason)
+        return True
+
+    def _other_reason(self, estimator: Running) -> str | None:
+        if self.max_seconds is not None and self._clock() - self._begun >= self.max_seconds:
+            return f"{self.max_seconds:g} seconds"
+        answer = self.condition is not None and self.condition(estimator.state)
+        return answer if answer and isinstance(answer, str) else "its condition" if answer else None

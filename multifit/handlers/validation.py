@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..events import Priority, Running
@@ -13,7 +14,7 @@ __all__ = ["ValidationHandler"]
 class ValidationHandler:
     """Evaluates on `val_data` in the course of a fit; the estimator records the figures as ``val_…``.
 
-    However the periods meet, nothing is evaluated twice between two updates.
+    However the periods meet, nothing is evaluated twice between two updates; nor at all after Ctrl-C.
 
     Parameters
     ----------
@@ -64,9 +65,18 @@ class ValidationHandler:
         """Evaluate where the epoch is due."""
         self._evaluate_if_due(estimator, self._epochs, "epoch_end")
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the step at which was evaluated last."""
+        return {"evaluated": self._evaluated}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set what :meth:`state_dict` returned."""
+        self._evaluated = state["evaluated"]
+
     def _evaluate_if_due(self, estimator: Running, trigger: Every | None, moment: str) -> None:
         step = estimator.state.step
-        if trigger is not None and trigger.due(estimator.state, moment) and step != self._evaluated:
+        due = trigger is not None and trigger.due(estimator.state, moment) and step != self._evaluated
+        if due and not estimator.state.interrupted:
             self._evaluated = step
             estimator.evaluate(
                 self.val_data, event_handlers=self.event_handlers, batch_axis=estimator.batch_axis

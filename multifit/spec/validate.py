@@ -28,6 +28,7 @@ def problems_of(spec: TaskSpec) -> list[Problem]:
         *(message for term in spec.terms for message in _loss(term)),
         *(message for metric in spec.metric_terms for message in _metric(metric)),
         *_functions(spec),
+        *_never_measured(spec),
         *_collisions(spec),
     ]
     return [Problem("spec", message) for message in messages]
@@ -132,6 +133,15 @@ def _functions(spec: TaskSpec) -> Iterator[str]:
         yield "evaluate: the TaskSpec for evaluating has an evaluate= of its own; leave that one out"
     if spec.name is not None and not isinstance(spec.name, str):
         yield f"name: {shown(spec.name)} is no string"
+
+
+def _never_measured(spec: TaskSpec) -> Iterator[str]:
+    for metric in spec.metric_terms if spec.evaluate is not None else ():
+        if listed(metric.spec.stage) == ("evaluate",):
+            yield (
+                f'{metric.where}: is for stage="evaluate", where the TaskSpec in evaluate= takes the place '
+                "of this one; declare the metric there"
+            )
 
 
 def _collisions(spec: TaskSpec) -> Iterator[str]:

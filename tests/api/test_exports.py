@@ -7,32 +7,47 @@ import inspect
 import multifit
 
 EXPORTS = [
+    "CHANGES",
     "MOMENTS",
+    "CheckpointHandler",
     "DataError",
     "EarlyStoppingHandler",
     "Every",
+    "GradientAccumulation",
+    "GradientNoise",
     "HandlerError",
     "History",
+    "InterruptHandler",
+    "LabelSmoothing",
     "LabelSpec",
+    "LivePlot",
+    "LogFile",
     "LoggingHandler",
     "LossSpec",
     "MetricHandler",
     "MetricSpec",
+    "MixUp",
     "MultiEstimator",
     "Plan",
+    "PlateauHandler",
     "Priority",
     "Problem",
     "ProgressBar",
     "RunState",
+    "SkipNonFinite",
     "SpecError",
     "StoppingHandler",
     "TaskSpec",
+    "TensorBoardHandler",
+    "TerminateOnNaN",
     "TrainerError",
     "TrainerSpec",
     "UserCodeError",
     "ValidationHandler",
+    "WeightAveraging",
     "losses",
     "metrics",
+    "schedules",
 ]
 
 
@@ -41,6 +56,7 @@ def test_the_exports_are_these() -> None:
     assert all(hasattr(multifit, name) for name in EXPORTS)
     assert multifit.losses.__all__ == ["SegmentationCELoss", "SequenceCELoss"]
     assert multifit.metrics.__all__ == ["BinaryAccuracy"]
+    assert multifit.schedules.__all__ == ["OneCycle", "WarmUp", "piecewise", "ramp"]
 
 
 def test_everything_exported_is_documented() -> None:
@@ -55,7 +71,7 @@ def test_the_signatures_are_the_contract() -> None:
         ["net", "spec", "trainers", "context", "initializer", "frozen"]
     )
     assert list(inspect.signature(multifit.MultiEstimator.fit).parameters) == [
-        "self", "train_data", "val_data", "epochs", "batches", "event_handlers",
+        "self", "train_data", "val_data", "epochs", "batches", "event_handlers", "resume",
     ]  # fmt: skip
     assert list(inspect.signature(multifit.TaskSpec).parameters) == [
         "outputs", "labels", "losses", "metrics", "inputs", "batch", "unused", "forward", "batch_fn",

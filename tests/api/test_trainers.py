@@ -31,7 +31,7 @@ def test_the_users_own(make_net: Any, make_spec: Any, batches: Any) -> None:
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
     estimator = MultiEstimator(net, make_spec(), trainer)
-    assert estimator.trainer is trainer
+    assert estimator.trainer == trainer
     history = estimator.fit(batches, epochs=1)
     trainer.set_learning_rate(0.25)
     estimator.fit(batches, epochs=1)

@@ -212,6 +212,14 @@ FAULTS = [
         lambda s: s.but(evaluate=TaskSpec("a", evaluate=TaskSpec("a"))),
         "evaluate: the TaskSpec for evaluating has an evaluate= of its own; leave that one out",
     ),
+    fault(
+        "a metric that evaluate= replaces",
+        lambda s: s.but(
+            evaluate=TaskSpec(["digit", "amount"], unused=["digit", "amount"]),
+            metrics={"late": MetricSpec(mx.metric.Accuracy(), "digit", "digit", stage="evaluate")},
+        ),
+        'metrics["late"]: is for stage="evaluate", where the TaskSpec in evaluate= takes the place of this',
+    ),
     fault("forward", lambda s: s.but(forward="net"), "forward: 'net' cannot be called; give a function"),
     fault("batch_fn", lambda s: s.but(batch_fn=3), "batch_fn: 3 cannot be called; give a function"),
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit.handlers import EarlyStoppingHandler, ValidationHandler
@@ -83,3 +85,103 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         EarlyStoppingHandler(**{"monitor": "val_loss", **arguments})
     assert str(caught.value) == f"EarlyStoppingHandler: {message}"
+
+
+class Parameter:
+    """What the handler uses of a Gluon parameter, on two devices."""
+
+    def __init__(self) -> None:
+        self._data: list[np.ndarray] | None = [np.zeros(2), np.zeros(2)]
+
+    def list_data(self) -> list[np.ndarray]:
+        assert self._data is not None
+        return self._data
+
+    def set_data(self, value: np.ndarray) -> None:
+        self._data = [value.copy() for _ in self.list_data()]
+
+
+@pytest.fixture
+def net(run: Any) -> dict[str, Parameter]:
+    """Parameters that hold the number of batches trained."""
+    run.parameters = {"weight": Parameter(), "never.reached": Parameter()}
+    run.parameters["never.reached"]._data = None
+
+    class Move:
+        priority = -2000.0
+
+        def batch_end(self, estimator: Any) -> None:
+            for array in run.parameters["weight"].list_data():
+                array += 1  # in place, as trainers do
+
+    run.fit_alone = run.fit
+    run.fit = lambda *handlers, **more: run.fit_alone(*handlers, Move(), **more)
+    found: dict[str, Parameter] = run.parameters
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values", "kept"),
+    [
+        ({"patience": 2}, [3, 1, 2, 2, 0], 2),  # it stopped
+        ({"patience": 9}, [3, 1, 2, 2], 2),  # the fit was over before
+        ({"patience": 9}, [3, 2, 1], 3),
+        ({"patience": 9, "baseline": 0.5}, [3, 1, 2, 2], 4),  # none was better: as it is
+    ],
+)
+def test_the_best_parameters_come_back(
+    run: Any, net: Any, caplog: Any, arguments: dict[str, Any], values: list[float], kept: int
+) -> None:
+    with caplog.at_level(logging.INFO, logger="multifit"):
+        epochs_trained(run, values, EarlyStoppingHandler("val_loss", restore_best=True, **arguments))
+    assert [array.tolist() for array in net["weight"].list_data()] == [[kept, kept]] * 2
+    told = [record.getMessage() for record in caplog.records]
+    best = f"epoch {kept}, val_loss {values[kept - 1]:.4f}"
+    assert told == (
+        [] if "baseline" in arguments else [f"the parameters are those of the best epoch: {best}"]
+    )
+
+
+def test_without_being_asked_it_keeps_nothing(run: Any, net: Any) -> None:
+    handler = EarlyStoppingHandler("val_loss", patience=9)
+    epochs_trained(run, [3, 1, 2, 2], handler)
+    assert net["weight"].list_data()[0].tolist() == [4, 4]
+    assert handler.state_dict()["kept"] == {}
+
+
+def test_a_second_fit_does_not_bring_the_firsts_back(run: Any, net: Any) -> None:
+    handler = EarlyStoppingHandler("val_loss", patience=9, restore_best=True)
+    epochs_trained(run, [1, 2], handler)
+    epochs_trained(run, [NAN, NAN], handler)
+    assert net["weight"].list_data()[0].tolist() == [3, 3]
+
+
+def test_it_goes_on_from_a_checkpoint(run: Any, net: Any) -> None:
+    """Stopped after any epoch and resumed, it ends as if it had not been."""
+    values = [3, 1, 2, 1.5, 0.5, 9]
+    for cut in range(1, 4):
+        state: dict[str, Any] = {}
+        first = EarlyStoppingHandler("val_loss", patience=3, restore_best=True)
+        second = EarlyStoppingHandler("val_loss", patience=3, restore_best=True)
+
+        class Keep:
+            priority = 1500.0
+
+            def epoch_end(self, estimator: Any, own: Any = first, kept: Any = state) -> None:
+                kept.update(own.state_dict())
+
+        class Load:
+            priority = 1500.0
+
+            def train_begin(self, estimator: Any, own: Any = second, kept: Any = state) -> None:
+                own.load_state_dict(kept)
+
+        run.state.step = run.state.epoch = 0
+        net["weight"]._data = [np.zeros(2), np.zeros(2)]
+        run.validation = lambda state: {"loss": values[state.step - 1]}
+        run.fit(first, ValidationHandler("data"), Keep(), epochs=cut, batches=1)
+        net["weight"]._data = [np.full(2, float(cut)), np.full(2, float(cut))]
+        run.state.step = run.state.epoch = cut
+        run.fit(second, ValidationHandler("data"), Load(), epochs=5 - cut, batches=1)
+        assert (run.state.step, net["weight"].list_data()[0].tolist()) == (5, [5, 5])
+        assert second.state_dict()["best_epoch"] == 4

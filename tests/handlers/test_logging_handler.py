@@ -102,3 +102,17 @@ def test_a_clock_that_stands_still_divides_by_no_zero(run: Any, lines: Any) -> N
 def test_bad_interval(value: Any) -> None:
     with pytest.raises(ValueError, match='log_interval, if not "epoch", is .*; valid is a whole number'):
         LoggingHandler(value)
+
+
+def test_figures_keep_their_columns_from_line_to_line(run: Any, clock: Any, lines: Any) -> None:
+    """Whatever the sizes of the figures, and though the stages do not measure the same."""
+    train = ["loss", "auxiliary", "accuracy", "perplexity"]
+    run.train = lambda state: {f"train_{name}": 10.0 ** (state.step - 5) for name in train}
+    run.validation = lambda state: {"loss": 7e4, "accuracy": float("nan"), "BLEU": 3e-5, "perplexity": 9.0}
+    run.fit(LoggingHandler(clock=clock), MetricHandler(), ValidationHandler("data"), epochs=3)
+    stages = [line for record in lines()[1:-1] for line in record.split("\n")[1:]]
+    assert [line[:7] for line in stages] == ["  train", "  val  "] * 3
+    for name in (*train, "BLEU"):
+        assert len({line.index(f" {name} ") for line in stages if f" {name} " in line}) == 1
+    ends = {line.index(" perplexity ") for line in stages}
+    assert ends == {stages[1].index(" BLEU ") - len(" perplexity ") - 10}

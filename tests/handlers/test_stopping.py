@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multifit.handlers import StoppingHandler
+from multifit.handlers import MetricHandler, StoppingHandler
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,71 @@ def test_a_second_fit_counts_anew(run: Any) -> None:
 def test_bad_limits(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"StoppingHandler: {name} is {value!r}; valid is a whole number"):
         StoppingHandler(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "reason"),
+    [(4, 4, "4 seconds"), (3.5, 4, "3.5 seconds"), (0.001, 1, "0.001 seconds"), (99, 15, None)],
+)
+def test_time(run: Any, clock: Any, seconds: float, steps: int, reason: str | None) -> None:
+    run.fit(StoppingHandler(max_seconds=seconds, clock=clock), epochs=5)
+    assert (run.state.step, run.state.stop_reason) == (steps, reason)
+
+
+def test_time_that_passes_at_the_end_of_an_epoch_counts(run: Any, clock: Any) -> None:
+    class Slow:
+        def epoch_end(self, estimator: Any) -> None:
+            clock.now += 100.0
+
+    run.fit(StoppingHandler(max_seconds=50, clock=clock), Slow(), epochs=5)
+    assert run.state.step == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"), [(True, "its condition"), (1, "its condition"), ("enough", "enough")]
+)
+def test_condition(run: Any, answer: Any, reason: str) -> None:
+    handler = StoppingHandler(condition=lambda state: answer if state.samples >= 40 else "")
+    run.fit(handler, epochs=5)
+    assert (run.state.step, run.state.stop_reason) == (5, reason)
+
+
+def test_condition_of_an_epochs_figures(run: Any) -> None:
+    """It is asked at an epoch's end too, where the figures are new."""
+    run.fit(MetricHandler(), StoppingHandler(condition=lambda state: bool(run.history.last)), epochs=5)
+    assert run.state.step == 3
+
+
+def test_a_limit_is_the_reason_where_the_condition_holds_too(run: Any) -> None:
+    run.fit(StoppingHandler(max_batch=4, condition=lambda state: state.step >= 4), epochs=5)
+    assert run.state.stop_reason == "4 batches"
+
+
+def test_it_goes_on_counting_from_a_checkpoint(run: Any, clock: Any) -> None:
+    first = StoppingHandler(clock=clock)
+    run.fit(first, epochs=2)
+    state = first.state_dict()
+    for limits, more in (({"max_epoch": 3}, 3), ({"max_batch": 8}, 2), ({"max_seconds": 10}, 4)):
+        handler = StoppingHandler(clock=clock, **limits)
+        clock.now += 1000.0  # between two runs no time counts
+
+        class Load:
+            priority = 2000.0
+
+            def train_begin(self, estimator: Any, own: Any = handler) -> None:
+                own.load_state_dict(state)
+
+        begun = run.state.step
+        run.fit(handler, Load(), epochs=5)
+        assert run.state.step - begun == more
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_bad_time(seconds: float) -> None:
+    with pytest.raises(ValueError, match="max_seconds is .*; valid is a finite number above 0"):
+        StoppingHandler(max_seconds=seconds)
+
+
+def test_bad_condition() -> None:
+    with pytest.raises(ValueError, match="condition is 'late'; valid is a function of the run's state"):
+        StoppingHandler(condition="late")  # type: ignore[arg-type]

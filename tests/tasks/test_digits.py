@@ -49,5 +49,8 @@ def test_each_trainer_keeps_its_rate(last):
 
 def test_what_it_leaves(run):
     names = {path.name for path in run.iterdir()}
-    assert names == {"history.json", "plan.txt", "final.params", "settings.json", "curves.png", "samples.png"}
+    assert names == {
+        "history.json", "plan.txt", "plan.json", "final.params", "settings.json", "log.txt", "checkpoints",
+        "curves.png", "samples.png",
+    }  # fmt: skip
     assert (run / "samples.png").stat().st_size > 20_000

@@ -1,0 +1,101 @@
+"""The loop: a fit's epochs, an epoch's batches, and where a fit goes on within one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Callable, Iterable
+
+from ..checks import one_shot
+from ..errors import UserCodeError, raise_problems
+from ..events import Flow
+from ..gluon.feed import length, no_batch, positioned, replay, rewound
+from ..gluon.proof import check_monitors, make_plan, prove
+from ..plan import Plan
+from ..state import RunState
+from .audience import TRAIN, Moments
+from .kept import Kept
+
+__all__ = ["Loop"]
+
+
+class Loop(Kept):
+    """The passing half of an estimator: epochs over data, batch by batch."""
+
+    plan: Plan | None
+    fit_batch: Callable[[Any], Any]
+    _flow: Flow | None
+    _proved: bool
+    _val_data: Any
+
+    def _train_epoch(self, data: Any) -> None:
+        self.history.open_row()
+        self._engine.stages["train"].reset()
+        self._train_on(data, rewound(data))
+
+    def _train_rest(self, data: Any, checkpoint: Path | None) -> None:
+        """Come to where a checkpoint was written, and train the rest of its epoch.
+
+        The epoch's row of the history is open, its sums are there.
+        """
+        if checkpoint is None:
+            return
+        if self.state.seed is not None:
+            replay(data, self.state.epoch, self._seed_epoch)
+        if self._epoch_over:
+            self._restore_random(checkpoint)
+        elif not self.state.stopped:
+            done = self.state.batch + 1
+            self._train_on(data, positioned(data, done, lambda: self._restore_random(checkpoint)), done)
+
+    def _train_on(self, data: Any, batches: Iterable[Any], done: int = 0) -> None:
+        self._epoch_over, total = False, length(data)
+        done = self._epoch(batches, total, self._step, TRAIN, self.state, done)
+        if not done:
+            raise_problems(no_batch("train_data", self.state.epoch, self._proved))
+        self._epoch_over = not self.state.stopped or done == total
+        self._audience.tell(TRAIN.end)
+        self.state.epoch += 1
+        if one_shot(data):
+            self.state.stop("the data is exhausted")
+
+    def _step(self, batch: Any) -> Any:
+        with self._around("step"):
+            return self.fit_batch(batch)
+
+    def _around(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._flow is None else self._flow.around(what)
+
+    def _epoch(
+        self,
+        batches: Iterable[Any],
+        total: int | None,
+        step: Callable[[Any], Any],
+        moments: Moments,
+        state: RunState,
+        count: int = 0,
+    ) -> int:
+        """Pass once over the data: the same for training and evaluating, which differ by their step."""
+        self._audience.tell(moments.begin, batches=total)
+        for batch in batches:
+            state.batch = count
+            self._audience.tell(moments.batch_begin, batch=batch)
+            try:
+                result = step(batch)
+            except UserCodeError as error:
+                error.at(state.place if state is self.state else f"evaluating, batch {count + 1}")
+                raise
+            count += 1
+            state.step += 1
+            state.samples += result.batch.samples
+            self._audience.tell_result(moments.batch_end, batch, result)
+            if state.stopped:
+                break
+        return count
+
+    def _prove(self, batch: Any) -> Any:
+        proof = prove(self._engine, batch, self._val_data)
+        check_monitors(self._engine, self._audience.handlers, self._val_data is not None)
+        self.plan = make_plan(self._engine, proof, self._notices)
+        self._proved, self._val_data = True, None
+        return proof.train

@@ -1,0 +1,66 @@
+"""Add noise to the gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+from ..compat import mx
+
+__all__ = ["GradientNoise"]
+
+
+class GradientNoise:
+    r"""Adds Gaussian noise to all gradients, less and less of it.
+
+    .. math:: g_t \leftarrow g_t + \mathcal N(0, \sigma_t^2), \qquad \sigma_t^2 = \eta / (1 + t)^\gamma
+
+    where t is the number of batches trained before, over all fits. All devices get the same noise, so that
+    their parameters stay equal. It is added before gradients are clipped.
+
+    Parameters
+    ----------
+    eta : float
+        Variance of the noise in the first batch, at least 0; the source tried 0.01, 0.3 and 1.
+    gamma : float
+        How fast it decays, at least 0.
+    random : callable, optional
+        Draws the noise, with the arguments of ``mx.nd.random.normal``; None: that function itself, which
+        draws from MXNet's generator.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid, or a gradient is sparse: noise would make it dense.
+
+    References
+    ----------
+    A. Neelakantan et al.: Adding Gradient Noise Improves Learning for Very Deep Networks. 2015,
+    arXiv:1511.06807.
+    """
+
+    def __init__(
+        self, eta: float = 0.01, gamma: float = 0.55, random: Callable[..., Any] | None = None
+    ) -> None:
+        for name, value in (("eta", eta), ("gamma", gamma)):
+            if not 0 <= value < math.inf:
+                raise ValueError(
+                    f"GradientNoise: {name} is {value!r}; valid is a finite number of at least 0"
+                )
+        self.eta, self.gamma = eta, gamma
+        self._draw = mx.nd.random.normal if random is None else random
+
+    def change_gradients(self, estimator: Any) -> None:
+        """Add the noise."""
+        sigma = math.sqrt(self.eta / (1 + estimator.state.step) ** self.gamma)
+        for own in estimator.gradients().values():
+            for name, gradients in own.items():
+                first = gradients[0]
+                if first.stype != "default":
+                    raise ValueError(
+                        f'GradientNoise: the gradient of "{name}" is sparse ({first.stype}); build its layer '
+                        "with sparse_grad=False"
+                    )
+                noise = self._draw(0, sigma, shape=first.shape, dtype=first.dtype, ctx=first.context)
+                for gradient in gradients:
+                    gradient += noise.as_in_context(gradient.context)

@@ -1,0 +1,400 @@
+"""CheckpointHandler."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multifit
+from multifit.checkpoints import newest_whole, problems, read_manifest
+from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler, ValidationHandler
+from multifit.triggers import Every
+
+import mxnet as mx  # isort: skip
+
+INEXACT = "is outside any schedule"
+
+
+class Stop:
+    """Asks for a stop at one step's moment."""
+
+    def __init__(self, step: int, moment: str = "batch_end", priority: float = 0.0) -> None:
+        self.priority = priority
+        self.step = step
+        setattr(self, moment, self._stops)
+
+    def train_begin(self, estimator: Any) -> None:
+        """A moment, so that it is a handler."""
+
+    def _stops(self, estimator: Any) -> bool:
+        return bool(estimator.state.step == self.step)
+
+
+@pytest.fixture
+def saved(run: Any) -> Any:
+    """The run, with what keeps it: a file with its step, and the reseedings in a list."""
+
+    def write(folder: Path) -> None:
+        (folder / "run.json").write_text(json.dumps({"step": run.state.step}))
+
+    run.write_checkpoint = write
+    run.reseeded = []
+    run.reseed = lambda: run.reseeded.append(run.state.step)
+    run.reseed_epoch = lambda: run.reseeded.append(f"epoch {run.state.epoch}")
+    return run
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    logger = logging.getLogger("multifit")
+    monkeypatch.setattr(logger, "propagate", True)
+    caplog.set_level(logging.INFO, "multifit")
+    return caplog
+
+
+def facts(folder: Path) -> list[tuple[int, int, int, bool, bool]]:
+    """Return epoch, step, batch, complete, exact of what is in a run's folder, by step; all must be whole."""
+    found = sorted((folder / "checkpoints").iterdir())
+    assert [problems(path) for path in found] == [[]] * len(found)
+    told = [(path.name, read_manifest(path).facts) for path in found]
+    for name, fact in told:
+        assert name == f"epoch-{fact['epoch']:04d}-step-{fact['step']:08d}"
+    return [tuple(fact[key] for key in ("epoch", "step", "batch", "complete", "exact")) for _, fact in told]
+
+
+# ---- when --------------------------------------------------------------------------------------------------
+
+
+def test_every_second_epoch(saved: Any, tmp_path: Path) -> None:
+    saved.fit(CheckpointHandler(tmp_path, 2, keep_last=9), epochs=5)
+    assert facts(tmp_path) == [(2, 6, 3, True, True), (4, 12, 3, True, True)]
+    assert saved.reseeded == [f"epoch {epoch}" for epoch in range(5)]
+
+
+def test_every_second_batch(saved: Any, tmp_path: Path) -> None:
+    saved.fit(CheckpointHandler(tmp_path / "checkpoints", Every(2, "batch"), keep_last=9), epochs=2)
+    assert facts(tmp_path) == [(1, 2, 2, False, True), (2, 4, 1, False, True), (2, 6, 3, False, True)]
+    assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
+
+
+def test_a_fit_that_ends_writes_where_it_is(saved: Any, tmp_path: Path, log: Any) -> None:
+    saved.fit(CheckpointHandler(tmp_path), StoppingHandler(2), epochs=9)
+    assert facts(tmp_path) == [(2, 6, 3, True, False)]
+    assert saved.reseeded == []  # nobody's generators are touched without a schedule
+    assert saved.state.seed is None
+    assert INEXACT not in log.text  # it ended as planned
+
+
+def test_the_end_of_a_fit_with_a_schedule_is_exact(saved: Any, tmp_path: Path, log: Any) -> None:
+    saved.fit(CheckpointHandler(tmp_path, 10), StoppingHandler(2), epochs=9)
+    assert facts(tmp_path) == [(2, 6, 3, True, True)]
+    assert INEXACT not in log.text
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("every", [None, 1, Every(10, "batch")])
+def test_stopped_in_the_middle_of_an_epoch(
+    saved: Any, tmp_path: Path, log: Any, known: bool, every: Any
+) -> None:
+    """The epoch is not over: to take it for complete would skip the rest of its batches."""
+    saved.fit(CheckpointHandler(tmp_path, every), Stop(5), epochs=9, known=known)
+    assert facts(tmp_path)[-1] == (2, 5, 2, False, False)
+    assert log.text.count(INEXACT) == 1
+    assert 5 not in saved.reseeded
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_stopped_at_the_last_batch_of_an_epoch(saved: Any, tmp_path: Path, log: Any, every: Any) -> None:
+    """Written at once, and once more when the epoch is over."""
+    steps = []
+    write = saved.write_checkpoint
+    saved.write_checkpoint = lambda folder: (steps.append(saved.state.step), write(folder))
+    saved.fit(CheckpointHandler(tmp_path, every), Stop(3), epochs=9)
+    assert facts(tmp_path) == [(1, 3, 3, True, every is not None)]
+    assert steps == [3, 3]
+    assert INEXACT not in log.text
+
+
+def test_a_due_checkpoint_is_exact_also_at_a_stop(saved: Any, tmp_path: Path, log: Any) -> None:
+    saved.fit(CheckpointHandler(tmp_path, Every(5, "batch")), Stop(5), epochs=9)
+    assert facts(tmp_path) == [(2, 5, 2, False, True)]
+    assert saved.reseeded == ["epoch 0", "epoch 1", 5]
+    assert INEXACT not in log.text
+
+
+def test_a_stop_by_a_later_handler(saved: Any, tmp_path: Path) -> None:
+    saved.fit(CheckpointHandler(tmp_path), Stop(5, priority=5000.0), epochs=9)
+    assert facts(tmp_path) == [(2, 5, 2, False, False)]
+
+
+def test_a_stop_at_an_epochs_end(saved: Any, tmp_path: Path) -> None:
+    saved.fit(CheckpointHandler(tmp_path, Every(50, "batch")), Stop(6, "epoch_end"), epochs=9)
+    assert facts(tmp_path) == [(2, 6, 3, True, True)]
+
+
+def test_a_signal_during_the_validation(saved: Any, tmp_path: Path) -> None:
+    def interrupted(state: Any) -> dict[str, float]:
+        state.interrupted = state.step == 6
+        return {"loss": 1.0}
+
+    saved.validation = interrupted
+    handlers = CheckpointHandler(tmp_path, Every(50, "batch")), InterruptHandler(), ValidationHandler("data")
+    saved.fit(*handlers, epochs=9)
+    assert facts(tmp_path) == [(2, 6, 3, True, True)]
+
+
+# ---- the monitored figure ----------------------------------------------------------------------------------
+
+
+def improving(saved: Any, values: list[float], figure: str = "loss") -> None:
+    saved.validation = lambda state: {figure: values[state.epoch]}
+
+
+@pytest.mark.parametrize(
+    ("figure", "mode", "values", "epochs"),
+    [
+        ("loss", None, [3, 2, 2, 1, 5], [1, 2, 4]),
+        ("acc", None, [3, 2, 4, 4, 5], [1, 3, 5]),
+        ("loss", "max", [3, 2, 4, 4, 5], [1, 3, 5]),
+        ("loss", None, [float("nan"), 2, float("inf"), float("-inf"), 1], [2, 5]),
+        ("unknown", None, [3, 2, 4, 1, 5], [1, 2, 4]),
+    ],
+)
+def test_when_the_figure_improves(
+    saved: Any, tmp_path: Path, figure: str, mode: str | None, values: list[float], epochs: list[int]
+) -> None:
+    improving(saved, values, figure)
+    handler = CheckpointHandler(tmp_path, monitor=f"val_{figure}", mode=mode, keep_last=9)
+    saved.fit(handler, ValidationHandler("data"), epochs=5, batches=1)
+    assert [fact[0] for fact in facts(tmp_path)] == epochs
+    newest, _ = newest_whole(tmp_path)
+    assert newest is not None
+    assert read_manifest(newest).facts["monitor"] == f"val_{figure}"
+    assert read_manifest(newest).facts["value"] == values[epochs[-1] - 1]
+
+
+def test_an_epoch_cut_short_is_not_compared(saved: Any, tmp_path: Path) -> None:
+    improving(saved, [3, 1])
+    handler = CheckpointHandler(tmp_path, monitor="val_loss")
+    saved.fit(handler, ValidationHandler("data"), Stop(5), epochs=5)
+    assert handler.state_dict() == {"best": 3}
+    newest, _ = newest_whole(tmp_path)
+    assert newest is not None
+    assert read_manifest(newest).facts["value"] is None
+
+
+def test_the_best_goes_on_after_a_resume(saved: Any, tmp_path: Path) -> None:
+    class Resume:
+        def epoch_begin(self, estimator: Any) -> None:
+            handler.load_state_dict({"best": 2.0})
+
+    improving(saved, [3])
+    handler = CheckpointHandler(tmp_path, monitor="val_loss")
+    saved.fit(handler, ValidationHandler("data"), Resume())
+    assert not (tmp_path / "checkpoints").exists()
+    assert handler.state_dict() == {"best": 2.0}
+
+
+def test_each_fit_compares_anew(saved: Any, tmp_path: Path) -> None:
+    improving(saved, [1, 1, 5])
+    handler = CheckpointHandler(tmp_path, monitor="val_loss", keep_last=9)
+    assert handler.state_dict() == {"best": None}
+    for _ in range(2):
+        saved.fit(handler, ValidationHandler("data"), batches=1)
+    saved.state.epoch = 2
+    saved.fit(handler, ValidationHandler("data"), batches=1)
+    assert len(facts(tmp_path)) == 3
+
+
+# ---- the seed ----------------------------------------------------------------------------------------------
+
+
+def test_the_seed_is_the_states_else_the_handlers_else_drawn(saved: Any, tmp_path: Path) -> None:
+    saved.fit(CheckpointHandler(tmp_path, 1, seed=7))
+    assert saved.state.seed == 7
+    saved.fit(CheckpointHandler(tmp_path, 1, seed=8))
+    assert saved.state.seed == 7
+    drawn = set()
+    for _ in range(2):
+        np.random.seed(3)
+        saved.state.seed = None
+        saved.fit(CheckpointHandler(tmp_path, 1))
+        drawn.add(saved.state.seed)
+    assert len(drawn) == 1
+    assert isinstance(drawn.pop(), int)
+
+
+# ---- what is kept ------------------------------------------------------------------------------------------
+
+
+def test_the_last_and_the_best_are_kept(saved: Any, tmp_path: Path) -> None:
+    improving(saved, [3, 1, 2, 4, 5])
+    saved.fit(CheckpointHandler(tmp_path, 1, "val_loss"), ValidationHandler("data"), epochs=5)
+    assert [fact[0] for fact in facts(tmp_path)] == [2, 4, 5]
+
+
+def test_an_interrupted_runs_checkpoints_count(saved: Any, tmp_path: Path) -> None:
+    for _ in range(3):
+        saved.fit(CheckpointHandler(tmp_path, 1), epochs=2)
+        saved.state.epoch += 1
+    assert [fact[1] for fact in facts(tmp_path)] == [15, 18]
+
+
+def test_a_new_run_in_the_folder_of_another_is_told(saved: Any, tmp_path: Path, log: Any) -> None:
+    saved.fit(CheckpointHandler(tmp_path, 1, keep_last=1), epochs=4)
+    assert not log.records
+    saved.state.step = saved.state.epoch = 0
+    saved.fit(CheckpointHandler(tmp_path, 1, keep_last=1), epochs=2)
+    assert "up to step 12, and this run is at step 0" in log.text
+    assert len(log.records) == 1
+    assert [fact[1] for fact in facts(tmp_path)] == [6]
+
+
+# ---- when it cannot be written -----------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_told_once_and_the_training_goes_on(saved: Any, tmp_path: Path, log: Any) -> None:
+    write = saved.write_checkpoint
+
+    def full(folder: Path) -> None:
+        write(folder)
+        if saved.state.epoch in (1, 2):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder / "net.params")
+        if saved.state.epoch == 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), folder / "net.params")
+
+    saved.write_checkpoint = full
+    saved.fit(CheckpointHandler(tmp_path, 1, keep_last=2), epochs=4)
+    assert [fact[0] for fact in facts(tmp_path)] == [1]
+    assert saved.state.epoch == 4
+    first, second = [record.getMessage() for record in log.records]
+    path = tmp_path / "checkpoints" / "epoch-0002-step-00000006"
+    assert first == (
+        f"checkpoint {path} could not be written: No space left on device; "
+        "the training goes on, and what was written stays"
+    )
+    assert "Input/output error" in second
+    saved.fit(CheckpointHandler(tmp_path, 1, keep_last=2), epochs=2)
+    assert len(log.records) == 2
+
+
+def test_a_recovery_is_told(saved: Any, tmp_path: Path, log: Any) -> None:
+    def write(folder: Path) -> None:
+        (folder / "x").touch()
+        if saved.state.epoch == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    saved.write_checkpoint = write
+    saved.fit(CheckpointHandler(tmp_path, 1), epochs=4)
+    assert [record.levelname for record in log.records] == ["ERROR", "WARNING"]
+    path = tmp_path / "checkpoints" / "epoch-0003-step-00000009"
+    assert log.records[1].getMessage() == f"checkpoints are written again: {path}"
+
+
+def test_the_same_run_with_a_full_disk(saved: Any, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    saved.fit(CheckpointHandler(tmp_path, Every(2, "batch")), epochs=2)
+    assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
+    assert (tmp_path / "checkpoints").read_text() == "in the way"
+
+
+def test_mxnets_own_words_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) -> None:
+    """A limit on the size of files is what a full disk is: MXNet fails in the middle of its file."""
+    array = mx.nd.ones((1000, 100))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write(folder: Path) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        try:
+            mx.nd.save(str(folder / "net.params"), array)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    saved.write_checkpoint = write
+    saved.fit(CheckpointHandler(tmp_path, 1), epochs=2)
+    (record,) = log.records
+    assert "could not be written: FileStream.Write incomplete; the training goes on" in record.getMessage()
+    assert facts(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), mx.MXNetError("an operation failed long before")])
+def test_other_errors_are_not_the_disks(saved: Any, tmp_path: Path, error: Exception) -> None:
+    def write(folder: Path) -> None:
+        raise error
+
+    saved.write_checkpoint = write
+    with pytest.raises(multifit.events.HandlerError) as caught:
+        saved.fit(CheckpointHandler(tmp_path, 1))
+    assert caught.value.__cause__ is error
+    assert facts(tmp_path) == []
+
+
+def test_a_stop_that_could_not_be_written_is_tried_once_more(saved: Any, tmp_path: Path) -> None:
+    tries = iter([OSError(errno.ENOSPC, "full"), None])
+
+    def write(folder: Path) -> None:
+        (folder / "x").touch()
+        error = next(tries)
+        if error:
+            raise error
+
+    saved.write_checkpoint = write
+    saved.fit(CheckpointHandler(tmp_path), Stop(2), epochs=9)
+    assert facts(tmp_path) == [(1, 2, 2, False, False)]
+
+
+def test_superfluous_ones_that_cannot_be_removed(
+    saved: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    handler = CheckpointHandler(tmp_path, 1, keep_last=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("multifit.checkpoints.shelf.remove", refuse)
+        saved.fit(handler, epochs=3)
+    assert len(facts(tmp_path)) == 3
+    folder = tmp_path / "checkpoints"
+    assert log.records[0].getMessage() == (
+        f"superfluous checkpoints in {folder} could not be removed: Permission denied; "
+        "the training goes on, and what was written stays"
+    )
+    assert len(log.records) == 1
+    saved.fit(handler)
+    assert len(facts(tmp_path)) == 1
+    assert log.records[1].getMessage() == f"superfluous checkpoints are removed again: {folder}"
+    assert len(log.records) == 2
+
+
+# ---- arguments ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": 0}, 'every (else Every(n, "batch")) is 0; valid is a whole number of at least 1'),
+        ({"every": "epoch"}, "every (else Every(n, \"batch\")) is 'epoch'; valid is a whole number"),
+        (
+            {"every": Every(2, "batch", StoppingHandler())},
+            'every is Every(2, "batch", StoppingHandler), which',
+        ),
+        ({"monitor": 3}, 'monitor is 3; valid is a name such as "val_loss"'),
+        ({"mode": "maxi"}, 'mode is "maxi" (did you mean "max"?); valid are "min", "max"'),
+        ({"keep_last": 0}, "keep_last is 0; valid is a whole number of at least 1"),
+        ({"keep_best": -1}, "keep_best is -1; valid is a whole number of at least 0"),
+        ({"seed": 1.5}, "seed is 1.5; valid is a whole number of at least 0"),
+    ],
+)
+def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        CheckpointHandler(tmp_path, **arguments)
+    assert str(caught.value).startswith(f"CheckpointHandler: {message}")
+    assert os.listdir(tmp_path) == []

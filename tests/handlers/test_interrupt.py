@@ -1,0 +1,254 @@
+"""InterruptHandler, with real signals to this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from multifit import MultiEstimator
+from multifit.checkpoints import newest_whole
+from multifit.handlers import CheckpointHandler, InterruptHandler
+
+import mxnet as mx  # isort: skip
+
+# Python 3.12 warns of every fork beside threads; MXNet has some, and knows what to do.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+FIRST = "finishing the batch; once more ends at once"
+
+
+@pytest.fixture(autouse=True)
+def untouched() -> Iterator[None]:
+    """Whatever a test does, the signals' handlers are afterwards what they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    return caplog
+
+
+class At:
+    """Does something at one step's moment."""
+
+    priority = -10.0
+
+    def __init__(self, moment: str, step: int, action: Callable[[], Any]) -> None:
+        self.step, self.action = step, action
+        setattr(self, moment, self._act)
+
+    def train_begin(self, estimator: Any) -> None:
+        """A moment, so that it is a handler."""
+
+    def _act(self, estimator: Any) -> None:
+        if estimator.state.step == self.step:
+            self.action()
+
+
+def send(name: str) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), signal.Signals[name])
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_batch_is_finished(run: Any, log: Any, name: str) -> None:
+    run.fit(InterruptHandler(), At("batch_begin", 4, send(name)), epochs=9)
+    assert run.state.step == 5
+    assert run.state.interrupted
+    assert run.state.stop_reason == name
+    assert log.messages == [f"{name}: {FIRST}"]
+
+
+def test_a_signal_at_an_epochs_end(run: Any) -> None:
+    run.fit(InterruptHandler(), At("epoch_end", 6, send("SIGINT")), epochs=9)
+    assert run.state.step == 6
+    assert run.state.stop_reason == "SIGINT"
+
+
+def test_without_a_signal_nothing_stops_and_all_is_restored(run: Any) -> None:
+    seen: list[Any] = []
+    look = At("batch_end", 1, lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    run.fit(InterruptHandler(), look, epochs=2)
+    assert run.state.step == 6
+    assert seen != [signal.default_int_handler]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_second_fit_begins_anew(run: Any) -> None:
+    handler = InterruptHandler()
+    run.fit(handler, At("batch_begin", 0, send("SIGINT")))
+    assert run.state.step == 1
+    run.fit(handler)
+    assert run.state.step == 4
+    assert run.state.stop_reason is None
+
+
+@pytest.mark.parametrize("names", [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT")])
+def test_a_second_ctrl_c_ends_at_once(run: Any, log: Any, names: tuple[str, str]) -> None:
+    first, second = names
+    handlers = At("batch_begin", 4, send(first)), At("batch_begin", 4, send(second))
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(InterruptHandler(), *handlers, epochs=9)
+    assert run.state.step == 4  # the batch was not finished
+    assert len(log.messages) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_second_sigterm_ends_the_process(run: Any) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            run.fit(InterruptHandler(), *(At("batch_begin", 4, send("SIGTERM")) for _ in range(2)), epochs=9)
+        finally:
+            os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+
+
+def test_a_signal_that_somebody_handles_is_left_to_him(run: Any, log: Any) -> None:
+    got: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    theirs = signal.getsignal(signal.SIGTERM)
+    run.fit(InterruptHandler(), At("batch_begin", 1, send("SIGTERM")))
+    assert got == [signal.SIGTERM]
+    assert run.state.step == 3
+    assert signal.getsignal(signal.SIGTERM) is theirs
+    assert not log.messages
+
+
+def test_only_the_signals_named(run: Any) -> None:
+    run.fit(InterruptHandler("SIGUSR1"), At("batch_begin", 1, send("SIGUSR1")))
+    assert run.state.stop_reason == "SIGUSR1"
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(InterruptHandler(["SIGUSR1"]), At("batch_begin", run.state.step, send("SIGINT")))
+
+
+def test_a_real_fit_leaves_a_checkpoint(tmp_path: Path, log: Any) -> None:
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    data = [(mx.nd.ones((4, 3)), mx.nd.zeros(4))] * 4
+    estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss())
+    handlers = [CheckpointHandler(tmp_path), At("batch_begin", 5, send("SIGTERM"))]
+    history = estimator.fit(data, epochs=9, event_handlers=handlers)
+    assert history.epochs == 2
+    assert estimator.state.stop_reason == "SIGTERM"
+    assert [text for text in log.messages if FIRST in text] == [f"SIGTERM: {FIRST}"]
+    checkpoint, told = newest_whole(tmp_path)
+    assert told == []
+    assert checkpoint == tmp_path / "checkpoints" / "epoch-0002-step-00000006"
+    saved = mx.gluon.nn.Dense(2, in_units=3)
+    saved.load_parameters(str(checkpoint / "net.params"))
+    assert (saved.weight.data() == net.weight.data()).asnumpy().all()
+
+
+def test_what_was_installed_since_stays(run: Any) -> None:
+    """And may pass the signal on to ours, which ends at once when its fit is over."""
+    chained: list[Any] = []
+
+    def chain() -> None:
+        chained.append(signal.getsignal(signal.SIGINT))
+        signal.signal(signal.SIGINT, lambda number, frame: chained[0](number, frame))
+
+    run.fit(InterruptHandler(), At("batch_begin", 1, chain))
+    assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+        threading.Event().wait(0)
+
+
+def test_outside_the_main_thread_there_are_no_signals(run: Any) -> None:
+    failed: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            run.fit(InterruptHandler())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    thread.join()
+    assert not failed
+    assert run.state.step == 3
+
+
+def test_a_worker_goes_on_at_ctrl_c_and_ends_when_told_to(run: Any) -> None:
+    """A loader's workers are forked in the middle of a fit and inherit the handler."""
+    ended: list[int] = []
+
+    def fork(name: str) -> None:
+        child = os.fork()
+        if child == 0:
+            try:
+                send(name)()
+                os._exit(7)
+            finally:
+                os._exit(1)
+        ended.append(os.waitpid(child, 0)[1])
+
+    handlers = [At("batch_begin", 1, lambda name=name: fork(name)) for name in ("SIGINT", "SIGTERM")]
+    run.fit(InterruptHandler(), *handlers)
+    assert os.WEXITSTATUS(ended[0]) == 7
+    assert os.WTERMSIG(ended[1]) == signal.SIGTERM
+    assert run.state.step == 3
+
+
+def test_a_worker_is_not_the_process_of_the_fit(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            signal.raise_signal(signal.SIGINT)
+            threading.Event().wait(0)
+
+    run.fit(InterruptHandler(), At("batch_begin", 1, elsewhere))
+    assert not run.state.interrupted
+
+
+def test_a_stream_that_is_being_written_to(run: Any) -> None:
+    """Python's streams refuse to be entered twice; the line comes with the end of the batch."""
+    told: list[str] = []
+
+    class Busy:
+        busy = True
+
+        def warning(self, text: str, *args: Any) -> None:
+            if self.busy:
+                self.busy = False
+                raise RuntimeError("reentrant call")
+            told.append(text % args)
+
+    run.logger = Busy()
+    run.fit(InterruptHandler(), At("batch_begin", 1, send("SIGINT")))
+    assert told == [f"SIGINT: {FIRST}"]
+    assert run.state.step == 2
+
+
+@pytest.mark.parametrize(
+    ("signals", "message"),
+    [
+        (
+            ("SIGINT", "SIGTREM"),
+            "there is no signal 'SIGTREM' that can be caught (did you mean \"SIGTERM\"?); valid",
+        ),
+        (("SIGKILL",), "there is no signal 'SIGKILL' that can be caught"),
+        ((15,), "there is no signal 15 that can be caught; valid are"),
+    ],
+)
+def test_bad_signals(signals: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        InterruptHandler(signals)
+    assert str(caught.value).startswith(f"InterruptHandler: {message}")

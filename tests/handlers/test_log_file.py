@@ -1,0 +1,102 @@
+"""LogFile."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multifit.handlers import LoggingHandler, MetricHandler
+from multifit.handlers.log_file import LogFile
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
+
+
+@pytest.fixture(autouse=True)
+def level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "multifit")
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines()
+
+
+def test_it_has_all_that_the_log_says_with_time_stamps(
+    run: Any, clock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "runs" / "x" / "log.txt"
+    with LogFile(path).around_fit(run):
+        run.fit(LoggingHandler(clock=clock), MetricHandler(), epochs=2)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 4 and said[-1].startswith("trained 2 epochs")
+    assert all(re.match(STAMP + "INFO    ", line) for line in lines(path))
+    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines(path)] == said
+
+
+def test_before_and_after_the_fit_nothing_is_written(run: Any, tmp_path: Path) -> None:
+    path, handlers = tmp_path / "log.txt", list(run.logger.handlers)
+    run.logger.info("before")
+    with LogFile(path).around_fit(run):
+        run.logger.warning("Größe: %d", 5)
+    run.logger.info("after")
+    assert [line[24:] for line in lines(path)] == ["WARNING Größe: 5"]
+    assert run.logger.handlers == handlers
+
+
+def test_a_second_fit_goes_on_in_the_same_file(run: Any, tmp_path: Path) -> None:
+    log = LogFile(str(tmp_path / "log.txt"))
+    for fit in range(2):
+        with log.around_fit(run):
+            run.logger.info("fit %d", fit)
+    assert [line[-5:] for line in lines(tmp_path / "log.txt")] == ["fit 0", "fit 1"]
+
+
+def test_it_is_closed_when_the_fit_fails(run: Any, tmp_path: Path) -> None:
+    handlers = list(run.logger.handlers)
+    with pytest.raises(KeyboardInterrupt), LogFile(tmp_path / "log.txt").around_fit(run):
+        raise KeyboardInterrupt
+    assert run.logger.handlers == handlers
+
+
+def test_a_file_that_cannot_be_opened_is_one_warning(
+    run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "log.txt"
+    with LogFile(path).around_fit(run):
+        run.fit(LoggingHandler())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"cannot write the log to {path}: ")
+    assert warnings[0].endswith("; the training goes on without")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_is_one_warning(
+    run: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers = list(run.logger.handlers)
+    with LogFile("/dev/full").around_fit(run):
+        run.fit(LoggingHandler(), MetricHandler(), epochs=3)
+        assert run.logger.handlers == handlers
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [
+        "cannot write the log to /dev/full: No space left on device; the training goes on without"
+    ]
+    assert len(caplog.records) == 6 and capsys.readouterr().err == ""
+
+
+def test_a_bad_message_is_told_by_logging_itself_and_the_file_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Silent:  # a logger that only the file hears, for pytest's own handler raises
+        logger = logging.Logger("silent")
+
+    with LogFile(tmp_path / "log.txt").around_fit(Silent()):  # type: ignore[arg-type]
+        Silent.logger.info("%d figures", "several")
+        Silent.logger.info("on")
+    assert "Logging error" in capsys.readouterr().err
+    assert [line[-2:] for line in lines(tmp_path / "log.txt")] == ["on"]

@@ -1,0 +1,170 @@
+"""PlateauHandler."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+
+from multifit import TrainerError
+from multifit.gluon.controls import TrainerHandle
+from multifit.handlers.plateau import PlateauHandler
+from multifit.handlers.validation import ValidationHandler
+
+import mxnet as mx  # isort: skip
+
+NAN = math.nan
+
+
+def trainer(name: str, optimizer: str = "sgd", **options: Any) -> TrainerHandle:
+    parameter = mx.gluon.Parameter("w", shape=(1,))
+    parameter.initialize()
+    return TrainerHandle(name, mx.gluon.Trainer([parameter], optimizer, options))
+
+
+def rates(run: Any, values: list[float], handler: PlateauHandler, figure: str = "loss") -> list[float]:
+    """Run with these validation values, one batch per epoch; return the first trainer's rate after each."""
+    begun, found = run.state.step, []
+    if not hasattr(run, "trainers"):
+        run.trainers = {"body": trainer("body", learning_rate=1.0)}
+    (first, *_) = run.trainers.values()
+
+    class Reader:
+        """Reads the rate once all others are done."""
+
+        priority = 2000.0
+
+        def epoch_end(self, estimator: Any) -> None:
+            found.append(first.learning_rate)
+
+    run.validation = lambda state: {figure: values[state.step - begun - 1]}
+    run.fit(handler, ValidationHandler("data"), Reader(), epochs=len(values), batches=1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values", "expected"),
+    [
+        ({"patience": 1}, [3, 2, 2, 1], [1, 1, 0.5, 0.5]),
+        ({"patience": 0}, [3, 2, 2, 1], [1, 1, 0.5, 0.5]),
+        ({"patience": 1}, [3, 3, 3], [1, 0.5, 0.25]),
+        ({"patience": 2}, [3, 4, 2, 3, 3, 3], [1, 1, 1, 1, 0.5, 0.5]),
+        ({"patience": 2}, [3, NAN, 4, NAN, NAN, 5, 0], [1, 1, 1, 1, 1, 0.5, 0.5]),
+        ({"patience": 1, "min_delta": 0.5}, [3, 2.6, 2.4], [1, 0.5, 0.5]),
+        ({"patience": 1, "cooldown": 2}, [3, 3, 3, 3, 3], [1, 0.5, 0.5, 0.5, 0.25]),
+        ({"patience": 1, "cooldown": 1}, [3, 3, 1, 2], [1, 0.5, 0.5, 0.25]),  # the best moves meanwhile
+        ({"patience": 1, "cooldown": 1}, [3, 3, NAN, 3, 3], [1, 0.5, 0.5, 0.5, 0.25]),
+        ({"patience": 1, "min_lr": 0.3}, [3, 3, 3, 3], [1, 0.5, 0.3, 0.3]),
+        ({"patience": 1, "min_lr": 2.0}, [3, 3], [1, 1]),  # lowered, never raised
+        ({"patience": 1, "factor": 0.25}, [3, 3], [1, 0.25]),
+        ({"patience": 1, "mode": "max"}, [1, 2, 2], [1, 1, 0.5]),
+        ({"patience": 1, "trainers": "body"}, [1, 2], [1, 0.5]),
+    ],
+)
+def test_when_it_lowers(
+    run: Any, arguments: dict[str, Any], values: list[float], expected: list[float]
+) -> None:
+    handler = PlateauHandler("val_loss", **{"factor": 0.5, **arguments})
+    assert rates(run, values, handler) == expected
+
+
+def test_the_direction_is_the_estimators(run: Any) -> None:
+    assert rates(run, [0.1, 0.2, 0.2], PlateauHandler("val_acc", patience=1), "acc") == [1, 1, 0.1]
+
+
+def test_a_second_fit_begins_anew(run: Any) -> None:
+    handler = PlateauHandler("val_loss", 0.5, patience=1)
+    assert rates(run, [1, 2], handler) == [1, 0.5]
+    assert rates(run, [9, 8, 8], handler) == [0.5, 0.5, 0.25]
+
+
+def test_a_schedule_goes_on_scaled(run: Any) -> None:
+    schedule = mx.lr_scheduler.PolyScheduler(10, base_lr=1.0, pwr=1)
+    run.trainers = {"body": trainer("body", lr_scheduler=schedule)}
+    rates(run, [1, 2], PlateauHandler("val_loss", 0.5, patience=1))
+    run.trainers["body"].optimizer.num_update = 5
+    assert run.trainers["body"].learning_rate == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("wanted", [None, ["heads", "body"], ["heads"]])
+def test_which_trainers(run: Any, caplog: Any, wanted: Any) -> None:
+    run.trainers = {"body": trainer("body", learning_rate=0.5), "heads": trainer("heads", learning_rate=1e-5)}
+    caplog.set_level(logging.INFO)
+    rates(run, [3, 3], PlateauHandler("val_loss", patience=1, trainers=wanted))
+    body, heads = "body 0.5000 to 0.0500", "heads 1.000e-05 to 1.000e-06"
+    said = {None: f"{body}, {heads}", 2: f"{heads}, {body}", 1: heads}[wanted and len(wanted)]
+    assert run.trainers["heads"].learning_rate == pytest.approx(1e-6)
+    assert run.trainers["body"].learning_rate == (0.5 if wanted == ["heads"] else 0.05)
+    lines = [record.message for record in caplog.records]
+    assert lines == [f"val_loss has not improved on 3.0000 for 1 epoch: learning rate {said}"]
+
+
+def test_the_line_of_one_trainer(run: Any, caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    rates(run, [3, 3, 3], PlateauHandler("val_loss", patience=2))
+    (line,) = [record.message for record in caplog.records]
+    assert line == "val_loss has not improved on 3.0000 for 2 epochs: learning rate 1.0000 to 0.1000"
+
+
+@pytest.mark.parametrize("split", range(1, 7))
+def test_it_goes_on_from_its_state(run: Any, split: int) -> None:
+    """However a run is split, with the state handed on it ends where the whole one does."""
+    values, make = [3, 3, 3, 2, 3, 3, 3], lambda: PlateauHandler("val_loss", 0.5, patience=2, cooldown=1)
+    whole = rates(run, values, make())
+    first = make()
+    run.trainers = {"body": trainer("body", learning_rate=1.0)}
+    found = rates(run, values[:split], first)
+    state = first.state_dict()
+
+    class Resumed(PlateauHandler):
+        """Loads the state where the estimator does."""
+
+        def train_begin(self, estimator: Any, **facts: Any) -> None:
+            super().train_begin(estimator, **facts)
+            self.load_state_dict(state)
+
+    second = Resumed("val_loss", 0.5, patience=2, cooldown=1)
+    assert found + rates(run, values[split:], second) == whole
+
+
+def test_the_state_before_anything_was_measured() -> None:
+    handler = PlateauHandler("val_loss")
+    assert handler.state_dict() == {"best": None, "waited": 0, "cooling": 0}
+
+
+def test_a_trainer_that_is_not_there(run: Any) -> None:
+    run.trainers = {"body": trainer("body"), "heads": trainer("heads", "adadelta")}
+    with pytest.raises(TrainerError) as caught:
+        run.fit(PlateauHandler("val_loss", trainers=["bdy", "body", "heads"]))
+    assert [problem.message for problem in caught.value.problems] == [
+        'PlateauHandler: there is no trainer "bdy" (did you mean "body"?); valid are "body", "heads"',
+        'PlateauHandler: the trainer "heads" has no learning rate to lower: AdaDelta makes no use of it; '
+        "leave it out with trainers=[…]",
+    ]
+
+
+def test_trainers_that_cannot_be_built_are_not_its_business(run: Any) -> None:
+    run.learning_rates = dict
+    run.fit(PlateauHandler("val_nothing", mode="min"), epochs=1)
+    assert run.state.step == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"monitor": 3}, 'monitor is 3; valid is a name such as "val_loss"'),
+        ({"mode": "maximum"}, 'mode is "maximum" (did you mean "max"?); valid are "min", "max"'),
+        ({"factor": 1.0}, "factor is 1.0; valid is a number above 0 and below 1"),
+        ({"factor": NAN}, "factor is nan; valid is a number above 0 and below 1"),
+        ({"patience": -1}, "patience is -1; valid is a whole number of at least 0"),
+        ({"cooldown": 0.5}, "cooldown is 0.5; valid is a whole number of at least 0"),
+        ({"min_delta": -0.1}, "min_delta is -0.1; valid is a finite number of at least 0"),
+        ({"min_lr": NAN}, "min_lr is nan; valid is a finite number of at least 0"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        PlateauHandler(**{"monitor": "val_loss", **arguments})
+    assert str(caught.value) == f"PlateauHandler: {message}"

@@ -1,0 +1,179 @@
+"""TensorBoardHandler; the event files are read back."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+import pytest
+
+from multifit.handlers import MetricHandler, ValidationHandler
+from multifit.handlers.tensorboard import TensorBoardHandler
+
+pytest.importorskip("tensorboardX")
+from tensorboardX.proto.event_pb2 import Event  # noqa: E402
+
+
+def events(folder: Path) -> Iterator[Any]:
+    """Yield the events: each is its length, a checksum of that, a protobuf, and a checksum of that."""
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            yield Event.FromString(data[12 : 12 + length])
+            data = data[12 + length + 4 :]
+
+
+def values(folder: Path, kind: str) -> dict[str, dict[int, Any]]:
+    """Return tag -> step -> what was written."""
+    found: dict[str, dict[int, Any]] = {}
+    for event in events(folder):
+        for value in event.summary.value:
+            if value.WhichOneof("value") == kind:
+                found.setdefault(value.tag, {})[event.step] = getattr(value, kind)
+    return found
+
+
+class Array:
+    def __init__(self, *numbers: float) -> None:
+        self.numbers = numbers
+
+    def asnumpy(self) -> Any:
+        return np.array(self.numbers, dtype="float32")
+
+
+class Parameter:
+    def __init__(self, data: Array, gradient: Array | None) -> None:
+        self.data, self.gradient = data, gradient
+        self.grad_req = "null" if gradient is None else "write"
+
+    def list_data(self) -> list[Array]:
+        return [self.data]
+
+    def list_grad(self) -> list[Array]:
+        assert self.gradient is not None
+        return [self.gradient]
+
+
+def test_figures_and_rates_of_each_epoch(run: Any, tmp_path: Path) -> None:
+    run.train = lambda state: {"train_loss": 1.0 / state.step, "train_VOC.mAP": 0.5, "train_a/b": 2.0}
+    run.learning_rates = lambda: {"lr_body": 0.25}
+    handler = TensorBoardHandler(tmp_path, clock=lambda: 12.5)
+    run.fit(handler, MetricHandler(), ValidationHandler("data", epoch_period=2), epochs=2)
+    assert values(tmp_path, "simple_value") == {
+        "train/loss": {1: pytest.approx(1 / 3), 2: pytest.approx(1 / 6)},
+        "train/VOC.mAP": {1: 0.5, 2: 0.5},
+        "train/a/b": {1: 2.0, 2: 2.0},
+        "lr/body": {1: 0.25, 2: 0.25},
+        "val/loss": {2: pytest.approx(1 / 3)},  # the first epoch had none
+    }
+    assert {event.wall_time for event in events(tmp_path) if event.summary.value} == {12.5}
+    assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler
+    assert not (tmp_path / "batches").exists()
+
+
+def test_one_rate_is_lr_and_what_is_not_measured_is_left_out(run: Any, tmp_path: Path) -> None:
+    run.train = lambda state: {"train_loss": math.nan, "train_acc": math.inf}
+    run.fit(TensorBoardHandler(tmp_path), MetricHandler())
+    assert values(tmp_path, "simple_value") == {
+        "train/acc": {1: math.inf},
+        "lr": {1: pytest.approx(0.001)},
+    }
+
+
+def test_running_figures(run: Any, tmp_path: Path) -> None:
+    run.fit(TensorBoardHandler(tmp_path, every=2), batches=3, epochs=2)
+    running = values(tmp_path / "batches", "simple_value")
+    assert running == {"train/loss": {2: 0.5, 4: 0.25, 6: pytest.approx(1 / 6)}}
+
+
+def test_a_second_fit_goes_on_and_forgets_what_lies_ahead(run: Any, tmp_path: Path) -> None:
+    handler = TensorBoardHandler(str(tmp_path), every=1)
+    run.fit(handler, MetricHandler(), epochs=2)
+    assert not any(event.HasField("session_log") for event in events(tmp_path))
+    run.fit(handler, MetricHandler(), epochs=1)
+    assert list(values(tmp_path, "simple_value")["lr"]) == [1, 2, 3]
+    assert list(values(tmp_path / "batches", "simple_value")["train/loss"]) == list(range(1, 10))
+    for folder, begin in ((tmp_path, 3), (tmp_path / "batches", 7)):
+        assert {event.step for event in events(folder) if event.HasField("session_log")} == {begin}
+
+
+def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
+    run.parameters = {
+        "body.0.weight": Parameter(Array(1.0, 2.0, 3.0), Array(0.5, math.nan, -math.inf)),
+        "body.0.running_mean": Parameter(Array(7.0), None),
+        "lost": Parameter(Array(math.nan), Array(math.nan)),
+    }
+    run.fit(TensorBoardHandler(tmp_path, weights=True), MetricHandler(), epochs=2)
+    found = values(tmp_path, "histo")
+    assert list(found) == ["weights/body.0.weight", "gradients/body.0.weight", "weights/body.0.running_mean"]
+    histogram = found["weights/body.0.weight"][2]
+    assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1.0, 3.0, 3.0, 6.0)
+    assert found["gradients/body.0.weight"][1].num == 1.0
+    assert found["weights/body.0.running_mean"][1].sum == 7.0
+
+
+def test_the_plan_is_a_text_once(run: Any, tmp_path: Path) -> None:
+    run.plan = "what   name\nlabel  digit"
+    run.fit(TensorBoardHandler(tmp_path), MetricHandler(), epochs=2)
+    texts = values(tmp_path, "tensor")
+    assert list(texts) == ["plan/text_summary"] and list(texts["plan/text_summary"]) == [1]
+    assert texts["plan/text_summary"][1].string_val == [b"    what   name\n    label  digit\n"]
+
+
+def test_pictures(run: Any, tmp_path: Path) -> None:
+    from multifit.plots import new_figure
+
+    asked = []
+
+    def pictures(estimator: Any) -> Any:
+        asked.append(estimator)
+        return {"samples": new_figure(1, 0.5)}
+
+    run.fit(TensorBoardHandler(tmp_path, pictures=pictures), MetricHandler(), epochs=2)
+    image = values(tmp_path, "image")["samples"][2]
+    assert (image.width, image.height, image.encoded_image_string[:4]) == (100, 50, b"\x89PNG")
+    assert asked == [run, run]
+
+
+@pytest.mark.parametrize("drawn", [None, {"a": 5}, [1]])
+def test_what_is_no_picture_is_told(run: Any, tmp_path: Path, drawn: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"epoch_end .*pictures must return a dict of matplotlib figures"):
+        run.fit(TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
+
+
+def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
+    handler = TensorBoardHandler(tmp_path, every=1)
+    seen = []
+
+    class Look:
+        priority = math.inf
+
+        def epoch_end(self, estimator: Any) -> None:
+            seen.append((handler._epochs.file_writer, handler._batches.file_writer))
+
+    run.fit(handler, MetricHandler(), Look())
+    assert all(writer.event_writer._ev_writer._py_recordio_writer._writer.closed for writer in seen[0])
+
+
+def test_a_fit_that_ended_before_an_epoch_leaves_no_file(run: Any, tmp_path: Path) -> None:
+    handler = TensorBoardHandler(tmp_path / "none")
+    handler.train_begin(run)
+    handler.train_end(run)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_missing_tensorboardx_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ImportError, match=r'pip install "multifit\[tensorboard\]"'):
+        TensorBoardHandler(tmp_path)
+
+
+@pytest.mark.parametrize("every", [0, 1.5, "epoch"])
+def test_a_bad_period_is_refused(tmp_path: Path, every: Any) -> None:
+    with pytest.raises(ValueError, match="TensorBoardHandler: every is .*; valid is a whole number"):
+        TensorBoardHandler(tmp_path, every=every)
