@@ -21,6 +21,7 @@ __all__ = ["Kept"]
 
 RUN = "run.json"
 HANDLERS = "handlers"
+ORDER = "order"
 
 
 class Kept(Observed):
@@ -34,6 +35,7 @@ class Kept(Observed):
     _audience: Audience
     _notices: Any
     _epoch_over: bool
+    _order: dict[str, Any]
 
     def write_checkpoint(self, folder: Path) -> None:
         """Write everything of the running fit that going on needs into an empty folder.
@@ -51,6 +53,8 @@ class Kept(Observed):
         for lost in snapshot.write(folder, self._engine):
             self._notices(f"checkpoints cannot hold {lost}: after a resume it begins anew")
         snapshot.write_tree(folder, HANDLERS, self._audience.states())
+        if not self._epoch_over:
+            snapshot.write_tree(folder, ORDER, self._order)
         run = {
             "state": self.state.to_dict(),
             "complete": self._epoch_over,
@@ -77,6 +81,17 @@ class Kept(Observed):
         snapshot.read_random(checkpoint)
         if self.state.seed is not None:
             self.reseed()
+
+    def _keep_order(self) -> None:
+        """Keep the random states with which the loader makes the order of an epoch.
+
+        A run without a schedule is not seeded anew at an epoch's begin, and what is left of the epoch after a
+        resume must not be another order's.
+        """
+        self._order = snapshot.random_state()
+
+    def _restore_order(self) -> None:
+        snapshot.set_random_state(self._order)
 
     def _seed(self) -> int:
         if self.state.seed is None:
@@ -112,6 +127,8 @@ class Kept(Observed):
             self._notices(f'"{figure}" begins anew: the checkpoint could not hold it')
         run = json.loads((found / RUN).read_text("utf-8"))
         self._load(run)
+        if not self._epoch_over:
+            self._order = snapshot.read_tree(found, ORDER)
         place = "" if self._epoch_over else f", batch {self.state.batch + 2}"
         self.logger.info("going on from %s: epoch %d%s", found.name, self.state.epoch + 1, place)
         if read_manifest(found).facts.get("exact") is False:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
@@ -31,7 +31,7 @@ class Loop(Kept):
     def _train_epoch(self, data: Any) -> None:
         self.history.open_row()
         self._engine.stages["train"].reset()
-        self._train_on(data, rewound(data))
+        self._train_on(data, self._in_order(rewound(data), self._keep_order))
 
     def _train_rest(self, data: Any, checkpoint: Path | None) -> None:
         """Come to where a checkpoint was written, and train the rest of its epoch.
@@ -46,7 +46,8 @@ class Loop(Kept):
             self._restore_random(checkpoint)
         elif not self.state.stopped:
             done = self.state.batch + 1
-            self._train_on(data, positioned(data, done, lambda: self._restore_random(checkpoint)), done)
+            rest = positioned(data, done, lambda: self._restore_random(checkpoint))
+            self._train_on(data, self._in_order(rest, self._restore_order), done)
 
     def _train_on(self, data: Any, batches: Iterable[Any], done: int = 0) -> None:
         self._epoch_over, total = False, length(data)
@@ -58,6 +59,12 @@ class Loop(Kept):
         self.state.epoch += 1
         if one_shot(data):
             self.state.stop("the data is exhausted")
+
+    @staticmethod
+    def _in_order(batches: Iterable[Any], first: Callable[[], None]) -> Iterator[Any]:
+        # When the first batch is asked for: handlers have seeded the epoch by then, the loader has not drawn.
+        first()
+        yield from batches
 
     def _step(self, batch: Any) -> Any:
         with self._around("step"):

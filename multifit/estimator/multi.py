@@ -81,6 +81,7 @@ class MultiEstimator(Loop):
         self._proved = False
         self._flow: Flow | None = None
         self._epoch_over = True
+        self._order: dict[str, Any] = {}
 
     # ---- training ------------------------------------------------------------------------------------------
 

@@ -157,6 +157,11 @@ class Engine:
     def _update_changed(self, result: Result, trainers: Trainers) -> None:
         views = result.named()
         with mx.autograd.record():
+            if self.flow.changes("change_objective"):
+                # one way back into the graph, however many handlers take it: sums of gradients then come in
+                # the same order whether there is a graph or, with the first batch, none
+                for kind in ("pred", "loss"):
+                    views[kind] = {name: _passed_on(own) for name, own in views[kind].items()}
             result.objectives = self.flow.objective(result.objectives, **views)
         mx.autograd.backward(result.objectives)
         if self.flow.held(loss=views["loss"]):
@@ -245,6 +250,10 @@ class Engine:
         """Return the trainable parameters that no trainer holds."""
         held = {name for names in (self.trainers.held.values() if self.trainers else ()) for name in names}
         return [name for name in trainable(self.parameters) if name not in held]
+
+
+def _passed_on(arrays: list[Any]) -> list[Any]:
+    return [None if array is None else mx.nd.identity(array) for array in arrays]
 
 
 def gathered(pieces: list[tuple[dict[str, Any], int]]) -> dict[str, Any]:

@@ -124,6 +124,8 @@ class CheckpointHandler:
 
     def epoch_end(self, estimator: Running, **facts: Any) -> None:
         """Write a checkpoint if one is due, the figure improved, or the fit is asked to stop."""
+        if estimator.state.interrupted and self._written == estimator.state.step:
+            return  # the validation was left out: a resumed run makes up for it, from the batch's end
         if self._is_cut(estimator):
             if self._written != estimator.state.step:  # a later handler asked for the stop, or writing failed
                 self._write(estimator, complete=False, exact=False)

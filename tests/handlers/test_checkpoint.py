@@ -398,3 +398,18 @@ def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) 
         CheckpointHandler(tmp_path, **arguments)
     assert str(caught.value).startswith(f"CheckpointHandler: {message}")
     assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupt_at_the_last_batch_leaves_the_epochs_end_to_the_resumed_run(
+    saved: Any, tmp_path: Path
+) -> None:
+    """For then no validation is run: a complete checkpoint would never have its figures."""
+
+    class Interrupt:
+        def batch_end(self, estimator: Any) -> None:
+            if estimator.state.step == 3:
+                estimator.state.interrupted = True
+                estimator.state.stop("SIGINT")
+
+    saved.fit(CheckpointHandler(tmp_path), Interrupt(), epochs=9)
+    assert facts(tmp_path) == [(1, 3, 3, False, False)]

@@ -17,8 +17,8 @@ CHUNK = 200  # mxnet looks at no more arrays at once
 class SkipNonFinite:
     """Takes all gradients of a trainer as 0 in a batch where any of them is not finite.
 
-    That is where their norm, computed in float32, is NaN or infinite: one NaN, one infinity, or numbers beyond
-    1e19, are enough.
+    That is where their norm, computed in float32, is NaN or infinite: one NaN, one infinity, or one number
+    beyond 1e19 is enough.
 
     The parameters then move no further than momentum and weight decay would move them anyway. It looks at the
     gradients on the device, and waits for nothing; how many batches were left out is logged at the end of an
@@ -82,8 +82,8 @@ def _guard(gradients: list[Any]) -> Any:
 
 
 def _keep(gradient: Any, flag: Any) -> None:
-    # A sequence of one step, valid or not: what is not is overwritten. A product would not do: 0 * NaN is NaN.
-    # `where` takes six times as long. The reshaped array shares its memory with the gradient.
+    # A sequence of one step, valid or not: what is not is overwritten. A product would not do, as 0 * NaN is
+    # NaN; `where` takes six times as long. The reshaped array shares its memory with the gradient.
     step = gradient.reshape((1, 1, -1))
     mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from ...errors import names, suggest
 from ...events import Priority
 from ...triggers import whole_number
@@ -16,7 +14,6 @@ from ..compat import mx
 __all__ = ["WeightAveraging"]
 
 KINDS = ("ema", "swa")
-CHUNK = 50  # MXNet takes up to 60 arrays at once
 
 
 class WeightAveraging:
@@ -131,10 +128,11 @@ class WeightAveraging:
         self._count += 1
         rate = 1.0 - self.decay if self.kind == "ema" else 1.0 / self._count
         own = {name: p.list_data()[0] for name, p in estimator.parameters.items() if self._moves(p)}
-        _approach(
-            [(self.averages[name], value) for name, value in own.items() if name in self.averages], rate
-        )
-        self.averages.update({n: value.copy() for n, value in own.items() if n not in self.averages})
+        for name, value in own.items():
+            if name in self.averages:
+                _approach(self.averages[name], value, rate)
+            else:
+                self.averages[name] = value.copy()
 
     def _moves(self, parameter: Any) -> bool:
         """Whether a parameter is averaged: trainers move it or, with "ema", the forward pass does."""
@@ -152,24 +150,13 @@ class WeightAveraging:
             average.copyto(array)
 
 
-def _approach(pairs: list[tuple[Any, Any]], rate: float) -> None:
-    """Move each average by `rate` of its distance to the value, on the device.
+def _approach(average: Any, value: Any, rate: float) -> None:
+    """Move an average by `rate` of its distance to the value.
 
-    MXNet's step of gradient descent for many arrays at once computes just that, a - rate (a - w), in one pass:
-    the value is taken as the gradient, and the average as its own decay. What does not move is its own
-    average exactly.
+    MXNet's step of gradient descent computes just that, a - rate (a - w), in one pass: the value is taken as
+    the gradient, and the average as its own decay. What does not move is its own average exactly, which does
+    not hold of ``sgd_update``; and many arrays at once take longer than one by one.
     """
-    by_dtype: dict[Any, list[tuple[Any, Any]]] = {}
-    for average, value in pairs:
-        by_dtype.setdefault(np.dtype(average.dtype), []).append((average, value))
-    for own in by_dtype.values():
-        for chunk in (own[i : i + CHUNK] for i in range(0, len(own), CHUNK)):
-            count = len(chunk)
-            mx.nd.multi_sgd_update(
-                *[array for pair in chunk for array in pair],
-                lrs=(rate,) * count,
-                wds=(1.0,) * count,
-                rescale_grad=-1.0,
-                num_weights=count,
-                out=[average for average, _ in chunk],
-            )
+    mx.nd.multi_sgd_update(
+        average, value, lrs=(rate,), wds=(1.0,), rescale_grad=-1.0, num_weights=1, out=[average]
+    )

@@ -1,0 +1,65 @@
+"""A fit with all that changes what flows, stopped and resumed, ends bit for bit where it would have ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import EarlyStoppingHandler, Every, TrainerSpec
+from multifit.gluon.handlers import GradientNoise, LabelSmoothing, MixUp, SkipNonFinite, WeightAveraging
+from multifit.handlers import CheckpointHandler
+from multifit.handlers.accumulation import GradientAccumulation
+from multifit.handlers.terminate_on_nan import TerminateOnNaN
+
+
+class Stop:
+    """Stops after so many batches, as a user would."""
+
+    priority = 10.0
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == self.step:
+            estimator.state.stop("enough")
+            estimator.state.interrupted = True
+
+
+def handlers(kind: str, folder: Path) -> list[Any]:
+    return [
+        MixUp(random=3),
+        LabelSmoothing(),
+        GradientNoise(),
+        SkipNonFinite(),
+        GradientAccumulation(3),
+        TerminateOnNaN(),
+        WeightAveraging(kind, decay=0.7, apply=False),
+        EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
+        CheckpointHandler(folder, every=Every(1, "batch"), seed=5, keep_last=1),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["ema", "swa"])
+def test_bit_for_bit(fit: Any, data: Any, values: Any, tmp_path: Path, kind: str) -> None:
+    def run(name: str, *more: Any, **options: Any) -> tuple[Any, WeightAveraging]:
+        own = handlers(kind, tmp_path / name)
+        trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.1}, clip_norm=1.0)
+        what = {"norm": True, "val_data": data, "epochs": 3, "trainers": trainers}
+        return fit([*own, *more], **what, **options), own[6]
+
+    whole, averaging = run("whole")
+    for stopped_at in (2, 5, 7, 8):  # 8 is the last batch of an epoch, before whose end comes a validation
+        name = f"{kind}-{stopped_at}"
+        run(name, Stop(stopped_at))
+        resumed, other = run(name, resume=tmp_path / name)
+        assert resumed.state.step == whole.state.step == 12
+        for one, two in zip(values(whole), values(resumed)):
+            np.testing.assert_array_equal(one, two)
+        assert averaging.averages.keys() == other.averages.keys()
+        for key, average in averaging.averages.items():
+            np.testing.assert_array_equal(average.asnumpy(), other.averages[key].asnumpy())
+        assert resumed.history.to_json() == whole.history.to_json()
