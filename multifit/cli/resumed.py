@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..taskfile import UsageError
+from ..triggers import Every
 from .record import NAME, read_record
 from .run import Run
 
@@ -24,6 +25,12 @@ class ResumedRun(Run):
     UsageError
         As `Run`, or the folder holds the run of another file, or one whose record cannot be read.
     """
+
+    @property
+    def every(self) -> Every | None:
+        """The schedule of checkpoints that the run was begun with."""
+        kept = self._record.get("checkpoint_every")
+        return Every(*kept) if kept else None
 
     def _settle(self, options: argparse.Namespace) -> None:
         folder = self.output_of(options)

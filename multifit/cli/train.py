@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 from ..checkpoints import CHECKPOINTS
-from ..handlers import CheckpointHandler, LogFile, ProgressBar
+from ..handlers import CheckpointHandler, LogFile, ProgressBar, TensorBoardHandler
 from ..triggers import Every
 from .record import write_record
 from .results import check_folder, write_pictures, write_plan, write_results
@@ -17,8 +19,9 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "train"
 HELP = "train what a task file declares and write the results"
-LOG = "log.txt"
+LOG, EVENTS = "log.txt", "tensorboard"
 UNITS = {"epoch": "epoch", "epochs": "epoch", "batch": "batch", "batches": "batch"}
+UNITS_OF = {"epoch": "epochs", "batch": "batches"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,33 +56,61 @@ def run(options: argparse.Namespace) -> int:
         check_folder(task.output)
         plan = task.check()
         say(f"{plan}\n")
-        written = {*write_plan(task.output, plan), _record(task, task.epochs)}
-        history = task.fit(_handlers(task, options), task.output if options.resume else None)
+        every = _schedule(task, options.checkpoint_every)
+        written = {*write_plan(task.output, plan), _record(task, task.epochs, every)}
+        history = task.fit(_handlers(task, options.quiet, every), task.output if options.resume else None)
         if not history.epochs:
             print("interrupted before the first epoch")
             return 130
         say(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
-        written |= {*write_results(task.output, history, task.estimator.net), _record(task, history.epochs)}
+        written |= {
+            *write_results(task.output, history, task.estimator.net),
+            _record(task, history.epochs, every),
+        }
         interrupted = task.estimator.state.interrupted
         if not interrupted:
             written |= {*write_pictures(task.output, history, task.pictures)}
-        written |= {name for name in (LOG, CHECKPOINTS) if (task.output / name).exists()}
+        written |= {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
     ended = f"interrupted in epoch {history.epochs}" if interrupted else f"{history.epochs} epochs"
     print(f"{ended}; wrote {task.output}: {', '.join(sorted(written))}")
     return 130 if interrupted else 0
 
 
-def _handlers(task: Run, options: argparse.Namespace) -> list[Any]:
-    quiet = [ProgressBar(enabled=False)] if options.quiet else []
-    checkpoints = CheckpointHandler(task.output, options.checkpoint_every, seed=task.seed)
-    return [checkpoints, LogFile(task.output / LOG), *quiet]
+def _schedule(task: Run, given: Every | None) -> Every | None:
+    """Return the schedule of checkpoints: a run that goes on keeps its own, which its seeding follows."""
+    kept = task.every if isinstance(task, ResumedRun) else None
+    if kept and given and (kept.n, kept.unit) != (given.n, given.unit):
+        task.estimator.logger.warning(
+            "the run was begun with checkpoints each %d %s: with another schedule it goes on correctly, but "
+            "does not end bit for bit as without the stop",
+            kept.n,
+            UNITS_OF[kept.unit],
+        )
+    return given or kept
 
 
-def _record(task: Run, epochs: int) -> str:
-    devices = [str(context) for context in task.estimator.context]
-    return write_record(
-        task.output, task.task.path, task.task.settings, seed=task.seed, epochs=epochs, devices=devices
-    )
+def _handlers(task: Run, quiet: bool, every: Every | None) -> list[Any]:
+    bars = [ProgressBar(enabled=False)] if quiet else []
+    checkpoints = CheckpointHandler(task.output, every, seed=task.seed)
+    return [checkpoints, LogFile(task.output / LOG), *_events(task.output / EVENTS), *bars]
+
+
+def _events(folder: Path) -> list[Any]:
+    try:
+        return [TensorBoardHandler(folder)]
+    except ImportError as error:  # as without matplotlib: a run is not lost for what shows it
+        print(f"multifit: no TensorBoard events: {error}", file=sys.stderr)
+        return []
+
+
+def _record(task: Run, epochs: int, every: Every | None) -> str:
+    facts = {
+        "seed": task.seed,
+        "epochs": epochs,
+        "devices": [str(context) for context in task.estimator.context],
+        "checkpoint_every": None if every is None else [every.n, every.unit],
+    }
+    return write_record(task.output, task.task.path, task.task.settings, **facts)
 
 
 def _rhythm(text: str) -> Every:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from ..events import Events, HandlerError, echoing, name_of
-from ..handlers import ProgressBar
+from ..handlers import ProgressBar, StoppingHandler
 
 __all__ = ["EVALUATE", "TRAIN", "Audience", "Moments"]
 
@@ -67,6 +67,12 @@ class Audience:
         for name in states.keys() & handlers.keys():
             handlers[name].load_state_dict(states[name])
         return sorted(states.keys() - handlers.keys())
+
+    def reached(self) -> str | None:
+        """Return the limit of a `StoppingHandler` that is reached already, or None."""
+        limits = [handler for handler in self.handlers if isinstance(handler, StoppingHandler)]
+        reasons = (handler.reached(self._estimator) for handler in limits)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def _stateful(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

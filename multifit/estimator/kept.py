@@ -57,7 +57,7 @@ class Kept(Observed):
             snapshot.write_tree(folder, ORDER, self._order)
         run = {
             "state": self.state.to_dict(),
-            "complete": self._epoch_over,
+            "complete": self._epoch_over and not self.state.interrupted,
             "stop_reason": None if self.state.interrupted else self.state.stop_reason,
             "limits": [self.max_epoch, self.max_batch],
             "epochs": self.history.epochs,
@@ -135,6 +135,7 @@ class Kept(Observed):
             self.logger.info("it is outside any schedule: correct, but not bit for bit as without the stop")
         for name in self._audience.load(snapshot.read_tree(found, HANDLERS)):
             self._notices(f"the checkpoint holds the state of {name}, which this fit does not have")
+        self._end_if_ended(run)
         return found
 
     def _load(self, run: Mapping[str, Any]) -> None:
@@ -145,6 +146,12 @@ class Kept(Observed):
         self._epoch_over = run["complete"]
         if self._epoch_over:
             self.state.epoch += 1
-        if run["stop_reason"] and run["limits"] == [self.max_epoch, self.max_batch]:
-            self.logger.info("the run had ended: %s", run["stop_reason"])
-            self.state.stop(run["stop_reason"])
+
+    def _end_if_ended(self, run: Mapping[str, Any]) -> None:
+        """Stop a run that has reached its limits, or had another reason to stop and is asked for no more."""
+        reason = self._audience.reached()
+        if reason is None and run["limits"] == [self.max_epoch, self.max_batch]:
+            reason = run["stop_reason"]
+        if reason is not None:
+            self.logger.info("the run had ended: %s", reason)
+            self.state.stop(reason)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Iterator
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
 from ..events import Flow
-from ..gluon.feed import length, no_batch, positioned, replay, rewound
+from ..gluon.feed import has_own_workers, length, no_batch, positioned, replay, rewound
 from ..gluon.proof import check_monitors, make_plan, prove
 from ..plan import Plan
 from ..state import RunState
@@ -40,6 +40,10 @@ class Loop(Kept):
         """
         if checkpoint is None:
             return
+        if has_own_workers(data):
+            self.logger.info(
+                "the loader has workers: where these draw random numbers, the run is not bit for bit the same"
+            )
         if self.state.seed is not None:
             replay(data, self.state.epoch, self._seed_epoch)
         if self._epoch_over:

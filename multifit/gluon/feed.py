@@ -18,7 +18,17 @@ from .compat import mx
 from .devices import shares
 from .network import calling
 
-__all__ = ["Batch", "Feed", "length", "no_batch", "peeked", "positioned", "replay", "rewound"]
+__all__ = [
+    "Batch",
+    "Feed",
+    "has_own_workers",
+    "length",
+    "no_batch",
+    "peeked",
+    "positioned",
+    "replay",
+    "rewound",
+]
 
 
 MAX_SEEN = 50  # forms of batches that are kept in mind
@@ -222,6 +232,11 @@ def replay(data: Any, epochs: int, seed_epoch: Callable[[int], None]) -> None:
         for epoch in range(epochs):
             seed_epoch(epoch)
             data.reset()
+
+
+def has_own_workers(data: Any) -> bool:
+    """Whether processes of the loader's own, with random generators of their own, make its batches."""
+    return isinstance(data, mx.gluon.data.DataLoader) and data._num_workers > 0 and not data._thread_pool
 
 
 def length(data: Any) -> int | None:

@@ -124,11 +124,12 @@ class CheckpointHandler:
 
     def epoch_end(self, estimator: Running, **facts: Any) -> None:
         """Write a checkpoint if one is due, the figure improved, or the fit is asked to stop."""
-        if estimator.state.interrupted and self._written == estimator.state.step:
-            return  # the validation was left out: a resumed run makes up for it, from the batch's end
-        if self._is_cut(estimator):
+        cut = self._is_cut(estimator)
+        if cut or estimator.state.interrupted:
+            # Without its validation, which is left out after an interrupt, an epoch is not over: the run that
+            # goes on makes up for it.
             if self._written != estimator.state.step:  # a later handler asked for the stop, or writing failed
-                self._write(estimator, complete=False, exact=False)
+                self._write(estimator, complete=False, exact=self.every is not None and not cut)
             return
         improved = self._improved(estimator)
         if improved or estimator.state.stopped or self._due(estimator, "epoch", "epoch_end"):

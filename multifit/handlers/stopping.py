@@ -14,6 +14,8 @@ from ..triggers import whole_number
 
 __all__ = ["StoppingHandler"]
 
+PLURALS = {"epoch": "epochs", "batch": "batches"}
+
 
 class StoppingHandler:
     """Stops a fit at the first of several limits, counted from the fit's begin.
@@ -63,6 +65,14 @@ class StoppingHandler:
         self._begun = 0.0
         self._epochs = self._batches = 0
 
+    def reached(self, estimator: Running) -> str | None:
+        """Return what a run that goes on has reached already, in words; None where there is more to do."""
+        return (
+            self._limit("epoch", self._epochs, self.max_epoch, estimator.max_epoch)
+            or self._limit("batch", self._batches, self.max_batch, estimator.max_batch)
+            or self._other_reason(estimator)
+        )
+
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin to count anew."""
         self._begun = self._clock()
@@ -71,14 +81,12 @@ class StoppingHandler:
     def batch_end(self, estimator: Running, **facts: Any) -> bool:
         """Count the batch, and say whether to stop."""
         self._batches += 1
-        limit = estimator.max_batch if self.max_batch is None else self.max_batch
-        return self._stop(estimator, self._batches, limit, "batches" if limit != 1 else "batch")
+        return self._stop(estimator, self._limit("batch", self._batches, self.max_batch, estimator.max_batch))
 
     def epoch_end(self, estimator: Running, **facts: Any) -> bool:
         """Count the epoch, and say whether to stop."""
         self._epochs += 1
-        limit = estimator.max_epoch if self.max_epoch is None else self.max_epoch
-        return self._stop(estimator, self._epochs, limit, "epochs" if limit != 1 else "epoch")
+        return self._stop(estimator, self._limit("epoch", self._epochs, self.max_epoch, estimator.max_epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was counted so far."""
@@ -89,12 +97,18 @@ class StoppingHandler:
         self._epochs, self._batches = state["epochs"], state["batches"]
         self._begun = self._clock() - state["seconds"]
 
-    def _stop(self, estimator: Running, count: int, limit: int | None, unit: str) -> bool:
-        reason = f"{limit} {unit}" if limit is not None and count >= limit else self._other_reason(estimator)
-        if reason is None:
-            return False
-        estimator.state.stop(reason)
-        return True
+    def _stop(self, estimator: Running, limit: str | None) -> bool:
+        reason = limit or self._other_reason(estimator)
+        if reason is not None:
+            estimator.state.stop(reason)
+        return reason is not None
+
+    @staticmethod
+    def _limit(unit: str, count: int, own: int | None, theirs: int | None) -> str | None:
+        limit = theirs if own is None else own
+        if limit is None or count < limit:
+            return None
+        return f"1 {unit}" if limit == 1 else f"{limit} {PLURALS[unit]}"
 
     def _other_reason(self, estimator: Running) -> str | None:
         if self.max_seconds is not None and self._clock() - self._begun >= self.max_seconds:

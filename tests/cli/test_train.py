@@ -14,7 +14,7 @@ from multifit.gluon.compat import mx
 
 WRITTEN = [
     "checkpoints", "curves.png", "final.params", "history.json", "log.txt", "plan.json", "plan.txt",
-    "settings.json",
+    "settings.json", "tensorboard",
 ]  # fmt: skip
 
 PICTURES = """
@@ -187,6 +187,13 @@ def test_pictures_that_are_none_are_refused_after_the_results_are_safe(write, mu
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
     assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
     assert set(WRITTEN) - {"curves.png"} <= set(os.listdir("runs/small"))
+
+
+def test_without_tensorboardx_only_the_events_are_missing(write, multifit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    result = multifit("train", write())
+    assert result.code == 0 and "no TensorBoard events: TensorBoardHandler needs tensorboardX" in result.err
+    assert sorted(os.listdir("runs/small")) == [name for name in WRITTEN if name != "tensorboard"]
 
 
 def test_without_matplotlib_only_the_pictures_are_missing(write, multifit, monkeypatch):

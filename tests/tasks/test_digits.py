@@ -51,6 +51,6 @@ def test_what_it_leaves(run):
     names = {path.name for path in run.iterdir()}
     assert names == {
         "history.json", "plan.txt", "plan.json", "final.params", "settings.json", "log.txt", "checkpoints",
-        "curves.png", "samples.png",
+        "tensorboard", "curves.png", "samples.png",
     }  # fmt: skip
     assert (run / "samples.png").stat().st_size > 20_000
