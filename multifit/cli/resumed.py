@@ -32,6 +32,13 @@ class ResumedRun(Run):
         kept = self._record.get("checkpoint_every")
         return Every(*kept) if kept else None
 
+    @property
+    def epochs(self) -> int:
+        """How long to train: what the command line says, else what the run was begun with."""
+        if self._epochs is None and "epochs" not in self.task.settings and "epochs" in self._record:
+            return int(self._record["epochs"])
+        return super().epochs
+
     def _settle(self, options: argparse.Namespace) -> None:
         folder = self.output_of(options)
         self._record = read_record(folder) if (folder / NAME).exists() else {}

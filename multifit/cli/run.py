@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from ..estimator import MultiEstimator
+from ..estimator import MultiEstimator, get_logger
 from ..gluon.devices import resolve_context
 from ..gluon.parse import parse_devices
 from ..gluon.seed import seed_everything
@@ -37,14 +37,15 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def hushed(quiet: bool) -> Iterator[None]:
-    """Keep the log to warnings inside the block, where that is asked for."""
-    logger = logging.getLogger("multifit")
-    level = logger.level
-    logger.setLevel(logging.WARNING if quiet else level)
+    """Keep what is logged on the console to warnings inside the block, where that is asked for."""
+    consoles = {handler: handler.level for handler in get_logger().handlers} if quiet else {}
+    for handler in consoles:
+        handler.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for handler, level in consoles.items():
+            handler.setLevel(level)
 
 
 class Run:

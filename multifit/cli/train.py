@@ -59,13 +59,10 @@ def run(options: argparse.Namespace) -> int:
         every = _schedule(task, options.checkpoint_every)
         written = {*write_plan(task.output, plan), _record(task, task.epochs, every)}
         history = task.fit(_handlers(task, options.quiet, every), task.output if options.resume else None)
-        if not history.epochs:
-            print("interrupted before the first epoch")
-            return 130
         say(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
         written |= {
             *write_results(task.output, history, task.estimator.net),
-            _record(task, history.epochs, every),
+            _record(task, task.epochs if task.estimator.state.interrupted else history.epochs, every),
         }
         interrupted = task.estimator.state.interrupted
         if not interrupted:

@@ -53,11 +53,12 @@ class Kept(Observed):
         for lost in snapshot.write(folder, self._engine):
             self._notices(f"checkpoints cannot hold {lost}: after a resume it begins anew")
         snapshot.write_tree(folder, HANDLERS, self._audience.states())
-        if not self._epoch_over:
+        complete = self._epoch_over and not self.state.interrupted  # else its validation may be left out
+        if not complete:
             snapshot.write_tree(folder, ORDER, self._order)
         run = {
             "state": self.state.to_dict(),
-            "complete": self._epoch_over and not self.state.interrupted,
+            "complete": complete,
             "stop_reason": None if self.state.interrupted else self.state.stop_reason,
             "limits": [self.max_epoch, self.max_batch],
             "epochs": self.history.epochs,
@@ -108,16 +109,8 @@ class Kept(Observed):
         SpecError
             The spec, the net or the trainers are not those of the checkpoint.
         """
-        found, damaged = newest_whole(Path(folder)) if Path(folder).is_dir() else (None, [])
-        for line in damaged:
-            self.logger.warning("passed over: %s", line)
+        found = self._newest(Path(folder))
         if found is None:
-            if damaged:
-                raise ValueError(
-                    f"no checkpoint in {folder} is whole; remove what is damaged to begin anew:\n  "
-                    + "\n  ".join(damaged)
-                )
-            self.logger.info("no checkpoint in %s yet: beginning anew", folder)
             return None
         self._engine.bound_trainers()
         differences = snapshot.differences(found, self._engine)
@@ -136,6 +129,17 @@ class Kept(Observed):
         for name in self._audience.load(snapshot.read_tree(found, HANDLERS)):
             self._notices(f"the checkpoint holds the state of {name}, which this fit does not have")
         self._end_if_ended(run)
+        return found
+
+    def _newest(self, folder: Path) -> Path | None:
+        found, damaged = newest_whole(folder) if folder.is_dir() else (None, [])
+        for line in damaged:
+            self.logger.warning("passed over: %s", line)
+        if found is None and damaged:
+            what = f"no checkpoint in {folder} is whole; remove what is damaged to begin anew:"
+            raise ValueError("\n  ".join([what, *damaged]))
+        if found is None:
+            self.logger.info("no checkpoint in %s yet: beginning anew", folder)
         return found
 
     def _load(self, run: Mapping[str, Any]) -> None:

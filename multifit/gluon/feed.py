@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -205,10 +206,8 @@ def positioned(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
         Called when the position is reached, before the next batch is loaded.
     """
     if isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None:
-        order = list(data._batch_sampler)
-        data = copy.copy(data)
-        data._batch_sampler = order[skip:]
-        skip = 0
+        yield from _rest(data, skip, then)
+        return
     batches = rewound(data)
     for _ in range(skip):
         next(batches, None)
@@ -216,22 +215,51 @@ def positioned(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
     yield from batches
 
 
+def _rest(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
+    order = list(data._batch_sampler)
+    rest = copy.copy(data)  # who evaluates on the loader meanwhile wants all of it
+    rest._batch_sampler, rest._iter, rest.auto_reload = order[skip:], None, False
+    then()
+    try:
+        yield from rest
+    finally:
+        rest._worker_pool = None  # which a loader ends when it goes, and the whole one still needs
+
+
 def replay(data: Any, epochs: int, seed_epoch: Callable[[int], None]) -> None:
-    """Bring a DataIter that shuffles what it shuffled before to where it was after so many epochs.
+    """Bring a loader that goes on from what it had in the epoch before to where it was after so many.
+
+    That is a DataIter, or a DataLoader's sampler, that shuffles what it shuffled before, or that leaves
+    samples over for the next epoch.
 
     Parameters
     ----------
     data : loader
-        Only one with `reset` is touched.
+        Batches are loaded only of a DataIter that leaves samples over.
     epochs : int
         How many epochs were trained.
     seed_epoch : callable
         Seeds the generators as at the begin of the epoch that it is given.
     """
-    if callable(getattr(data, "reset", None)):
-        for epoch in range(epochs):
-            seed_epoch(epoch)
+    sampler = getattr(data, "_batch_sampler", None)
+    for epoch in range(epochs):
+        seed_epoch(epoch)
+        if callable(getattr(data, "reset", None)):
             data.reset()
+            if getattr(data, "last_batch_handle", "") == "roll_over":
+                deque(data, maxlen=0)
+        elif sampler is not None and not _forgets(sampler):
+            deque(sampler, maxlen=0)
+
+
+def _forgets(sampler: Any) -> bool:
+    """Whether it is a batch sampler of Gluon's that begins each epoch anew: the usual case."""
+    own = mx.gluon.data
+    return (
+        type(sampler) is own.BatchSampler
+        and type(sampler._sampler) in (own.RandomSampler, own.SequentialSampler)
+        and sampler._last_batch != "rollover"
+    )
 
 
 def has_own_workers(data: Any) -> bool:

@@ -86,6 +86,7 @@ class CheckpointHandler:
         )
         self._direction: str | None = None
         self._best: float | None = None
+        self._other: str | None = None  # the schedule with which the run was begun, if it was another
         self._batches: int | None = None  # of the whole epoch, where that is known
         self._cut_short = False  # whether the stop was seen at a batch's end
         self._written: int | None = None  # the step of the last checkpoint within an epoch
@@ -98,7 +99,7 @@ class CheckpointHandler:
         if self.monitor is not None:
             # Where nobody knows it, the estimator refuses the monitor with the first batch.
             self._direction = self.mode or estimator.direction(self.monitor) or "min"
-        self._best = self._written = None
+        self._best = self._written = self._other = None
         self._begun = self._told_inexact = False
         if self.every is not None and estimator.state.seed is None:
             drawn = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
@@ -110,6 +111,7 @@ class CheckpointHandler:
         if not self._begun:
             self._begun = True
             self._warn_of_later(estimator)
+            self._warn_of_other(estimator)
         if self.every is not None:
             estimator.reseed_epoch()
 
@@ -136,12 +138,14 @@ class CheckpointHandler:
             self._write(estimator, complete=True, exact=self.every is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far, None before the first."""
-        return {"best": self._best}
+        """Return the best value so far, None before the first, and the schedule."""
+        return {"best": self._best, "every": repr(self.every)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
         self._best = state["best"]
+        other = state.get("every", repr(self.every))
+        self._other = None if other == repr(self.every) else other
 
     # ---- when ----------------------------------------------------------------------------------------------
 
@@ -211,6 +215,15 @@ class CheckpointHandler:
         if not self._told_inexact:
             self._told_inexact = True
             estimator.logger.info(_INEXACT, path)
+
+    def _warn_of_other(self, estimator: Running) -> None:
+        if self._other is not None:
+            estimator.logger.warning(
+                "the run was begun with every=%s, and goes on with every=%r: correct, but not bit for bit as "
+                "without the stop, because the generators are seeded anew at other places",
+                self._other,
+                self.every,
+            )
 
     def _warn_of_later(self, estimator: Running) -> None:
         furthest, here = self._shelf.furthest(), estimator.state.step

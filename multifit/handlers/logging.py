@@ -90,7 +90,7 @@ class LoggingHandler:
 
     def train_end(self, estimator: Running, **facts: Any) -> None:
         """Log what was done, and why it ended."""
-        samples = estimator.state.samples - self._run.samples
+        samples = estimator.state.samples - self._run.samples if self._epochs else 0
         seconds = self._clock() - self._run.began
         reason = estimator.state.stop_reason or "the data ended"
         estimator.logger.info(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -12,10 +13,15 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 
 
 @pytest.fixture(scope="module")
-def namespace():
+def namespace(tmp_path_factory):
     names: dict = {}
-    for block in BLOCKS:
-        exec(compile(block, str(README), "exec"), names)
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("readme"))  # some of it writes
+    try:
+        for block in BLOCKS:
+            exec(compile(block, str(README), "exec"), names)
+    finally:
+        os.chdir(before)
     return names
 
 

@@ -185,7 +185,7 @@ def test_an_epoch_cut_short_is_not_compared(saved: Any, tmp_path: Path) -> None:
     improving(saved, [3, 1])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
     saved.fit(handler, ValidationHandler("data"), Stop(5), epochs=5)
-    assert handler.state_dict() == {"best": 3}
+    assert handler.state_dict()["best"] == 3
     newest, _ = newest_whole(tmp_path)
     assert newest is not None
     assert read_manifest(newest).facts["value"] is None
@@ -194,19 +194,19 @@ def test_an_epoch_cut_short_is_not_compared(saved: Any, tmp_path: Path) -> None:
 def test_the_best_goes_on_after_a_resume(saved: Any, tmp_path: Path) -> None:
     class Resume:
         def epoch_begin(self, estimator: Any) -> None:
-            handler.load_state_dict({"best": 2.0})
+            handler.load_state_dict({"best": 2.0, "every": "None"})
 
     improving(saved, [3])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
     saved.fit(handler, ValidationHandler("data"), Resume())
     assert not (tmp_path / "checkpoints").exists()
-    assert handler.state_dict() == {"best": 2.0}
+    assert handler.state_dict() == {"best": 2.0, "every": "None"}
 
 
 def test_each_fit_compares_anew(saved: Any, tmp_path: Path) -> None:
     improving(saved, [1, 1, 5])
     handler = CheckpointHandler(tmp_path, monitor="val_loss", keep_last=9)
-    assert handler.state_dict() == {"best": None}
+    assert handler.state_dict()["best"] is None
     for _ in range(2):
         saved.fit(handler, ValidationHandler("data"), batches=1)
     saved.state.epoch = 2
@@ -413,3 +413,19 @@ def test_an_interrupt_at_the_last_batch_leaves_the_epochs_end_to_the_resumed_run
 
     saved.fit(CheckpointHandler(tmp_path), Interrupt(), epochs=9)
     assert facts(tmp_path) == [(1, 3, 3, False, False)]
+
+
+@pytest.mark.parametrize(("kept", "told"), [('Every(2, "batch")', 0), ("None", 1), ('Every(2, "epoch")', 1)])
+def test_another_schedule_after_a_resume_is_told(
+    saved: Any, tmp_path: Path, log: Any, kept: str, told: int
+) -> None:
+    handler = CheckpointHandler(tmp_path, Every(2, "batch"))
+
+    class Resume:
+        priority = 10_000.0
+
+        def train_begin(self, estimator: Any) -> None:
+            handler.load_state_dict({"best": None, "every": kept})
+
+    saved.fit(handler, Resume(), epochs=1)
+    assert log.text.count("the run was begun with every=") == told

@@ -1,0 +1,90 @@
+"""A small task with everything in it that chance decides, which ``test_kill.py`` trains, kills and resumes.
+
+Dropout, BatchNorm, shuffling, Adam and SGD with momentum; scikit-learn's digits.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from mxnet import gluon, lr_scheduler, metric
+from mxnet.gluon import nn
+
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+
+epochs = 20
+batch_size = 96
+
+
+class Counted(gluon.data.DataLoader):
+    """Adds a byte to a file for each batch: what a killed process has done cannot be asked for elsewhere."""
+
+    def __iter__(self):
+        """Yield the batches."""
+        path = os.environ.get("MULTIFIT_PROGRESS", os.devnull)
+        with open(path, "ab", buffering=0) as progress:
+            for batch in super().__iter__():
+                progress.write(b".")
+                yield batch
+
+
+class KilledNet(nn.HybridBlock):
+    """A dense body with two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.HybridSequential()
+        self.body.add(
+            nn.Dense(256), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.3), nn.Dense(64, "relu")
+        )
+        self.digit, self.ink = nn.Dense(10), nn.Dense(1)
+
+    def hybrid_forward(self, F, image):
+        """Return the heads' outputs, (N, 10) and (N, 1), for images (N, 64)."""
+        features = self.body(image)
+        return self.digit(features), self.ink(features)
+
+
+def net():
+    """Return the net."""
+    killed_net = KilledNet()
+    killed_net.hybridize()
+    return killed_net
+
+
+def spec():
+    """Declare two losses and two metrics, one of which is summed on the host."""
+    return TaskSpec(
+        inputs=["image"],
+        outputs=["digit", "ink"],
+        labels=["digit", "ink"],
+        losses={
+            "digit": gluon.loss.SoftmaxCrossEntropyLoss(),
+            "ink": LossSpec(gluon.loss.L2Loss(), weight=0.5),
+        },
+        metrics={
+            "accuracy": MetricSpec(metric.Accuracy(), outputs="digit", labels="digit"),
+            "correlation": MetricSpec(metric.PearsonCorrelation(), outputs="ink", labels="ink", mode="max"),
+        },
+    )
+
+
+def trainers(net):
+    """Let two optimizers share the net, one of them with a schedule."""
+    schedule = lr_scheduler.FactorScheduler(50, 0.9, base_lr=2e-3)
+    return {
+        "body": TrainerSpec(net.body, "adam", {"learning_rate": 2e-3}, schedule),
+        "heads": TrainerSpec(r"(digit|ink)\..*", "sgd", {"learning_rate": 0.02, "momentum": 0.9}),
+    }
+
+
+def data():
+    """Return loaders of 1437 digits to train on and of the other 360."""
+    from sklearn.datasets import load_digits
+
+    pixels, digit = load_digits(return_X_y=True)
+    image = pixels.astype("float32") / 16
+    columns = image, digit.astype("int32"), image.mean(axis=1, keepdims=True)
+    train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:1437, 1437:])
+    return Counted(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)

@@ -1,0 +1,263 @@
+"""``multifit train … --checkpoint-every … --resume``, Ctrl-C and SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from multifit.checkpoints import read_manifest
+
+# The step of the small task is a batch of 10; it has three of them an epoch.
+RESULTS = ("history.json", "final.params")
+
+
+def steps(folder: str) -> list[tuple[int, bool]]:
+    """Return the steps of the checkpoints, and whether their epochs were over."""
+    found = sorted((Path(folder) / "checkpoints").iterdir())
+    facts = [read_manifest(path).facts for path in found]
+    return [(each["step"], each["complete"]) for each in facts]
+
+
+def same(one: str, two: str) -> bool:
+    return all((Path(one) / name).read_bytes() == (Path(two) / name).read_bytes() for name in RESULTS)
+
+
+def record_of(folder: str) -> dict[str, Any]:
+    return json.loads((Path(folder) / "settings.json").read_text())
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+# -------------------------------------------------------------------------------- schedules
+
+
+@pytest.mark.parametrize(
+    ("rhythm", "kept"),
+    [
+        ("2batches", [(4, False), (6, True)]),
+        ("1 batch", [(5, False), (6, True)]),
+        ("1epochs", [(3, True), (6, True)]),
+        ("2", [(6, True)]),
+    ],
+)
+def test_checkpoints_are_written_in_the_rhythm(write, multifit, rhythm, kept):
+    assert multifit("train", write(), "--checkpoint-every", rhythm).code == 0
+    assert steps("runs/small") == kept
+
+
+@pytest.mark.parametrize("rhythm", ["0epochs", "x", "", "epochs", "1.5epochs", "2 weeks", "3epoches"])
+def test_what_is_no_rhythm_is_refused(write, multifit, capsys, rhythm):
+    with pytest.raises(SystemExit) as ended:
+        multifit("train", write(), "--checkpoint-every", rhythm)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert f'"{rhythm}" is no rhythm; valid are such as 1epochs and 500batches' in error
+    assert not Path("runs").exists()
+
+
+# -------------------------------------------------------------------------------- going on
+
+
+def test_it_goes_on_with_all_that_it_was_begun_with(write, multifit, log):
+    path = write()
+    begun = ("--set", "rate=0.01", "--seed", 3, "--checkpoint-every", "2batches")
+    multifit("train", path, *begun, "--epochs", 4, "--output", "whole")
+    multifit("train", path, *begun, "--epochs", 2, "--output", "run")
+    result = multifit("train", path, "--resume", "--epochs", 4, "--output", "run")
+    assert result.code == 0 and "4 epochs; wrote run" in result.out
+    assert "going on from epoch-0002-step-00000006: epoch 3" in log()
+    assert same("run", "whole")
+    record = record_of("run")
+    assert (record["settings"]["rate"], record["seed"], record["checkpoint_every"]) == (0.01, 3, [2, "batch"])
+    said = Path("run/log.txt").read_text()
+    assert "training for 2 epochs" in said and "going on from" in said and "stopped: 4 epochs" in said
+
+
+def test_another_schedule_is_told(write, multifit, log):
+    path = write()
+    multifit("train", path, "--checkpoint-every", "2batches")
+    result = multifit("train", path, "--resume", "--epochs", 3, "--checkpoint-every", "1epochs")
+    assert result.code == 0 and record_of("runs/small")["checkpoint_every"] == [1, "epoch"]
+    assert any("begun with checkpoints each 2 batches" in line for line in log())
+
+
+def test_without_a_run_it_begins(write, multifit, log):
+    path = write()
+    multifit("train", path, "--output", "whole", "--checkpoint-every", 1)
+    assert multifit("train", path, "--resume", "--output", "run", "--checkpoint-every", 1).code == 0
+    assert "no checkpoint in run yet: beginning anew" in log() and same("run", "whole")
+
+
+def test_a_run_that_had_ended_stays_as_it_is(write, multifit, log):
+    path = write()
+    multifit("train", path, "--checkpoint-every", 1, "--output", "run")
+    before = {name: (Path("run") / name).read_bytes() for name in RESULTS}
+    assert multifit("train", path, "--resume", "--output", "run").code == 0
+    assert "the run had ended: 2 epochs" in log()
+    assert before == {name: (Path("run") / name).read_bytes() for name in RESULTS}
+
+
+def test_settings_on_the_command_line_come_before_those_of_the_run(write, multifit):
+    path = write()
+    multifit("train", path, "--set", "rate=0.01", "--checkpoint-every", 1)
+    multifit("train", path, "--resume", "--epochs", 3, "--set", "rate=0.02")
+    assert record_of("runs/small")["settings"]["rate"] == 0.02
+
+
+def test_another_net_is_refused(write, multifit):
+    path = write("", **{"self.kind, self.place = nn.Dense(2)": "self.kind, self.place = nn.Dense(width)"})
+    path.write_text(path.read_text().replace("rate = 0.05", "rate = 0.05\nwidth = 2"))
+    multifit("train", path, "--checkpoint-every", 1)
+    before = Path("runs/small/final.params").read_bytes()
+    result = multifit("train", path, "--resume", "--epochs", 3, "--set", "width=4")
+    assert result.code == 1 and "Traceback" not in result.err
+    assert 'parameter "kind.weight": (2, 3) float32 in the checkpoint, (4, 3) float32 here' in result.err
+    assert Path("runs/small/final.params").read_bytes() == before
+
+
+def test_the_run_of_another_file_is_refused(write, multifit):
+    path = write()
+    multifit("train", path, "--output", "run")
+    other = path.rename(path.with_name("other.py"))
+    result = multifit("train", other, "--resume", "--output", "run")
+    assert (result.code, result.err) == (2, "multifit: run is a run of small.py, not of other.py\n")
+
+
+def test_only_damaged_checkpoints_are_told_without_a_traceback(write, multifit):
+    path = write()
+    multifit("train", path, "--checkpoint-every", 2)
+    (checkpoint,) = Path("runs/small/checkpoints").iterdir()
+    (checkpoint / "net.params").unlink()
+    result = multifit("train", path, "--resume", "--epochs", 3)
+    assert result.code == 1 and "net.params is missing" in result.err and "Traceback" not in result.err
+
+
+# -------------------------------------------------------------------------------- signals, to real processes
+
+
+@pytest.fixture
+def process(tmp_path) -> Iterator[Callable[..., Any]]:
+    """Return a function that starts the command in a process of its own."""
+    started = []
+
+    def start(*arguments: Any) -> Any:
+        command = [sys.executable, "-u", "-m", "multifit.cli", *map(str, arguments)]
+        root = str(Path(__file__).parents[2])
+        environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+        one = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate()
+
+
+def wait_for(process: Any, text: str) -> None:
+    """Read what a process says until `text` is in a line; fail where it ends before, or takes too long."""
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if text in line:
+                return
+    finally:
+        watchdog.cancel()
+    raise AssertionError("".join(lines[-50:]))
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_it_with_all_that_it_has(write, multifit, process, name):
+    path = write()
+    running = process("train", path, "--epochs", 1_000_000, "--output", "run")
+    wait_for(running, " 2/1000000 ")
+    running.send_signal(getattr(signal, name))
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    last = out.strip().split("\n")[-1]
+    wrote = {*last.partition("; wrote run: ")[2].split(", ")}
+    assert {"checkpoints", "final.params", "history.json", "log.txt", "settings.json"} <= wrote
+    assert all((Path("run") / each).exists() for each in wrote)
+    epochs = len(json.loads(Path("run/history.json").read_text())["train_loss"])
+    assert epochs >= 2 and last.startswith(f"interrupted in epoch {epochs};")
+    said = Path("run/log.txt").read_text()
+    assert f"{name}: finishing the batch" in said and f"stopped: {name}" in said
+    result = multifit("train", path, "--resume", "--epochs", epochs + 1, "--output", "run")
+    assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
+    losses = json.loads(Path("run/history.json").read_text())["train_loss"]
+    assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
+
+
+STUCK = """
+import sys
+class Stuck(gluon.data.DataLoader):
+    def __iter__(self):
+        for number, batch in enumerate(super().__iter__()):
+            if number == 1:
+                print("stuck", flush=True)
+                sys.stdin.readline()
+            yield batch
+
+def data(seed):
+    point = np.ones((30, 3), "float32")
+    return Stuck(gluon.data.ArrayDataset(point, point[:, 0], point[:, :1]), 10)
+"""
+
+
+def test_a_second_ctrl_c_ends_at_once(write, process):
+    running = process("train", write(STUCK), "--output", "run", "--checkpoint-every", 1)
+    wait_for(running, "stuck")
+    running.send_signal(signal.SIGINT)
+    wait_for(running, "SIGINT: finishing the batch; once more ends at once")
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    assert out.strip().endswith("multifit: interrupted") and "wrote" not in out
+    assert not Path("run/final.params").exists() and not Path("run/checkpoints").exists()
+
+
+def test_without_a_setting_for_it_the_runs_epochs_are_meant(write, multifit):
+    path = Path(write())
+    path.write_text(
+        "\n".join(line for line in path.read_text().splitlines() if not line.startswith("epochs"))
+    )
+    assert multifit("train", str(path), "--epochs", 2).code == 0
+    assert multifit("train", str(path), "--resume").code == 0
+    assert len(json.loads(Path("runs/small/history.json").read_text())["train_loss"]) == 2
+
+
+def test_quiet_keeps_the_log_file(write, multifit, capsys):
+    logger = logging.getLogger("multifit")
+    console = logging.StreamHandler(sys.stdout)
+    logger.addHandler(console)
+    try:
+        result = multifit("train", write(), "--quiet")
+    finally:
+        logger.removeHandler(console)
+    assert "epoch" not in result.out.replace("2 epochs; wrote", "") and console.level == logging.NOTSET
+    assert "epoch 2/2" in Path("runs/small/log.txt").read_text()
