@@ -28,11 +28,12 @@ def first_largest(F: Any, scores: Any, classes: int) -> Any:
     """Return the index of the largest score of each position, (N, ...), float32; the first of equal ones."""
     maps = _fixed(F, scores, classes)
     best = _best(F, maps)
-    index = F.zeros_like(best)
+    index = None
     for before in reversed(maps[:-1]):
+        elsewhere = F.broadcast_greater(best, before)
         # one further than behind this map, unless the largest is here
-        index = F.broadcast_greater(best, before) * (index + 1)
-    return F.reshape(index, (0, -3, -2))
+        index = elsewhere if index is None else elsewhere * (index + 1)
+    return F.reshape(F.zeros_like(best) if index is None else index, (0, -3, -2))
 
 
 def _fixed(F: Any, scores: Any, classes: int) -> list[Any]:

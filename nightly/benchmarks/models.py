@@ -89,7 +89,7 @@ def _sequence(*layers: Any) -> Any:
 
 
 SOFTMAX = gluon.loss.SoftmaxCrossEntropyLoss
-FCN = (fcn, lambda: SOFTMAX(axis=1), lambda: SegmentationMetric(4), (16, 3, 64, 64), (16, 64, 64), 4, 12)
+FCN = (fcn, lambda: SOFTMAX(axis=1), lambda: SegmentationMetric(4), (16, 3, 64, 64), (16, 64, 64), 4, 40)
 CASES = (
     Case("MLP", mlp, SOFTMAX, mx.metric.Accuracy, (64, 64), (64,), 10, 200),
     Case("LeNet", lenet, SOFTMAX, mx.metric.Accuracy, (64, 1, 28, 28), (64,), 10, 20),

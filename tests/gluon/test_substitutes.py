@@ -60,6 +60,13 @@ def test_values_and_gradients_are_those_of_the_loss(classes: int, loss: Any, hyb
     assert_equal(Behind(function) if hybrid else function, loss, *args)
 
 
+@pytest.mark.parametrize("classes", [2, 4, 5])
+def test_labels_are_clipped_and_truncated_as_pick_does(classes: int) -> None:
+    logits, label = maps(classes)
+    label[0, 0, :4] = mx.nd.array([-1, classes, 0.9, -0.5])
+    assert_equal(substitute(Softmax(axis=1), (logits, label)), Softmax(axis=1), logits, label)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 @pytest.mark.parametrize("ignore", [None, 0, 2])
 def test_labels_of_any_dtype_and_any_ignored_class(dtype: str, ignore: int | None) -> None:
