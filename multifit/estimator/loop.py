@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Iterator
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
 from ..events import Flow
-from ..gluon.feed import has_own_workers, length, no_batch, positioned, replay, rewound
+from ..gluon.loaders import has_own_workers, length, no_batch, positioned, replay, rewound
 from ..gluon.proof import check_monitors, make_plan, prove
 from ..plan import Plan
 from ..state import RunState

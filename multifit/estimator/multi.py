@@ -11,7 +11,7 @@ from ..events import Flow
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine, gathered
 from ..gluon.export import export
-from ..gluon.feed import length, peeked
+from ..gluon.loaders import length, peeked
 from ..gluon.lr_finder import find_learning_rate
 from ..gluon.proof import make_plan, prove, undisturbed
 from ..gluon.rate_search import RateSearch

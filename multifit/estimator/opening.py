@@ -7,7 +7,7 @@ from typing import Any
 from ..checks import loader_problems, one_shot
 from ..errors import raise_problems
 from ..events import Events
-from ..gluon.feed import peeked
+from ..gluon.loaders import peeked
 from ..gluon.proof import undisturbed
 from ..handlers import validation_data, with_defaults
 from ..triggers import whole_number

@@ -16,9 +16,9 @@ from ..errors import names, shown, suggest
 from ..files import atomic_path, atomic_write
 from ..spec import TaskSpec
 from .compat import mx
-from .feed import peeked
 from .graph import Array, Form, Graph
 from .installed import installed_versions
+from .loaders import peeked
 from .onnx_model import onnx_model, require_onnx
 from .tracing import trace
 

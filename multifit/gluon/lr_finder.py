@@ -12,7 +12,7 @@ from ..checks import one_shot
 from ..errors import TrainerError, UserCodeError, names, shown, suggest
 from .controls import TrainerHandle
 from .engine import Engine
-from .feed import peeked, rewound
+from .loaders import peeked, rewound
 from .proof import prove, undisturbed
 from .rate_search import Mean, RateSearch
 from .result import Result

@@ -13,7 +13,8 @@ from ..errors import DataError, Problem, UserCodeError, names, raise_problems, s
 from ..plan import Plan, StagePlan, TrainerPlan, stage_plan
 from ..spec.names import listed
 from .engine import Engine
-from .feed import Batch, peeked
+from .feed import Batch
+from .loaders import peeked
 from .result import Result
 from .stage import Stage
 
