@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -148,6 +149,17 @@ def test_only_damaged_checkpoints_are_told_without_a_traceback(write, multifit):
 # -------------------------------------------------------------------------------- signals, to real processes
 
 
+@contextmanager
+def hearing(number: int) -> Iterator[None]:
+    """Let what is started hear a signal that this process ignores, as a job in the background does."""
+    before = signal.getsignal(number)
+    signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.fixture
 def process(tmp_path) -> Iterator[Callable[..., Any]]:
     """Return a function that starts the command in a process of its own."""
@@ -157,15 +169,16 @@ def process(tmp_path) -> Iterator[Callable[..., Any]]:
         command = [sys.executable, "-u", "-m", "multifit.cli", *map(str, arguments)]
         root = str(Path(__file__).parents[2])
         environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-        one = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=tmp_path,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with hearing(signal.SIGINT):
+            one = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=tmp_path,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         started.append(one)
         return one
 
