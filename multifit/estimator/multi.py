@@ -103,8 +103,8 @@ class MultiEstimator(Loop):
         epochs, batches : int
             How many *more*; exactly one of them.
         event_handlers : handler or list of handlers, optional
-            Added to the defaults: stopping, metrics, validation, logging and progress bars. A handler of the
-            same name takes the place of one of the last three.
+            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. A
+            handler of the same name takes the place of one of the last four.
         resume : path, optional
             A run's folder, a folder of checkpoints or one checkpoint: the fit that wrote them goes on from
             the newest that is whole, mid-epoch too, as if it had never ended. Called as that fit was, with

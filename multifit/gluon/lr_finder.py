@@ -75,7 +75,7 @@ def find_learning_rate(
             engine.renew()
             first, iterator = peeked(data, "data")
             result = prove(engine, first).train
-            handles = {name: TrainerHandle(name, each) for name, each in engine.bound_trainers().items()}
+            handles = dict(engine.bound_trainers())
             chosen = _chosen(handles, trainer)
             with untouched(engine.parameters.values(), handles.values()):
                 losses = _losses(engine, result, _endless(data, iterator), rates, _setter(chosen))
