@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 from ..errors import SpecError
 from ..events import Flow
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine, gathered
-from ..gluon.export import export
 from ..gluon.loaders import length, peeked
-from ..gluon.lr_finder import find_learning_rate
 from ..gluon.proof import make_plan, prove, undisturbed
-from ..gluon.rate_search import RateSearch
 from ..history import History
 from ..plan import Plan
 from ..spec import TaskSpec
@@ -23,11 +19,12 @@ from .audience import EVALUATE, Audience
 from .loop import Loop
 from .notices import Notices, get_logger
 from .opening import check_loaders, limits, prepared
+from .tools import Tools
 
 __all__ = ["MultiEstimator"]
 
 
-class MultiEstimator(Loop):
+class MultiEstimator(Loop, Tools):
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 
     Parameters
@@ -233,34 +230,6 @@ class MultiEstimator(Loop):
         batches: Iterator[Any] = iter([data]) if one else peeked(data, "data")[1]
         return gathered([piece for batch in batches for piece in self._engine.predict(batch)])
 
-    def export(self, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon") -> list[Path]:
-        """Write the net, as it evaluates, for use elsewhere; it stays as it is.
-
-        Parameters
-        ----------
-        folder : str or path
-            Where ``net-symbol.json``, ``net-0000.params`` and ``export.json`` go, or ``net.onnx``.
-        data : array, tuple, dict, list or loader, optional
-            As `predict` takes it; needed only where nothing was fitted, checked, evaluated or predicted yet.
-        format : {"gluon", "onnx"}
-            ``gluon.SymbolBlock.imports`` reads the first; the second needs ``multifit[onnx]``.
-
-        Returns
-        -------
-        list of Path
-            The files; inputs and outputs bear the spec's names. They appear whole or not at all.
-
-        Raises
-        ------
-        SpecError
-            The net works on arrays alone and cannot be made a graph.
-        ValueError
-            An unknown format, inputs of unknown shapes, or an operator that ONNX lacks.
-        ImportError
-            ONNX is not installed.
-        """
-        return export(self._engine, folder, data, format)
-
     def check(self, data: Any, val_data: Any = None) -> Plan:
         """Prove that spec, net, data and trainers fit, and return the plan; nothing moves.
 
@@ -280,43 +249,6 @@ class MultiEstimator(Loop):
             self.plan = make_plan(self._engine, proof, self._notices)
             self._engine.renew()
         return self.plan
-
-    def find_learning_rate(
-        self,
-        data: Any,
-        start: float = 1e-6,
-        end: float = 1.0,
-        batches: int = 100,
-        trainer: str | None = None,
-    ) -> RateSearch:
-        """Train with a rate that grows from batch to batch, and leave everything as it was.
-
-        Parameters
-        ----------
-        data : DataLoader, DataIter or re-iterable of batches
-            Read as often as it takes.
-        start, end : float
-            The first and the last rate.
-        batches : int
-            How many steps there are between them.
-        trainer : str, optional
-            Whose rate grows; the others keep theirs. Default: all grow.
-
-        Returns
-        -------
-        RateSearch
-            `rates`, `losses`, the `suggestion`, and ``plot()``.
-
-        Raises
-        ------
-        SpecError, DataError, TrainerError
-            Something does not fit.
-        ValueError
-            A rate or number is not valid.
-        RuntimeError
-            A handler of a running fit calls it.
-        """
-        return find_learning_rate(self, data, start, end, batches, trainer)
 
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"
