@@ -9,7 +9,16 @@ from typing import Any, Iterable, NamedTuple, Sequence
 import cv2
 import numpy as np
 
-__all__ = ["Pictured", "clear_place", "displayed", "first_samples", "normalized", "padded", "read_images"]
+__all__ = [
+    "Pictured",
+    "clear_place",
+    "displayed",
+    "first_samples",
+    "gathered",
+    "normalized",
+    "padded",
+    "read_images",
+]
 
 # What images of the world have per channel, as gluoncv's own transforms use it.
 MEAN = np.array([0.485, 0.456, 0.406], "float32")
@@ -34,6 +43,13 @@ class Pictured(NamedTuple):
     boxes: np.ndarray
     mask: np.ndarray
     count: np.ndarray
+
+
+def gathered(made: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Pictured:
+    """Gather images that were made one by one, each with its boxes (M, 6) and its mask."""
+    image, boxes, mask = zip(*made)
+    count = np.array([len(rows) for rows in boxes], "int32")
+    return Pictured(np.stack(image), padded(list(boxes)), np.stack(mask), count)
 
 
 def normalized(image: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from sklearn.datasets import load_digits
 
-from .pictured import Pictured, clear_place, padded
+from .pictured import Pictured, clear_place, gathered
 
 __all__ = ["CLASSES", "MOST", "scenes"]
 
@@ -35,10 +35,7 @@ def scenes(number: int, size: int = 128, held_out: bool = False) -> Pictured:
     pool = np.arange(1437, len(classes)) if held_out else np.arange(1437)
     random = np.random.RandomState(1 + held_out)
     digits = (pixels.reshape(-1, 8, 8) * (255 / 16)).astype("float32")
-    made = [_scene(random, digits, classes, pool, size) for _ in range(number)]
-    image, boxes, mask = zip(*made)
-    count = np.array([len(rows) for rows in boxes], "int32")
-    return Pictured(np.stack(image), padded(list(boxes)), np.stack(mask), count)
+    return gathered(_scene(random, digits, classes, pool, size) for _ in range(number))
 
 
 def _scene(

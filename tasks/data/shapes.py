@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .pictured import Pictured, padded
+from .pictured import Pictured, gathered
 
 __all__ = ["CLASSES", "shapes"]
 
@@ -25,9 +25,7 @@ def shapes(number: int, size: int = 64, held_out: bool = False) -> Pictured:
         Whether to draw from the random stream that is kept for testing.
     """
     random = np.random.RandomState(3 + held_out)
-    image, boxes, mask = zip(*(_image(random, size) for _ in range(number)))
-    count = np.array([len(rows) for rows in boxes], "int32")
-    return Pictured(np.stack(image), padded(list(boxes)), np.stack(mask), count)
+    return gathered(_image(random, size) for _ in range(number))
 
 
 def _image(random: np.random.RandomState, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
