@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import queue
 import signal
 import threading
 from collections.abc import Iterable
@@ -56,14 +58,18 @@ class InterruptHandler:
         self._estimator: Running | None = None
         self._process = os.getpid()
         self._reason = ""
-        self._untold = False
+        self._told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._teller: threading.Thread | None = None
 
     def train_begin(self, estimator: Running, **facts: Any) -> None:
         """Begin to listen."""
-        self._estimator, self._process = estimator, os.getpid()
-        self._reason, self._untold = "", False
+        self._estimator, self._process, self._reason = estimator, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
             return
+        # A signal can come while the log is being written, when writing to it would fail or wait for itself:
+        # another thread does it. The queue is the one of Python's that a signal may put something into.
+        self._teller = threading.Thread(target=_tell, args=(self._told, estimator.logger), daemon=True)
+        self._teller.start()
         for number in (signal.Signals[name] for name in self.signals):
             if signal.getsignal(number) == _default(number):
                 signal.signal(number, self._came)
@@ -81,10 +87,12 @@ class InterruptHandler:
         """Listen no more."""
         self._restore()
         self._estimator = None  # a handler may live longer than the estimator should
+        if self._teller is not None:
+            self._told.put(None)
+            self._teller.join()
+            self._teller = None
 
     def _stops(self, estimator: Running) -> bool:
-        if self._untold:
-            self._tell(estimator)
         if self._reason and estimator.state.interrupted:
             estimator.state.stop(self._reason)
         return estimator.state.interrupted
@@ -100,20 +108,18 @@ class InterruptHandler:
         else:
             self._reason = signal.Signals(number).name
             estimator.state.interrupted = True
-            self._tell(estimator)
-
-    def _tell(self, estimator: Running) -> None:
-        try:
-            estimator.logger.warning("%s: finishing the batch; once more ends at once", self._reason)
-            self._untold = False
-        except RuntimeError:  # the signal came while that very stream was being written to: tell it later
-            self._untold = True
+            self._told.put(self._reason)
 
     def _restore(self) -> None:
         for number in self._taken:
             if signal.getsignal(number) == self._came:  # else somebody else has taken it over since
                 signal.signal(number, _default(number))
         self._taken = []
+
+
+def _tell(told: queue.SimpleQueue[str | None], logger: logging.Logger) -> None:
+    for reason in iter(told.get, None):
+        logger.warning("%s: finishing the batch; once more ends at once", reason)
 
 
 def _default(number: int) -> Any:
