@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +25,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     ----------
     path : str or path
         The file to make or replace; its folder is made where there is none. A link is followed, not replaced.
+        A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to, not replaced.
 
     Yields
     ------
     Path
-        A path in the same folder with the same suffix (what saves by suffix, as Matplotlib does, works).
+        A path with the same suffix in the same folder (what saves by suffix, as Matplotlib does, works).
         Nothing exists there yet.
 
     Raises
@@ -37,6 +40,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     OSError
         The folder cannot be made or written to. The target is as it was, and the temporary file is gone.
     """
+    if _is_stream(path):
+        with tempfile.TemporaryDirectory() as folder:
+            whole = Path(folder) / f"whole{Path(path).suffix}"
+            yield whole
+            Path(path).write_bytes(whole.read_bytes())
+        return
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
@@ -65,6 +74,14 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def _is_stream(path: str | os.PathLike[str]) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
 
 
 def _flush(path: Path) -> None:

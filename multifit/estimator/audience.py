@@ -11,17 +11,21 @@ from ..handlers import ProgressBar, StoppingHandler
 __all__ = ["EVALUATE", "TRAIN", "Audience", "Moments"]
 
 
-class Moments(NamedTuple):
-    """The moments of a pass over data."""
+VIEWS = ("pred", "label", "loss")
 
+
+class Moments(NamedTuple):
+    """The stage and the moments of a pass over data."""
+
+    stage: str
     begin: str
     batch_begin: str
     batch_end: str
     end: str
 
 
-TRAIN = Moments("epoch_begin", "batch_begin", "batch_end", "epoch_end")
-EVALUATE = Moments("evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end")
+TRAIN = Moments("train", "epoch_begin", "batch_begin", "batch_end", "epoch_end")
+EVALUATE = Moments("evaluate", "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end")
 
 
 class Audience:
@@ -52,10 +56,15 @@ class Audience:
         if self._events is not None:
             self._events.emit(moment, **facts)
 
+    def looks(self, moment: str) -> bool:
+        """Whether a handler of a batch's end looks at outputs or losses; without handlers, the caller may."""
+        return self._events is None or self._events.takes(moment, "pred", "loss")
+
     def tell_result(self, moment: str, batch: Any, result: Any) -> None:
-        """Call the handlers of a batch's end; its arrays are only sorted out where somebody listens."""
+        """Call the handlers of a batch's end; its arrays are only sorted out where somebody looks at them."""
         if self._events is not None and self._events.listens(moment):
-            self._events.emit(moment, batch=batch, **result.views())
+            looked_at = self._events.takes(moment, *VIEWS)
+            self._events.emit(moment, batch=batch, **(result.views() if looked_at else {}))
 
     def states(self) -> dict[str, Any]:
         """Return the states of those handlers that have one, by name."""

@@ -24,6 +24,7 @@ class Loop(Kept):
 
     plan: Plan | None
     fit_batch: Callable[[Any], Any]
+    _shown: Callable[[Moments], bool]
     _flow: Flow | None
     _proved: bool
     _val_data: Any
@@ -88,6 +89,7 @@ class Loop(Kept):
     ) -> int:
         """Pass once over the data: the same for training and evaluating, which differ by their step."""
         self._audience.tell(moments.begin, batches=total)
+        self._engine.stages[moments.stage].shown = self._shown(moments)
         for batch in batches:
             state.batch = count
             self._audience.tell(moments.batch_begin, batch=batch)

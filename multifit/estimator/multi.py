@@ -15,7 +15,7 @@ from ..history import History
 from ..plan import Plan
 from ..spec import TaskSpec
 from ..state import RunState
-from .audience import EVALUATE, Audience
+from .audience import EVALUATE, TRAIN, Audience, Moments
 from .loop import Loop
 from .notices import Notices, get_logger
 from .opening import check_loaders, limits, prepared
@@ -260,6 +260,12 @@ class MultiEstimator(Loop, Tools):
             raise RuntimeError(
                 f"{what} was called by an event handler, in the middle of a run; call it before or after"
             )
+
+    def _shown(self, moments: Moments) -> bool:
+        """Whether outputs and losses are looked at: by a handler, or by a step of the user's own."""
+        step = "fit_batch" if moments is TRAIN else "evaluate_batch"
+        own = getattr(type(self), step) is not getattr(MultiEstimator, step)
+        return own or self._audience.looks(moments.batch_end)
 
     def _default_spec(self, loss: Any) -> TaskSpec:
         if not callable(loss) or isinstance(loss, type):

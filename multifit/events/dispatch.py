@@ -53,6 +53,10 @@ class Events:
         """Whether any handler is called at `moment`."""
         return bool(self._calls[moment])
 
+    def takes(self, moment: str, *facts: str) -> bool:
+        """Whether any handler of `moment` takes one of these facts."""
+        return any(names is None or not names.isdisjoint(facts) for _, _, names in self._calls[moment])
+
     def emit(self, moment: str, **facts: Any) -> bool:
         """Call all handlers that implement `moment`.
 
@@ -137,13 +141,17 @@ class Events:
 
 
 def _call(handler: object, moment: str) -> tuple[Callable[..., Any], frozenset[str] | None]:
-    """Return the method and the names of the facts that it takes; None for all."""
+    """Return the method and the names of the facts that it takes; None for all.
+
+    ``**facts`` takes all; ``**_``, by its name, is for whoever calls the method and is not looked at.
+    """
     method = getattr(handler, moment)
     try:
         parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):  # a compiled function may have no signature
         return method, None
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    rest = [parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
+    if rest and not rest[0].startswith("_"):
         return method, None
     return method, frozenset(parameter.name for parameter in parameters)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Iterable
 
 import numpy as np
 
 from .compat import mx
 
-__all__ = ["as_array", "cast_of", "joined", "place", "to_numpy"]
+__all__ = ["as_array", "cast_of", "form_of", "joined", "place", "to_numpy"]
 
 # What a net's parameters are not, what MXNet has not, or what most of its operators cannot take.
 CASTS = {
@@ -35,6 +35,11 @@ def cast_of(array: Any) -> str | None:
 @cache  # there are few dtypes, and every array of every batch is asked
 def _cast(dtype: Any) -> str | None:
     return CASTS.get(np.dtype(dtype).name)
+
+
+def form_of(arrays: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the arrays' shapes; None for None."""
+    return tuple([None if array is None else array.shape for array in arrays])
 
 
 def place(array: Any, context: Any, dtype: str | None = None) -> Any:

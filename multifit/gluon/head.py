@@ -13,7 +13,7 @@ from ..spec.terms import MetricTerm, Term
 from .compat import mx
 from .network import calling
 
-__all__ = ["Head", "HeadResult", "anchored", "call_term", "fetch", "named_parts"]
+__all__ = ["Head", "HeadResult", "anchored", "call_term", "fetch", "joined", "named_parts"]
 
 
 @dataclass
@@ -54,11 +54,13 @@ class Head:
         metrics: Sequence[tuple[MetricTerm, Any]],
         faster: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        self.terms, self.metrics, self.faster = list(terms), list(metrics), dict(faster or {})
+        # those whose sums float32 holds come first: they are joined with the losses' before a cast
+        self.metrics = sorted(metrics, key=lambda pair: not pair[1].small)
+        self.terms, self.faster = list(terms), dict(faster or {})
         self.several = False  # whether devices get more than one sample, so that a scalar can be told
         self.scalar: set[tuple[str, int]] = set()
         self.layout = tuple(
-            [(t.where, len(t.parts)) for t in terms] + [(m.where, d.width) for m, d in metrics]
+            [(t.where, len(t.parts)) for t in terms] + [(m.where, d.width) for m, d in self.metrics]
         )
         self.slices: dict[str, slice] = {}
         self.width = 0
@@ -85,33 +87,42 @@ class Head:
             values = call_term(term, arrays, self.faster.get(term.key))
             result.parts.update(named_parts(term, values))
             sums.append([self._sum(F, (term.key, i), value, size) for i, value in enumerate(values)])
+        minimised = [values[term.minimized] for term, values in zip(self.terms, sums)]
+        losses = joined(F, minimised)
         if weights is not None and self.terms:
-            minimised = [values[term.minimized] for term, values in zip(self.terms, sums)]
-            result.objective = _weighted(F, minimised, anchored(weights) if F is mx.nd else weights)
+            products = losses * (anchored(weights) if F is mx.nd else weights)
+            result.objective = products if len(self.terms) == 1 else F.sum(products)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-            pieces = [F.cast(value, "float64") for values in sums for value in values]
-            pieces += [
-                self._measure(F, metric, device, arrays, result.parts) for metric, device in self.metrics
-            ]
-            if pieces:
-                result.statistics = F.BlockGrad(F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0])
+            small, large = self._measured(F, arrays, result.parts, size)
+            if len(self.terms) == sum(map(len, sums)):  # each is in `losses` already
+                small = [losses, *small] if sums else small
+                pieces = [F.cast(joined(F, small), "float64")] if small else []
+            else:
+                pieces = [F.cast(value, "float64") for own in [*sums, small] for value in own]
+            if pieces + large:
+                result.statistics = F.BlockGrad(joined(F, pieces + large))
         return result
+
+    def _measured(
+        self, F: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the metrics' statistics: those in float32, then those in float64."""
+        found: tuple[list[Any], list[Any]] = [], []
+        for metric, device in self.metrics:
+            labels = [arrays[ref] for ref in metric.labels]
+            outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
+            with calling(lambda metric=metric: metric.where):  # type: ignore[misc]
+                pieces = device.statistics(F, labels, outputs, size)
+                pieces = [device.fold(F, joined(F, pieces))] if device.per_batch else pieces
+            found[not device.small].extend(pieces)
+        return found
 
     def _sum(self, F: Any, part: tuple[str, int], value: Any, size: Any) -> Any:
         # learnt from the first batch, before anything is traced: symbols have no size
         if F is mx.nd and self.several and value.size == 1:
             self.scalar.add(part)
-        total = F.reshape(F.sum(value), (1,))
+        total = F.sum(value)
         return total * size if part in self.scalar else total
-
-    def _measure(
-        self, F: Any, metric: MetricTerm, device: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any]
-    ) -> Any:
-        labels = [arrays[ref] for ref in metric.labels]
-        outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
-        with calling(lambda: metric.where):
-            statistics = device.statistics(F, labels, outputs)
-            return device.fold(F, statistics) if device.per_batch else statistics
 
 
 def call_term(term: Term, arrays: Mapping[Ref, Any], instead: Callable[..., Any] | None = None) -> list[Any]:
@@ -149,7 +160,6 @@ def anchored(weights: Any) -> Any:
     return weights
 
 
-def _weighted(F: Any, sums: Sequence[Any], weights: Any) -> Any:
-    if len(sums) == 1:
-        return sums[0] * weights
-    return F.reshape(F.sum(F.concat(*sums, dim=0) * weights), (1,))
+def joined(F: Any, pieces: Sequence[Any]) -> Any:
+    """Return vectors as one; None for none."""
+    return F.concat(*pieces, dim=0) if len(pieces) > 1 else next(iter(pieces), None)

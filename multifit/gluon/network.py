@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ..checks import bind_outputs, describe
 from ..errors import Problem, UserCodeError
 from ..spec import TaskSpec
+from .arrays import form_of
 from .compat import mx
+from .traced import Traced
 
-__all__ = ["Changed", "Network", "Traced", "calling", "is_traceable"]
+__all__ = ["Changed", "Network", "calling", "is_traceable"]
 
 STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
-
-
-class Traced(mx.gluon.HybridBlock):
-    """A graph around blocks that stay untouched: they are held without being registered as children.
-
-    Hybridizing the user's own net would freeze whichever mode traced it first (a net that branches on
-    ``autograd.is_training()`` would return its training outputs when evaluating); a graph for each stage has
-    its own mode, and switching costs nothing.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(F, *arrays) -> list of arrays``; called once with symbols.
-    parameters : callable
-        Returns the ParameterDict of everything that the function uses.
-    """
-
-    def __init__(
-        self, function: Callable[..., Any], parameters: Callable[[], Any], static: bool = False
-    ) -> None:
-        super().__init__()
-        object.__setattr__(self, "_function", function)
-        object.__setattr__(self, "_parameters", parameters)
-        self.hybridize(static_alloc=static)
-
-    def collect_params(self, select: str | None = None) -> Any:
-        """Return the parameters of what is traced (`select` is Gluon's and unused here)."""
-        return self._parameters()
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether the graph is there; until then a call may fail because something cannot be traced."""
-        return self._cached_op is not None
-
-    def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
-        """Trace the function."""
-        return self._function(F, *arrays)
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        """Run the graph; the first call traces it."""
-        if not self.is_traced:
-            with warnings.catch_warnings():
-                # what this graph does not need is no news: the plan lists what is unused
-                warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
-                result = super().__call__(*arrays)
-        else:
-            result = super().__call__(*arrays)
-        return result if isinstance(result, list) else [result]
 
 
 class Network:
@@ -69,20 +22,27 @@ class Network:
 
     A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
     hooks of its own, is called as it is.
+
+    Parameters
+    ----------
+    net : Block
+        The user's net.
+    spec : TaskSpec
+        Names its inputs and outputs.
+    stage : str
+        For messages.
+    repeats : bool
+        Whether graphs may be made ready for batches that repeat; not where somebody else may compute
+        gradients first, by which MXNet would lose the way to the parameters' own.
     """
 
-    def __init__(self, net: Any, spec: TaskSpec, stage: str) -> None:
-        self.net, self.spec, self.stage = net, spec, stage
+    def __init__(self, net: Any, spec: TaskSpec, stage: str, repeats: bool = True) -> None:
+        self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
         self._structure: Any = None
-        self._graph = Traced(self._flattened, net.collect_params, self.static) if self.traced else None
-
-    @property
-    def static(self) -> bool:
-        """Whether the user hybridized with ``static_alloc=True``, which the graphs around the net follow."""
-        return self.traced and bool(dict(self.net._flags).get("static_alloc"))
+        self._graph = Traced(self._flattened, net.collect_params) if self.traced else None
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in what it returns."""
@@ -118,7 +78,8 @@ class Network:
         with calling(lambda: f"the net's forward pass ({self.stage})", *zip(self.spec.inputs, inputs)):
             if self._graph is not None:
                 try:
-                    leaves = self._graph(*inputs)  # the structure is known once it is traced
+                    leaves = self._graph.run(inputs, form_of(inputs) if self.repeats else None)
+                    # the structure is known once it is traced
                     return _regrouped(self._structure, iter(leaves))
                 except Exception:
                     if self._graph.is_traced:

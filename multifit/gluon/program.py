@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from functools import partial
+from typing import Any, Hashable, Mapping, Sequence
 
 from .compat import mx
 from .head import Head, HeadResult, fetch
-from .network import Network, Traced, calling
+from .network import Network, calling
+from .traced import Traced
 
 __all__ = ["Program"]
 
@@ -27,13 +29,18 @@ class Program:
         Whether something else computes gradients through the outputs.
     """
 
-    def __init__(self, network: Network, traceable: Head, plain: Head, differentiable: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        traceable: Head,
+        plain: Head,
+        differentiable: bool = False,
+    ) -> None:
         self.network, self.traceable, self.plain = network, traceable, plain
         self.differentiable = differentiable
         self.fused = network.traced
         self.reason = ""
-        self._graph: Traced | None = None
-        self._names: list[str] = []
+        self._graphs: dict[bool, tuple[Traced, list[str]]] = {}
         self._outputs = list(network.paths or {})
         refs = {ref for term in traceable.terms for ref in term.args}
         refs |= {ref for metric, _ in traceable.metrics for ref in metric.args}
@@ -45,7 +52,12 @@ class Program:
         self.traced = self.fused or bool(traceable.width)
 
     def run(
-        self, slots: Mapping[str, Any], weights: Sequence[Any], size: Any
+        self,
+        slots: Mapping[str, Any],
+        weights: Sequence[Any],
+        size: Any,
+        form: Hashable = None,
+        shown: bool = True,
     ) -> tuple[dict[str, Any], list[HeadResult]]:
         """Run everything on one device.
 
@@ -57,6 +69,11 @@ class Program:
             Of the traceable and of the plain head's terms.
         size : NDArray of shape (1,)
             The device's number of samples.
+        form : hashable, optional
+            Equal for slots of equal shapes.
+        shown : bool
+            Whether somebody looks at the outputs and at what the losses return for each sample; else a graph
+            need not hand them out.
 
         Returns
         -------
@@ -67,15 +84,17 @@ class Program:
             outputs = self.network(slots)
             return outputs, self.heads(outputs, slots, weights, size)
         try:
-            outputs, result = self._run_graph(slots, weights[0], size)
+            outputs, result = self._run_graph(slots, weights[0], size, form, shown)
         except Exception as error:
-            if self._graph is not None and self._graph.is_traced:
+            if any(graph.is_traced for graph, _ in self._graphs.values()):
                 with calling(lambda: "the graph of the net and its losses", *slots.items()):
                     raise
             # Some losses and nets look at shapes or call mx.nd directly; that is no error of the user's.
             # What is one raises again below, where it can be named.
             self.traced, self.reason = False, f"{type(error.__cause__ or error).__name__} while tracing"
             return self.run(slots, weights, size)
+        if not self.plain.width:
+            return outputs, [result]
         return outputs, [result, self.plain(mx.nd, fetch(outputs, slots), weights[1], size)]
 
     def heads(
@@ -108,50 +127,47 @@ class Program:
         return f"operator by operator: {', '.join(rest)}" if rest else "nothing runs operator by operator"
 
     def _run_graph(
-        self, slots: Mapping[str, Any], weights: Any, size: Any
+        self, slots: Mapping[str, Any], weights: Any, size: Any, form: Hashable, shown: bool
     ) -> tuple[dict[str, Any], HeadResult]:
-        outputs = None if self.fused else self.network(slots)
-        if self._graph is None:
-            self._graph = Traced(self._trace, self._parameters, self.network.static)
-        arrays = [slots[name] for name in self._slots] + (
-            [] if outputs is None else [outputs[n] for n in self._heads]
-        )
-        extra = [weights] if weights is not None and self.traceable.terms else []
-        extra += [size] if self.traceable.scalar else []
-        self._extra = len(extra)
-        results = self._graph(*extra, *arrays)  # the names are known once it is traced
-        values = dict(zip(self._names, results))
+        outputs = {} if self.fused else self.network(slots)
+        heads = [] if self.fused else [outputs[name] for name in self._heads]
+        shown = shown or bool(self.plain.width) or self.differentiable
+        if shown not in self._graphs:
+            names: list[str] = []  # known once it is traced
+            trace = partial(self._trace, names, shown, weights is not None)
+            self._graphs[shown] = Traced(trace, self._parameters), names
+        graph, names = self._graphs[shown]
+        arrays = [size] if weights is None else [size, weights]
+        arrays += [slots[name] for name in self._slots] + heads
+        values = dict(zip(names, graph.run(arrays, form if self.network.repeats else None)))
         result = HeadResult(values.pop("objective", None), {}, values.pop("statistics", None))
-        result.parts = {name[5:]: value for name, value in values.items() if name.startswith("part.")}
-        if outputs is None:
-            outputs = {name: values["output." + name] for name in self._outputs}
+        for name, value in values.items():
+            kind, _, name = name.partition(".")
+            (outputs if kind == "output" else result.parts)[name] = value
         return outputs, result
 
-    def _trace(self, F: Any, *arrays: Any) -> list[Any]:
-        extra, arrays = arrays[: self._extra], arrays[self._extra :]
-        size = extra[-1] if self.traceable.scalar else None
-        weights = extra[0] if len(extra) > bool(self.traceable.scalar) else None
+    def _trace(
+        self, names: list[str], shown: bool, weighted: bool, F: Any, size: Any, *arrays: Any
+    ) -> list[Any]:
+        weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
         slots = dict(zip(self._slots, arrays))
         if self.fused:
             outputs = self.network.symbols([slots[name] for name in self.network.spec.inputs])
         else:
             outputs = dict(zip(self._heads, arrays[len(self._slots) :]))
         result = self.traceable(F, fetch(outputs, slots), weights, size)
-        # The outputs come first: deferred initialisation and dropout then draw in the plain loop's order.
-        named = {f"output.{name}": self._given(F, outputs[name]) for name in self._outputs if self.fused}
-        named.update({f"part.{name}": value for name, value in result.parts.items()})
-        named.update(
-            {
-                n: v
-                for n, v in (("objective", result.objective), ("statistics", result.statistics))
-                if v is not None
-            }
-        )
-        self._names = list(named)
-        return list(named.values())
+        found = {"objective": result.objective, "statistics": result.statistics}
+        found = {name: value for name, value in found.items() if value is not None}
+        given = {f"output.{name}": outputs[name] for name in self._outputs if self.fused}
+        # Where the outputs come first, dropout draws in the plain loop's order.
+        if shown or not found or not _in_order(F, given, found):
+            given.update({f"part.{name}": part for name, part in result.parts.items()})
+            found = {**{name: self._given(F, value) for name, value in given.items()}, **found}
+        names[:] = found
+        return list(found.values())
 
     def _given(self, F: Any, output: Any) -> Any:
-        """Return an output as the graph gives it: without the way back if nothing outside needs one.
+        """Return what the graph gives to look at: without the way back if nothing outside needs one.
 
         Otherwise mxnet makes an array of zeros as its gradient, and adds that to the real one.
         """
@@ -163,3 +179,13 @@ class Program:
             if isinstance(block, mx.gluon.Block) and (self.fused or block is not self.network.net):
                 found.update(block.collect_params())
         return found
+
+
+def _in_order(F: Any, first: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
+    """Whether a graph of `then` alone runs the operators of `first` in the order of `first`."""
+    own, every = (
+        F.Group(list(symbols.values())).get_internals().list_outputs() if symbols else []
+        for symbols in (first, then)
+    )
+    names = set(own)
+    return own == [name for name in every if name in names]

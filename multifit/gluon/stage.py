@@ -8,6 +8,7 @@ from ..errors import Problem
 from ..spec import TaskSpec
 from ..spec.terms import MetricTerm, Term
 from . import metrics as devices
+from .arrays import form_of
 from .compat import mx
 from .feed import Batch
 from .head import Head, HeadResult, fetch
@@ -43,6 +44,12 @@ class Stage:
         The devices; a metric that needs a whole batch at once has a device-side path only on one.
     flow : Flow, optional
         What handlers change of outputs and objectives.
+
+    Attributes
+    ----------
+    shown : bool
+        Whether somebody looks at the outputs and at each sample's losses: what nobody looks at is not handed
+        out.
     """
 
     def __init__(
@@ -55,8 +62,9 @@ class Stage:
         flow: Any = None,
     ) -> None:
         self.spec, self.name, self.measures = spec, name, list(measures)
-        self.training = name == "train"
-        self.network: Any = Network(net, spec, name)
+        self.training, self.shown = name == "train", True
+        objective_changes = flow is not None and flow.changes("change_objective")
+        self.network: Any = Network(net, spec, name, repeats=not objective_changes)
         if flow is not None and flow.changes("change_outputs"):
             self.network = Changed(self.network, flow.outputs)
         self.joint = Joint([term for term in spec.terms if term.spec.scope == "batch"])
@@ -66,9 +74,7 @@ class Stage:
         self.known: dict[str, list[str]] = {}
         self._single = len(contexts) == 1
         # whether gradients are computed through the outputs behind the graph
-        self._differentiable = bool(self.joint.terms) or (
-            flow is not None and flow.changes("change_objective")
-        )
+        self._differentiable = bool(self.joint.terms) or objective_changes
         self._programs: dict[Any, Program] = {}
         self._sized = False
         self._ahead: dict[str, Any] | None = None
@@ -166,15 +172,19 @@ class Stage:
     def _run_device(
         self, result: Result, slots: Mapping[str, Any], size: int, factors: Factors, context: Any
     ) -> tuple[Program, list[HeadResult]]:
-        program = self._programs.get(self._form(slots, size))
+        shapes = form_of(slots.values())
+        program = self._programs.get(self._form(shapes, size))
         count = self.weights.constant((float(size),), context)
         ahead, self._ahead = self._ahead, None
         if program is None or ahead is not None:
             outputs = ahead if ahead is not None else self.network(slots)
-            program = self._build(outputs, slots, size)
+            program = self._build(outputs, slots, size, shapes)
             heads = program.heads(outputs, slots, self._vectors(program, factors, context), count)
         else:
-            outputs, heads = program.run(slots, self._vectors(program, factors, context), count)
+            shown = self.shown or not all(measure.on_device for measure in self.measures)
+            outputs, heads = program.run(
+                slots, self._vectors(program, factors, context), count, shapes, shown
+            )
         result.outputs.append(outputs)
         result.parts.append({figure: value for head in heads for figure, value in head.parts.items()})
         result.objectives += [head.objective for head in heads if head.objective is not None]
@@ -211,29 +221,31 @@ class Stage:
                 at = head.slices[term.where].start + term.minimized
                 self.tally.weighted[term.key].add(statistics[at : at + 1] * factors.weights[term.key])
 
-    def _form(self, slots: Mapping[str, Any], size: int) -> tuple[Any, ...]:
+    def _form(self, shapes: tuple[Any, ...], size: int) -> tuple[Any, ...]:
         """Return what batches must have in common to share a program.
 
         A graph fits arrays of any size; only a metric's device-side path and what is computed in a loss's
         place are bound to the sizes of a sample.
         """
-        bound = self._sized or any(measure.on_device for measure in self.measures)
-        shapes = (None if a is None else a.shape[1:] if bound else len(a.shape) for a in slots.values())
-        return (size == 1, *shapes)
+        on_device = [measure.on_device for measure in self.measures]
+        bound = self._sized or any(on_device)
+        return (size == 1, *[s if s is None else s[1:] if bound else len(s) for s in shapes])
 
-    def _build(self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int) -> Program:
+    def _build(
+        self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int, shapes: tuple[Any, ...]
+    ) -> Program:
         terms = [term for term in self.spec.terms if term.spec.scope != "batch"]
         traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         plain = [term for term in terms if term not in traced]
         arrays = fetch(outputs, slots)
-        metrics = self._device_metrics(traced, plain, arrays)
+        metrics = self._device_metrics(traced, plain, arrays, size)
         faster = self._faster(traced, arrays)
         heads = Head(traced, metrics["traceable"], faster), Head(plain, metrics["plain"])
         for head in heads:
             head.several = size > 1
         program = Program(self.network, *heads, differentiable=self._differentiable)
         if len(self._programs) < MAX_FORMS:
-            self._programs[self._form(slots, size)] = program
+            self._programs[self._form(shapes, size)] = program
         return program
 
     def _faster(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
@@ -243,14 +255,14 @@ class Stage:
         return faster
 
     def _device_metrics(
-        self, traced: Sequence[Term], plain: Sequence[Term], arrays: Mapping[Any, Any]
+        self, traced: Sequence[Term], plain: Sequence[Term], arrays: Mapping[Any, Any], size: int
     ) -> dict[str, list[tuple[MetricTerm, Any]]]:
         metrics: dict[str, list[tuple[MetricTerm, Any]]] = {"traceable": [], "plain": []}
         first = not self._programs
         for measure in self.measures:
             if measure.on_device or (first and not measure.settled):
                 where = self._home(measure, traced, plain)
-                device = self._bound(measure, arrays) if where else None
+                device = self._bound(measure, arrays, size) if where else None
                 if device is not None:
                     metrics[where].append((measure.term, device))
                 elif measure.on_device:
@@ -258,13 +270,15 @@ class Stage:
                 measure.on_device = device is not None
         return metrics
 
-    def _bound(self, measure: Measure, arrays: Mapping[Any, Any]) -> Any:
+    def _bound(self, measure: Measure, arrays: Mapping[Any, Any], size: int) -> Any:
         """Return a metric's device-side path for these arrays; None where there is none."""
         device = devices.device_metric(measure.metric)
         if device is None or (device.per_batch and not self._single):
             return None
         outputs = [arrays[ref].shape for ref in measure.term.outputs] + [(1,)] * len(measure.term.losses)
-        return device if device.bind([arrays[ref].shape for ref in measure.term.labels], outputs) else None
+        labels = [arrays[ref].shape for ref in measure.term.labels]
+        slots = all(ref.space != "outputs" for ref in measure.term.labels)
+        return device if device.bind(labels, outputs, size if slots else None) else None
 
     def _leave_device(self, measure: Measure) -> None:
         """Hand to the metric itself what was summed on the device: it goes on with batches of any form."""

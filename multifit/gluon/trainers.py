@@ -18,6 +18,7 @@ from .coverage import (
 )
 from .optimizers import build_optimizer
 from .parameters import trainable
+from .updates import Update
 
 __all__ = ["DEFAULT", "Trainers", "bind_trainers"]
 
@@ -40,6 +41,7 @@ class Trainers(Mapping[str, Any]):
     ) -> None:
         self._trainers, self.clip_norms, self.held = dict(trainers), dict(clip_norms), dict(held)
         self._handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
+        self._updates = {name: Update(trainer) for name, trainer in trainers.items()}
 
     def __getitem__(self, name: str) -> Any:
         return self._handles[name]
@@ -75,12 +77,13 @@ class Trainers(Mapping[str, Any]):
 
     def update(self) -> None:
         """Move all parameters, by gradients that are ready."""
-        for trainer in self._trainers.values():
-            on_kvstore = _updates_on_kvstore(trainer)
+        for name, trainer in self._trainers.items():
             # parameters that this batch did not reach keep their stale gradient, and are left alone
-            (trainer.step if on_kvstore else trainer.update)(1, ignore_stale_grad=True)
-            if on_kvstore:
+            if _updates_on_kvstore(trainer):
+                trainer.step(1, ignore_stale_grad=True)
                 _mark_used(trainer)
+            else:
+                self._updates[name]()
             for parameter in trainer._params:
                 if parameter.grad_req == "add":
                     parameter.zero_grad()

@@ -115,7 +115,7 @@ class CheckpointHandler:
         if self.every is not None:
             estimator.reseed_epoch()
 
-    def batch_end(self, estimator: Running, **facts: Any) -> None:
+    def batch_end(self, estimator: Running, **_: Any) -> None:
         """Write a checkpoint if one is due, or the fit is asked to stop."""
         due = self._due(estimator, "batch", "batch_end")
         if due or estimator.state.stopped:

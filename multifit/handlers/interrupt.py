@@ -75,7 +75,7 @@ class InterruptHandler:
                 signal.signal(number, self._came)
                 self._taken.append(number)
 
-    def batch_end(self, estimator: Running, **facts: Any) -> bool:
+    def batch_end(self, estimator: Running, **_: Any) -> bool:
         """Say whether to stop."""
         return self._stops(estimator)
 

@@ -66,7 +66,7 @@ class LoggingHandler:
         self._epoch = _Stretch(self._clock(), estimator.state.samples)
         self._interval = _Stretch(self._clock(), estimator.state.samples)
 
-    def batch_end(self, estimator: Running, **facts: Any) -> None:
+    def batch_end(self, estimator: Running, **_: Any) -> None:
         """Log the running figures where the interval is due."""
         state = estimator.state
         if self._trigger is None or not self._trigger.fires(state.batch + 1):

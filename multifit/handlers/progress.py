@@ -59,7 +59,7 @@ class ProgressBar:
         """Open the epoch's bar; without a known number of batches it only counts."""
         self._open("train", epoch_text(estimator, self._first), batches)
 
-    def batch_end(self, estimator: Running, **facts: Any) -> None:
+    def batch_end(self, estimator: Running, **_: Any) -> None:
         """Move the epoch's bar."""
         self._advance("train", estimator)
 
@@ -83,7 +83,7 @@ class ProgressBar:
         """Open the evaluation's bar, in an epoch below the epoch's."""
         self._open("evaluate", "evaluate", batches)
 
-    def evaluate_batch_end(self, estimator: Running, **facts: Any) -> None:
+    def evaluate_batch_end(self, estimator: Running, **_: Any) -> None:
         """Move the evaluation's bar."""
         self._advance("evaluate", estimator)
 

@@ -78,7 +78,7 @@ class StoppingHandler:
         self._begun = self._clock()
         self._epochs = self._batches = 0
 
-    def batch_end(self, estimator: Running, **facts: Any) -> bool:
+    def batch_end(self, estimator: Running, **_: Any) -> bool:
         """Count the batch, and say whether to stop."""
         self._batches += 1
         return self._stop(estimator, self._limit("batch", self._batches, self.max_batch, estimator.max_batch))

@@ -83,7 +83,7 @@ class TensorBoardHandler:
             if self._trigger is not None:
                 self._batches = self._writer(self.folder / "batches", estimator.state.step)
 
-    def batch_end(self, estimator: Running, **facts: Any) -> None:
+    def batch_end(self, estimator: Running, **_: Any) -> None:
         """Write the running figures where they are due."""
         if self._trigger is not None and self._trigger.due(estimator.state, "batch_end"):
             self._write_figures(self._batches, estimator.figures("train"), estimator.state.step)

@@ -57,7 +57,7 @@ class ValidationHandler:
         """Forget what an earlier fit evaluated."""
         self._evaluated = None
 
-    def batch_end(self, estimator: Running, **facts: Any) -> None:
+    def batch_end(self, estimator: Running, **_: Any) -> None:
         """Evaluate where the batch is due."""
         self._evaluate_if_due(estimator, self._batches, "batch_end")
 

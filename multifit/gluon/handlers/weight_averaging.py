@@ -76,7 +76,7 @@ class WeightAveraging:
         self._epochs = self._due = self._count = 0
         self.averages = {}
 
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **_: Any) -> None:
         """Average after an update."""
         # after an update no gradient waits for one; after a batch that was held back, they do
         if self.kind == "ema" and not any(estimator.gradients().values()):

@@ -5,40 +5,60 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .base import DeviceMetric, Pair, Shape, inner_size, vector
+from .base import DeviceMetric, Pair, Shape, doubles, inner_size
 
 __all__ = ["DeviceAccuracy", "DeviceBinaryAccuracy", "DeviceTopKAccuracy"]
 
 
-class DeviceAccuracy(DeviceMetric):
+class Counted(DeviceMetric):
+    """What counts where two arrays agree, and all their elements."""
+
+    of_labels = True
+
+    def agreement(self, F: Any, label: Any, said: Any, size: Any) -> list[Any]:
+        """Count where two arrays of one type and size agree: (right, all)."""
+        right = F.broadcast_equal(said, label)
+        if self.small:
+            return [F.sum(right), size]
+        return doubles(F, F.sum(F.cast(right, "int32")), F.size_array(right))
+
+
+class DeviceAccuracy(Counted):
     """``mx.metric.Accuracy``: outputs are classes, or where shapes differ, scores along `axis`."""
 
     def fit(self, label: Shape, output: Shape) -> Pair | None:
         """See :meth:`DeviceMetric.fit`."""
         if label == output:
-            return partial(self._pair, axis=None)
+            return partial(self._pair, axis=None, flat=False)
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
         if not 0 < axis < len(output) or label[:1] != output[:1]:
             return None
         classes = output[:axis] + output[axis + 1 :]
-        return partial(self._pair, axis=axis) if inner_size(classes) == inner_size(label) else None
+        same = inner_size(classes) == inner_size(label)
+        return partial(self._pair, axis=axis, flat=len(classes) != len(label)) if same else None
 
-    def _pair(self, F: Any, label: Any, output: Any, axis: int | None) -> Any:
-        classes = output if axis is None else F.argmax(output, axis=axis)
-        return agreement(F, F.cast(label, "int32"), F.cast(classes, "int32"))
+    def _pair(self, F: Any, label: Any, output: Any, size: Any, axis: int | None, flat: bool) -> list[Any]:
+        classes = whole(F, output) if axis is None else F.argmax(output, axis=axis)
+        label = whole(F, label)
+        if flat:
+            classes, label = F.reshape(classes, (-1,)), F.reshape(label, (-1,))
+        return self.agreement(F, label, classes, size)
 
 
-class DeviceBinaryAccuracy(DeviceMetric):
+class DeviceBinaryAccuracy(Counted):
     """:class:`BinaryAccuracy`: outputs above a threshold against labels of 0 and 1."""
 
     def fit(self, label: Shape, output: Shape) -> Pair | None:
         """See :meth:`DeviceMetric.fit`."""
         same = label[:1] == output[:1] and inner_size(label) == inner_size(output)
-        return self._pair if same else None
+        return partial(self._pair, flat=len(label) != len(output)) if same else None
 
-    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any, flat: bool) -> list[Any]:
         # in float32, for mxnet casts the threshold to the type of what it is compared with
-        return agreement(F, F.cast(label, "float32") > 0.5, F.cast(output, "float32") > self.metric.threshold)
+        true, said = F.cast(label, "float32") > 0.5, F.cast(output, "float32") > self.metric.threshold
+        if flat:
+            true, said = F.reshape(true, (-1,)), F.reshape(said, (-1,))
+        return self.agreement(F, true, said, size)
 
 
 class DeviceTopKAccuracy(DeviceMetric):
@@ -54,13 +74,12 @@ class DeviceTopKAccuracy(DeviceMetric):
             return None
         return self._pair if label[:1] == output[:1] and inner_size(label) == 1 else None
 
-    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
         best = F.topk(output, k=self.metric.top_k, axis=1, ret_typ="indices", dtype="int32")
         right = F.broadcast_equal(best, F.reshape(F.cast(label, "int32"), (-1, 1)))
-        return vector(F, F.sum(right), F.size_array(label))
+        return doubles(F, F.sum(right), F.size_array(label))
 
 
-def agreement(F: Any, label: Any, said: Any) -> Any:
-    """Count where two arrays of one type and size agree: (right, all)."""
-    right = F.broadcast_equal(F.reshape(said, (-1,)), F.reshape(label, (-1,)))
-    return vector(F, F.sum(F.cast(right, "int32")), F.size_array(right))
+def whole(F: Any, numbers: Any) -> Any:
+    """Cut off what is behind the point, as a cast to int does."""
+    return F.trunc(F.cast(numbers, "float32"))

@@ -7,11 +7,11 @@ from typing import Any, Callable
 
 import numpy as np
 
-__all__ = ["DeviceMetric", "Pair", "Shape", "inner_size", "total", "vector"]
+__all__ = ["DeviceMetric", "Pair", "Shape", "doubles", "inner_size", "total"]
 
 Shape = tuple[int, ...]
-Pair = Callable[[Any, Any, Any], Any]
-"""``pair(F, label, output)`` -> (width,), float64: the statistics of one label and its output."""
+Pair = Callable[[Any, Any, Any, Any], "list[Any]"]
+"""``pair(F, label, output, size)``: the statistics of one label and its output, in vectors."""
 
 
 class DeviceMetric:
@@ -29,12 +29,19 @@ class DeviceMetric:
     ----------
     width : int
         Number of statistics.
+    of_labels : bool
+        Whether the statistics count labels.
+    small : bool
+        Whether they are float32, which holds counts of a batch's samples; else they are float64. Known once
+        it is bound.
     per_batch : bool
         True where the figure is a mean over updates of something that is not a sum: then the statistics of
         one batch are added over its devices, go through :meth:`fold`, and only that adds up over batches.
     """
 
     width: int = 2
+    of_labels: bool = False
+    small: bool = False
     per_batch: bool = False
 
     def __init__(self, metric: Any) -> None:
@@ -54,7 +61,7 @@ class DeviceMetric:
         """Choose the graph for one pair by its shapes; None where they are not covered."""
         raise NotImplementedError
 
-    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
         """Prepare for batches of these shapes.
 
         Only the number of axes and the sizes behind the first axis count, so a later batch may be smaller.
@@ -63,17 +70,23 @@ class DeviceMetric:
         ----------
         labels, outputs : sequence of tuple of int
             Shapes of one device's batch.
+        samples : int, optional
+            The number of samples, where it is the size of the labels' first axis in every batch.
 
         Returns
         -------
         bool
             False where these shapes are not covered: use the metric itself.
         """
-        pairs = [self.fit(label, output) for label, output in self.match(labels, outputs) or []]
+        matched = self.match(labels, outputs) or []
+        self.small = self.of_labels and all(
+            label[:1] == (samples,) and inner_size(label) == 1 for label, _ in matched
+        )
+        pairs = [self.fit(label, output) for label, output in matched]
         self._pairs = [pair for pair in pairs if pair is not None]
         return bool(pairs) and len(self._pairs) == len(pairs)
 
-    def statistics(self, F: Any, labels: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    def statistics(self, F: Any, labels: Sequence[Any], outputs: Sequence[Any], size: Any) -> list[Any]:
         """Reduce one device's batch.
 
         Parameters
@@ -82,14 +95,18 @@ class DeviceMetric:
             ``mx.nd`` or ``mx.sym``.
         labels, outputs : sequence of NDArray or Symbol
             What the metric's ``update`` would be given, of the shapes that were bound.
+        size : NDArray or Symbol, shape (1,), float32
+            The number of samples.
 
         Returns
         -------
-        NDArray or Symbol, shape (width,), float64
-            Additive over devices, and over batches unless `per_batch`. No gradient flows through it.
+        list of NDArray or Symbol, float64, or float32 where `small`
+            Vectors that make `width` statistics one behind the other. Additive over devices, and over batches
+            unless `per_batch`. No gradient flows through them.
         """
         matched = self.match(labels, outputs) or []
-        return F.add_n(*[pair(F, *slots) for pair, slots in zip(self._pairs, matched)])
+        found = [pair(F, *slots, size) for pair, slots in zip(self._pairs, matched)]
+        return found[0] if len(found) == 1 else [F.add_n(*pieces) for pieces in zip(*found)]
 
     def fold(self, F: Any, statistics: Any) -> Any:
         """Turn one whole batch's statistics into what adds up over batches; unless `per_batch`, the same."""
@@ -111,9 +128,9 @@ class DeviceMetric:
         self.metric.num_inst = self.metric.global_num_inst = count
 
 
-def vector(F: Any, *sums: Any) -> Any:
-    """Join sums, each of shape (1,), to one vector of float64."""
-    return F.concat(*[F.cast(value, "float64") for value in sums], dim=0)
+def doubles(F: Any, *sums: Any) -> list[Any]:
+    """Return sums as float64."""
+    return [F.cast(value, "float64") for value in sums]
 
 
 def total(F: Any, values: Any) -> Any:

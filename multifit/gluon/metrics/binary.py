@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import DeviceMetric, Pair, Shape, vector
+from .base import DeviceMetric, Pair, Shape, doubles
 
 __all__ = ["DeviceF1", "DeviceMCC"]
 
@@ -47,12 +47,12 @@ class DeviceF1(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return self._pair if len(output) == 2 and label == output[:1] else None
 
-    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
         said = F.cast(F.argmax(output, axis=1), "int32") == 1
         label = F.cast(label, "int32")
         true = label == 1
         third = F.broadcast_not_equal(label, F.min(label)) * F.broadcast_not_equal(label, F.max(label))
-        return vector(F, F.sum(said * true), F.sum(said), F.sum(true), F.size_array(label), F.sum(third))
+        return doubles(F, F.sum(said * true), F.sum(said), F.sum(true), F.size_array(label), F.sum(third))
 
     def fold(self, F: Any, statistics: Any) -> Any:
         """See :meth:`DeviceMetric.fold`: (figure, 1, 0, 0, labels of a third value)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .base import DeviceMetric, Pair, Shape, total, vector
+from .base import DeviceMetric, Pair, Shape, doubles, total
 
 __all__ = ["DeviceLoss"]
 
@@ -21,6 +21,6 @@ class DeviceLoss(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return self._pair
 
-    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
         values = F.BlockGrad(output)
-        return vector(F, total(F, F.cast(values, "float32")), F.size_array(values))
+        return doubles(F, total(F, F.cast(values, "float32")), F.size_array(values))

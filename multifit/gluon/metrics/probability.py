@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .base import DeviceMetric, Pair, Shape, inner_size, total, vector
+from .base import DeviceMetric, Pair, Shape, doubles, inner_size, total
 
 __all__ = ["DeviceCrossEntropy", "DevicePerplexity"]
 
@@ -21,13 +21,13 @@ class DeviceCrossEntropy(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return partial(self._pair, classes=output[1]) if one_label_a_row(label, output) else None
 
-    def _pair(self, F: Any, label: Any, output: Any, classes: int) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any, classes: int) -> list[Any]:
         index = F.cast(F.reshape(label, (-1,)), "int32")
         chosen = F.cast(F.pick(F.BlockGrad(output), index, axis=1, mode="wrap"), "float32")
         # 1 inside of the classes, NaN (0 / 0) outside
         inside = F.cast((index < classes) * (index >= -classes), "float32")
         loss = -F.log(chosen + self.metric.eps) * (inside / inside)
-        return vector(F, total(F, loss), F.size_array(loss))
+        return doubles(F, total(F, loss), F.size_array(loss))
 
 
 class DevicePerplexity(DeviceMetric):
@@ -42,14 +42,14 @@ class DevicePerplexity(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return self._pair if one_label_a_row(label, output) else None
 
-    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
         label = F.reshape(label, (-1,))
         chosen = F.cast(F.pick(F.BlockGrad(output), F.cast(label, "int32"), axis=1), "float32")
         loss = -F.log(F.broadcast_maximum(chosen, F.ones_like(chosen) * 1e-10))
         if self.metric.ignore_label is None:
-            return vector(F, total(F, loss), F.size_array(loss))
+            return doubles(F, total(F, loss), F.size_array(loss))
         counts = F.cast(label != self.metric.ignore_label, "float32")
-        return vector(F, total(F, F.where(counts, loss, F.zeros_like(loss))), total(F, counts))
+        return doubles(F, total(F, F.where(counts, loss, F.zeros_like(loss))), total(F, counts))
 
 
 def one_label_a_row(label: Shape, output: Shape) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import DeviceMetric, Pair, Shape, total, vector
+from .base import DeviceMetric, Pair, Shape, doubles, total
 
 __all__ = ["DeviceMAE", "DeviceMSE", "DeviceRMSE"]
 
@@ -24,12 +24,12 @@ class DeviceMAE(DeviceMetric):
         """Turn one pair's mean error, of shape (1,), into its figure."""
         return mean
 
-    def _pair(self, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
         label = F.cast(F.reshape(label, (0, -1)), "float32")
         output = F.cast(F.reshape(F.BlockGrad(output), (0, -1)), "float32")
         error = self.error(F, F.elemwise_sub(label, output))
         mean = total(F, error) / F.cast(F.size_array(error), "float64")
-        return vector(F, self.finish(F, mean), F.ones_like(mean))
+        return doubles(F, self.finish(F, mean), F.ones_like(mean))
 
 
 class DeviceMSE(DeviceMAE):

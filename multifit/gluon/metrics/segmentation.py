@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..maps import first_largest
-from .base import DeviceMetric, Pair, Shape
+from .base import DeviceMetric, Pair, Shape, doubles
 
 __all__ = ["DeviceSegmentation"]
 
@@ -33,12 +33,12 @@ class DeviceSegmentation(DeviceMetric):
         same = len(output) > 1 and label == output[:1] + output[2:]
         return partial(self._pair, output[1]) if same and output[1] <= self.classes else None
 
-    def _pair(self, scores: int, F: Any, label: Any, output: Any) -> Any:
+    def _pair(self, scores: int, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
         column = F.cast(first_largest(F, output, scores), "int32")
         row = F.clip(F.cast(label, "int32"), a_min=-1, a_max=self.classes) + 1
         cell = F.reshape(row * self.classes + column, (1, -1))
         ones = F.reshape(F.ones_like(cell), (-1,))
-        return F.cast(F._internal._backward_gather_nd(ones, cell, shape=(self.width,)), "float64")
+        return doubles(F, F._internal._backward_gather_nd(ones, cell, shape=(self.width,)))
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`."""

@@ -22,8 +22,9 @@ class Traced(mx.gluon.HybridBlock):
         self.device = device
         self.labels = labels
 
-    def hybrid_forward(self, F: Any, *slots: Any) -> Any:
-        return self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]))
+    def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
+        pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]), size)
+        return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
 
 class Folded(mx.gluon.HybridBlock):
@@ -44,16 +45,18 @@ def shapes(arrays: list) -> list[tuple]:
 def totals_of(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
     """Sum a device metric's statistics over devices, fold them, and sum them over batches."""
     labels, outputs = batches[0][0]
-    assert device.bind(shapes(labels), shapes(outputs))
+    samples = {array.shape[0] for array in labels}
+    assert device.bind(shapes(labels), shapes(outputs), samples.pop() if len(samples) == 1 else None)
     graph, fold = Traced(device, len(labels)), Folded(device)
     if traced:
         graph.hybridize(static_alloc=True)
         fold.hybridize(static_alloc=True)
     totals = np.zeros(device.width)
     for batch in batches:
-        statistics = sum(graph(*labels, *outputs) for labels, outputs in batch)
+        sizes = [mx.nd.array([(labels or outputs)[0].shape[0]]) for labels, outputs in batch]
+        statistics = sum(graph(size, *labels, *outputs) for size, (labels, outputs) in zip(sizes, batch))
         assert statistics.shape == (device.width,)
-        assert statistics.dtype == np.float64
+        assert statistics.dtype == (np.float32 if device.small else np.float64)
         folded = fold(statistics) if device.per_batch else device.fold(mx.nd, statistics)
         totals += folded.asnumpy()
     return totals
