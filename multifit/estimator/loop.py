@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
 from ..events import Flow
-from ..gluon.loaders import has_own_workers, length, no_batch, positioned, replay, rewound
+from ..gluon.loaders import length, no_batch, positioned, replay, rewound
 from ..gluon.proof import check_monitors, make_plan, prove
+from ..gluon.workers import has_own_workers, seedable
 from ..plan import Plan
 from ..state import RunState
 from .audience import TRAIN, Moments
@@ -32,7 +34,7 @@ class Loop(Kept):
     def _train_epoch(self, data: Any) -> None:
         self.history.open_row()
         self._engine.stages["train"].reset()
-        self._train_on(data, self._in_order(rewound(data), self._keep_order))
+        self._train_on(data, self._in_order(rewound(data, self.state.epoch), self._keep_order))
 
     def _train_rest(self, data: Any, checkpoint: Path | None) -> None:
         """Come to where a checkpoint was written, and train the rest of its epoch.
@@ -41,9 +43,10 @@ class Loop(Kept):
         """
         if checkpoint is None:
             return
-        if has_own_workers(data):
+        if has_own_workers(data) and not seedable(data):
             self.logger.info(
-                "the loader has workers: where these draw random numbers, the run is not bit for bit the same"
+                "the loader has workers that go their own way: where these draw random numbers, the run is not "
+                "bit for bit the same"
             )
         if self.state.seed is not None:
             replay(data, self.state.epoch, self._seed_epoch)
@@ -51,7 +54,8 @@ class Loop(Kept):
             self._restore_random(checkpoint)
         elif not self.state.stopped:
             done = self.state.batch + 1
-            rest = positioned(data, done, lambda: self._restore_random(checkpoint))
+            then = partial(self._restore_random, checkpoint)
+            rest = positioned(data, done, then, self.state.epoch)
             self._train_on(data, self._in_order(rest, self._restore_order), done)
 
     def _train_on(self, data: Any, batches: Iterable[Any], done: int = 0) -> None:

@@ -187,7 +187,8 @@ class MultiEstimator(Loop, Tools):
             The data or the net does not fit the spec.
         """
         data = val_data if data is None else data
-        stage, batches = self._engine.stages["evaluate"], peeked(data, "data")[1]
+        turn = self.state.step if self._audience.listening else None  # of an evaluation within a fit
+        stage, batches = self._engine.stages["evaluate"], peeked(data, "data", turn)[1]
         axis, self.batch_axis = self.batch_axis, batch_axis
         try:
             with self._audience.evaluation(event_handlers), self._around("evaluation"):

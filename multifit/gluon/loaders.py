@@ -5,23 +5,41 @@ from __future__ import annotations
 import copy
 from collections import deque
 from itertools import chain
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import loader_problems
 from ..errors import DataError, Problem, raise_problems
 from .compat import mx
+from .memory import by_index
+from .workers import base_of, numbered, seedable
 
-__all__ = ["has_own_workers", "length", "no_batch", "peeked", "positioned", "replay", "rewound"]
+__all__ = ["length", "no_batch", "peeked", "positioned", "replay", "rewound"]
 
 
-def rewound(data: Any) -> Iterator[Any]:
-    """Iterate over a loader from its start; a DataIter is reset, and shuffled perhaps, when it is read."""
+def rewound(data: Any, turn: int | None = None) -> Iterator[Any]:
+    """Iterate over a loader from its start; a DataIter is reset, and shuffled perhaps, when it is read.
+
+    Parameters
+    ----------
+    data : loader
+        Any. Of a Gluon DataLoader, what lies in arrays is taken by index, and workers are seeded apart.
+    turn : int, optional
+        What tells this pass from others that a run makes.
+    """
     if callable(getattr(data, "reset", None)):
         data.reset()
-    yield from data
+    if seedable(data):
+        yield from numbered(data, base_of(data, turn), data._batch_sampler)
+    else:
+        yield from _in_process(data)
 
 
-def positioned(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
+def _in_process(data: Any) -> Iterable[Any]:
+    batches = by_index(data)
+    return data if batches is None else batches
+
+
+def positioned(data: Any, skip: int, then: Callable[[], None], turn: int | None = None) -> Iterator[Any]:
     """Iterate over a loader from behind its first `skip` batches on.
 
     Parameters
@@ -32,9 +50,11 @@ def positioned(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
         How many batches there were.
     then : callable
         Called when the position is reached, before the next batch is loaded.
+    turn : int, optional
+        As it was for :func:`rewound`.
     """
     if isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None:
-        yield from _rest(data, skip, then)
+        yield from _rest(data, skip, then, turn)
         return
     batches = rewound(data)
     for _ in range(skip):
@@ -43,13 +63,14 @@ def positioned(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
     yield from batches
 
 
-def _rest(data: Any, skip: int, then: Callable[[], None]) -> Iterator[Any]:
-    order = list(data._batch_sampler)
+def _rest(data: Any, skip: int, then: Callable[[], None], turn: int | None) -> Iterator[Any]:
+    base = base_of(data, turn) if seedable(data) else None  # as at the begin: nothing is drawn yet
+    order = list(data._batch_sampler)[skip:]
     rest = copy.copy(data)  # who evaluates on the loader meanwhile wants all of it
-    rest._batch_sampler, rest._iter, rest.auto_reload = order[skip:], None, False
+    rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
     then()
     try:
-        yield from rest
+        yield from _in_process(rest) if base is None else numbered(rest, base, order, skip)
     finally:
         rest._worker_pool = None  # which a loader ends when it goes, and the whole one still needs
 
@@ -90,11 +111,6 @@ def _forgets(sampler: Any) -> bool:
     )
 
 
-def has_own_workers(data: Any) -> bool:
-    """Whether processes of the loader's own, with random generators of their own, make its batches."""
-    return isinstance(data, mx.gluon.data.DataLoader) and data._num_workers > 0 and not data._thread_pool
-
-
 def length(data: Any) -> int | None:
     """Return the number of batches, where the loader knows it."""
     try:
@@ -114,8 +130,10 @@ def no_batch(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
     return [Problem("data", message)]
 
 
-def peeked(data: Any, what: str) -> tuple[Any, Iterator[Any]]:
+def peeked(data: Any, what: str, turn: int | None = None) -> tuple[Any, Iterator[Any]]:
     """Return a loader's first batch and an iterator over all of it, the first included.
+
+    `turn` is that of :func:`rewound`.
 
     Raises
     ------
@@ -123,7 +141,7 @@ def peeked(data: Any, what: str) -> tuple[Any, Iterator[Any]]:
         The loader is empty, or is none.
     """
     raise_problems(loader_problems(what, data, once=True))
-    iterator = rewound(data)
+    iterator = rewound(data, turn)
     for first in iterator:
         return first, chain([first], iterator)
     raise DataError(no_batch(what))

@@ -8,7 +8,7 @@ import numpy as np
 
 from .compat import mx
 
-__all__ = ["seed_everything"]
+__all__ = ["mixed", "seed_everything"]
 
 
 def seed_everything(seed: int) -> None:
@@ -32,3 +32,14 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     mx.random.seed(seed % 2**31)
+
+
+def mixed(*numbers: int) -> int:
+    """Mix numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``; NumPy promises never to change it.
+
+    Parameters
+    ----------
+    *numbers : int
+        Each at least 0; other numbers, or in another order, mix to another one.
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])

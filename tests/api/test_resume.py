@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import signal
 from pathlib import Path
@@ -95,8 +96,8 @@ def make_trainers() -> dict[str, TrainerSpec]:
 
 
 def samples(count: int = SAMPLES) -> tuple[np.ndarray, ...]:
-    random = np.random.RandomState(0)
-    image = random.randn(count, 6).astype("float32")
+    generator = np.random.RandomState(0)
+    image = generator.randn(count, 6).astype("float32")
     return image, image[:, :3].argmax(axis=1).astype("float32"), image[:, 3:4] * 2
 
 
@@ -125,6 +126,19 @@ class Noisy:
             yield mx.nd.array(image[part]) + noise, mx.nd.array(digit[part]), mx.nd.array(size[part])
 
 
+class Augmented(gluon.data.ArrayDataset):
+    """Samples that are changed, in the loader's workers, with NumPy's and Python's and MXNet's generators."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, *labels = super().__getitem__(index)
+        noise = mx.nd.random.normal(shape=image.shape).asnumpy() * np.random.rand()
+        return (image + random.random() * noise, *labels)
+
+
+def augmented(shuffle: bool) -> Any:
+    return gluon.data.DataLoader(Augmented(*samples()), BATCH, shuffle=shuffle, num_workers=2)
+
+
 def loader(**options: Any) -> Any:
     dataset = gluon.data.ArrayDataset(*samples())
     return gluon.data.DataLoader(dataset, **{"batch_size": BATCH, "shuffle": True, **options})
@@ -149,6 +163,8 @@ DATA: dict[str, Callable[[], Any]] = {
     "loader with rollover": lambda: loader(last_batch="rollover"),
     "iter with roll_over": lambda: data_iter(last_batch_handle="roll_over"),
     "processes": lambda: loader(num_workers=2),
+    "augmenting processes": lambda: augmented(shuffle=True),
+    "augmenting processes, in order": lambda: augmented(shuffle=False),
 }
 
 
@@ -326,6 +342,25 @@ def test_at_every_moment(run: Any, whole: Any, moment: str, step: int, priority:
     stopped.crash(step, moment, priority)
     stopped.resume()
     assert unequal(stopped.everything(), whole()) == []
+
+
+def test_workers_that_go_their_own_way_are_told_of(
+    run: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(gluon.data.DataLoader):
+        def __iter__(self) -> Iterator[Any]:
+            yield from super().__iter__()
+
+    said = "the loader has workers that go their own way"
+    for name, kind, expected in (("own", Own, True), ("stock", gluon.data.DataLoader, False)):
+        data = gluon.data.ArrayDataset(*samples())
+        monkeypatch.setitem(DATA, name, lambda k=kind, d=data: k(d, BATCH, num_workers=1))
+        stopped = run(name)
+        stopped.crash(3, epochs=1)
+        before = len(log())
+        stopped.resume(epochs=1)
+        assert any(line.startswith(said) for line in log()[before:]) == expected
+        shutil.rmtree(stopped.folder)
 
 
 def test_again_and_again(run: Any, whole: Any) -> None:

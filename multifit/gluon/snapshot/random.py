@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ..compat import mx
-from ..seed import seed_everything
+from ..seed import mixed, seed_everything
 
 __all__ = ["random_state", "reseed", "reseed_epoch", "set_random_state"]
 
@@ -34,7 +34,7 @@ def reseed(seed: int, epoch: int, step: int) -> None:
     seed, epoch, step : int
         The run's seed and the place, each at least 0; other numbers, other streams.
     """
-    mx.random.seed(_mixed(seed, STEP, epoch, step) % 2**31)
+    mx.random.seed(mixed(seed, STEP, epoch, step) % 2**31)
 
 
 def reseed_epoch(seed: int, epoch: int) -> None:
@@ -45,9 +45,4 @@ def reseed_epoch(seed: int, epoch: int) -> None:
     seed, epoch : int
         The run's seed and the epoch, each at least 0.
     """
-    seed_everything(_mixed(seed, EPOCH, epoch))
-
-
-def _mixed(*numbers: int) -> int:
-    """Mix numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``; NumPy promises never to change it."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+    seed_everything(mixed(seed, EPOCH, epoch))
