@@ -45,8 +45,8 @@ class Loop(Kept):
             return
         if has_own_workers(data) and not seedable(data):
             self.logger.info(
-                "the loader has workers that go their own way: where these draw random numbers, the run is not "
-                "bit for bit the same"
+                "the loader has workers that go their own way: where these draw random numbers, the run is "
+                "not bit for bit the same"
             )
         if self.state.seed is not None:
             replay(data, self.state.epoch, self._seed_epoch)

@@ -18,7 +18,7 @@ from ..state import RunState
 from .audience import EVALUATE, TRAIN, Audience, Moments
 from .loop import Loop
 from .notices import Notices, get_logger
-from .opening import check_loaders, limits, prepared
+from .opening import check_loaders, limits, prepared, tell_threads
 from .tools import Tools
 
 __all__ = ["MultiEstimator"]
@@ -127,6 +127,7 @@ class MultiEstimator(Loop, Tools):
         self._check_idle("fit")
         self.max_epoch, self.max_batch = limits(epochs, batches)
         check_loaders(train_data, val_data, self.max_epoch)
+        tell_threads(self._notices, train_data)
         events, self._val_data = prepared(self, event_handlers, val_data)
         flow = Flow(events)
         self._flow = flow if flow.changes() else None

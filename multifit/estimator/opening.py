@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from ..checks import loader_problems, one_shot
 from ..errors import raise_problems
 from ..events import Events
 from ..gluon.loaders import peeked
 from ..gluon.proof import undisturbed
+from ..gluon.workers import has_own_workers
 from ..handlers import validation_data, with_defaults
+from ..threads import setting
 from ..triggers import whole_number
 
-__all__ = ["check_loaders", "limits", "prepared"]
+__all__ = ["check_loaders", "limits", "prepared", "tell_threads"]
 
 
 def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
@@ -71,3 +73,10 @@ def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[Events
             raise_problems(loader_problems("val_data", found, once=False))
             first = [peeked(found, "val_data")[0]]
     return events, first or None
+
+
+def tell_threads(notices: Callable[[str], None], train_data: Any) -> None:
+    """Tell, once in a process, where OpenMP's number of threads costs speed."""
+    text = setting().tell(train_data._num_workers if has_own_workers(train_data) else 0)
+    if text is not None:
+        notices(text)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy
 
+from ..threads import setting
 from .versions import LooseVersion, StrictVersion
 
 __all__ = ["mx"]
@@ -85,6 +86,7 @@ def load_mxnet() -> types.ModuleType:
     refuse_numpy_2(numpy.__version__)
     add_numpy_aliases(numpy)
     add_distutils_version()
+    setting()
     try:
         return importlib.import_module("mxnet")
     except ModuleNotFoundError as error:

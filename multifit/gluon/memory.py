@@ -1,4 +1,4 @@
-"""Data that lies in arrays is batched by index: one gather per column and batch, instead of a loop over samples."""
+"""Data that lies in arrays is batched by index: one gather per column and batch, no loop over samples."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A DataLoader's worker processes, seeded apart: what a batch draws depends on its number, not on its worker.
 
 Gluon forks its workers with one and the same state of NumPy's and MXNet's generators, and never seeds them:
-workers repeat each other's augmentation, and who draws what is a matter of chance. Here each batch carries the
-seed with which it is made.
+workers repeat each other's augmentation, and who draws what is a matter of chance. Here each batch carries
+the seed with which it is made.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def has_own_workers(data: Any) -> bool:
 def seedable(data: Any) -> bool:
     """Whether :func:`numbered` can go through a loader: Gluon's own way through it, by worker processes.
 
-    A loader that draws an epoch's order ahead (``auto_reload``), a subclass that goes its own way, and workers
-    that cannot import multifit are left as they are.
+    A loader that draws an epoch's order ahead (``auto_reload``), a subclass that goes its own way, and
+    workers that cannot import multifit are left as they are.
     """
     own = mx.gluon.data.DataLoader
     return (

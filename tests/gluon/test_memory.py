@@ -1,4 +1,4 @@
-"""Batches taken by index are the loader's own, bit for bit; whatever is not plain data goes the loader's way."""
+"""Batches taken by index are the loader's own, bit for bit; what is not plain data goes the loader's way."""
 
 from __future__ import annotations
 
