@@ -7,12 +7,14 @@ import os
 import random
 import subprocess
 import sys
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
 
+from multifit.gluon import workers
 from multifit.gluon.drawing import may_draw
 from multifit.gluon.loaders import positioned, rewound
 from multifit.gluon.workers import base_of, has_own_workers, seedable
@@ -235,6 +237,26 @@ def test_workers_that_were_there_before_multifit(
 
 def test_spawned_workers(tmp_path: Path) -> None:
     assert script(SPAWN, tmp_path) == f"True {BATCHES}"
+
+
+def test_what_a_worker_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, in this process: what is measured in another one, no report of coverage sees."""
+    monkeypatch.setattr(mx.gluon.data.dataloader, "_worker_dataset", Drawn())
+    made = [workers._make_batch((seed, [1, 2]), np.stack) for seed in (5, 5, 6, None)]
+    assert made[0] == made[1] and len(set(made)) == 3
+
+
+def test_a_pool_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ones: one that has ended, and one whose workers do not find the file."""
+    pool = ThreadPool(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "__name__", "multifit.gluon.nowhere")
+        assert not workers._reaches(pool, 60)
+    assert workers._reaches(pool, 60)
+    pool.terminate()
+    ended = ThreadPool(1)
+    ended.terminate()
+    assert not workers._reaches(ended, 60)
 
 
 # ------------------------------------------------------------------------------------ what cannot draw
