@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -23,6 +24,16 @@ from mxnet.gluon.data import (  # isort: skip
 )
 
 N = 11
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Every DataLoader collects all garbage when it is made: not among what was there before these tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
 
 

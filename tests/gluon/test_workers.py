@@ -187,7 +187,7 @@ import numpy as np
 class Nowhere:
     def find_spec(self, name, path=None, target=None):
         if name == "multifit":
-            raise {error}
+            raise ModuleNotFoundError(name=name)
 
 sys.meta_path[:0] = [Nowhere()] * {hidden}
 loader = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
@@ -209,7 +209,6 @@ if __name__ == "__main__":
     print(seedable(loader), [batch.asnumpy().tolist() for batch in rewound(loader)])
 """
 BATCHES = "[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]"
-MISSING = "ModuleNotFoundError(name=name)"
 
 
 def script(code: str, folder: Path) -> str:
@@ -225,14 +224,10 @@ def script(code: str, folder: Path) -> str:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there, mxnet cannot be imported before multifit")
-@pytest.mark.parametrize(
-    ("hidden", "error", "seeded"), [(0, MISSING, True), (1, MISSING, False), (1, "RuntimeError()", False)]
-)
-def test_workers_that_were_there_before_multifit(
-    tmp_path: Path, hidden: int, error: str, seeded: bool
-) -> None:
+@pytest.mark.parametrize(("hidden", "seeded"), [(0, True), (1, False)])
+def test_workers_that_were_there_before_multifit(tmp_path: Path, hidden: int, seeded: bool) -> None:
     """They import it, or are left alone where they cannot."""
-    assert script(LATE.format(hidden=hidden, error=error), tmp_path) == f"{seeded} {BATCHES}"
+    assert script(LATE.format(hidden=hidden), tmp_path) == f"{seeded} {BATCHES}"
 
 
 def test_spawned_workers(tmp_path: Path) -> None:
