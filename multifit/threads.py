@@ -79,18 +79,18 @@ def advice(threads: int, said: bool, machine: Machine, busy: float = 0.0, worker
     """
     room = machine.usable
     own = f"{NAME}={threads}" if said else f"{NAME} is not set and MXNet takes {threads}"
+    free = max(1, min(room, int(machine.cpus - busy + 0.5)))
     if threads > room:
-        return _told(f"{own} on {_cores(room)}", "threads wait for each other", room)
+        return _told(f"{own} on {_cores(room)}", "threads wait for each other", free)
     if threads > 1 and threads + busy > machine.cpus + 0.5:
-        free = max(1, int(machine.cpus - busy + 0.5))
         why = f"{own}, while other processes keep {busy:.1f} of {_cores(machine.cpus)} busy"
         return _told(why, "each step waits for its slowest thread", free)
     if threads > 1 and threads + workers > room:
         why = f"{own} and {workers} worker processes of the loader on {_cores(room)}"
         return _told(why, "where the workers are busy, each step waits", max(1, room - workers))
-    free = min(machine.cores, room) - math.ceil(busy - 0.5)
-    if not said and free > threads:
-        return f"{own} of {_cores(room)}: large nets are faster with {NAME}={free} while nothing else runs"
+    idle = min(machine.cores, room, int(machine.cpus - busy + 0.5))
+    if not said and idle > threads:
+        return f"{own} of {_cores(room)}: large nets are faster with {NAME}={idle} while nothing else runs"
     return None
 
 

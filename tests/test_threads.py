@@ -130,6 +130,10 @@ TOLD: dict[str, tuple[tuple[Any, ...], str]] = {
         (4, True, TWO),
         "OMP_NUM_THREADS=4 on 2 cores: threads wait for each other; OMP_NUM_THREADS=2 may be several times",
     ),
+    "more than cores, and somebody else": (
+        (4, True, TWO, 1.0),
+        "on 2 cores: threads wait for each other; OMP_NUM_THREADS=1 ",
+    ),
     "more than granted": ((4, False, Machine(8, 4, 1.5)), "MXNet takes 4 on 1 core: threads wait"),
     "somebody else": (
         (2, True, TWO, 1.04),
