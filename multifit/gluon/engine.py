@@ -138,12 +138,29 @@ class Engine:
 
     def update(self, result: Result) -> None:
         """Compute the gradients of a batch's objective on all devices, then move the parameters."""
-        trainers = self.bound_trainers()
-        if self.flow is not None:
-            self._update_changed(result, trainers)
-            return
+        self.backward(result)
+        self.step(result)
+
+    def backward(self, result: Result) -> None:
+        """Compute the gradients of a batch's objective, as handlers change it, on all devices."""
+        if self.flow is not None and self.flow.changes("change_objective"):
+            self._change_objective(result)
         mx.autograd.backward(result.objectives)
-        trainers.step()
+
+    def step(self, result: Result) -> None:
+        """Move the parameters by the gradients that are there, unless a handler holds or changes them."""
+        trainers = self.bound_trainers()
+        if self.flow is None:
+            trainers.step()
+            return
+        if self.flow.held(loss=result.named()["loss"]):
+            return
+        trainers.reduce()
+        if self.flow.changes("change_gradients"):
+            self._check_open(trainers)
+            self.flow.gradients()
+        trainers.clip()
+        trainers.update()
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         """Return by trainer and parameter the gradients of the last batch, one per device."""
@@ -154,24 +171,14 @@ class Engine:
             found[trainer] = {name: p.list_grad() for name, p in fresh.items()}
         return found
 
-    def _update_changed(self, result: Result, trainers: Trainers) -> None:
+    def _change_objective(self, result: Result) -> None:
         views = result.named()
         with mx.autograd.record():
-            if self.flow.changes("change_objective"):
-                # one way back into the graph, however many handlers take it: sums of gradients then come in
-                # the same order whether there is a graph or, with the first batch, none
-                for kind in ("pred", "loss"):
-                    views[kind] = {name: _passed_on(own) for name, own in views[kind].items()}
+            # one way back into the graph, however many handlers take it: sums of gradients then come in the
+            # same order whether there is a graph or, with the first batch, none
+            for kind in ("pred", "loss"):
+                views[kind] = {name: _passed_on(own) for name, own in views[kind].items()}
             result.objectives = self.flow.objective(result.objectives, **views)
-        mx.autograd.backward(result.objectives)
-        if self.flow.held(loss=views["loss"]):
-            return
-        trainers.reduce()
-        if self.flow.changes("change_gradients"):
-            self._check_open(trainers)
-            self.flow.gradients()
-        trainers.clip()
-        trainers.update()
 
     @staticmethod
     def _check_open(trainers: Trainers) -> None:
