@@ -1,14 +1,17 @@
-"""What an estimator does beside its loop: searching for a learning rate, and handing the net on."""
+"""What an estimator does beside its loop: searching for a rate, profiling, handing the net on."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from ..gluon.export import export
 from ..gluon.lr_finder import find_learning_rate
+from ..gluon.profiling import profile
 from ..gluon.rate_search import RateSearch
+from ..profile import Profile
 from .observed import Observed
 
 __all__ = ["Tools"]
@@ -53,6 +56,48 @@ class Tools(Observed):
             A handler of a running fit calls it.
         """
         return find_learning_rate(self, data, start, end, batches, trainer)
+
+    def profile(
+        self,
+        train_data: Any,
+        batches: int = 50,
+        event_handlers: Any = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> Profile:
+        """Measure where the time of a training step goes, and leave everything as it was.
+
+        Some batches are trained on as in a fit: once undisturbed, once with a wait for the engine after each
+        part of a step, and once under MXNet's profiler. Parameters, trainers, metrics, history, counters,
+        NumPy's and Python's random state are put back; a net that was not initialised is; MXNet's random
+        generator may advance. A `fit_batch` of one's own is not called.
+
+        Parameters
+        ----------
+        train_data : DataLoader, DataIter or re-iterable of batches
+            Read as often as it takes.
+        batches : int
+            How many steps each measurement has.
+        event_handlers : handler or list of handlers, optional
+            Called as in a fit that ends amid its first epoch, each on the watch; what they write, they write.
+            None of the defaults is added.
+        clock : callable
+            Returns seconds.
+
+        Returns
+        -------
+        Profile
+            ``summary()``, ``plot()``, ``to_json()``; the parts, the operators, the advice.
+
+        Raises
+        ------
+        SpecError, DataError, TrainerError
+            Something does not fit; the data is empty, or can be read only once.
+        ValueError
+            `batches` is no whole number of at least 1, or a handler cannot be used.
+        RuntimeError
+            A handler of a running fit calls it.
+        """
+        return profile(self, train_data, batches, event_handlers, clock)
 
     def export(self, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon") -> list[Path]:
         """Write the net, as it evaluates, for use elsewhere; it stays as it is.

@@ -52,6 +52,11 @@ class Trainers(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._trainers)
 
+    def only(self, name: str) -> Trainers:
+        """Return one of the trainers, by itself."""
+        norms = {name: self.clip_norms[name]} if name in self.clip_norms else {}
+        return Trainers({name: self._trainers[name]}, norms, {name: self.held[name]})
+
     def step(self) -> None:
         """Update all parameters from gradients that are normalised already.
 

@@ -1,0 +1,40 @@
+"""From a watch's laps to the parts of a step."""
+
+from __future__ import annotations
+
+from ...profile import Part
+from .stopwatch import Laps, Name
+
+__all__ = ["parts_of"]
+
+ORDER = ("data", "forward", "backward", "update", "figures", "handlers")
+
+
+def parts_of(drained: Laps, free: Laps) -> list[Part]:
+    """Return the parts in the order of a step, each followed by its pieces.
+
+    Parameters
+    ----------
+    drained : list
+        Laps in which the engine was waited for after each part.
+    free : list
+        Laps in which it was not.
+    """
+    names = dict.fromkeys(name for lap in (*drained, *free) for name in lap)
+    parts = []
+    for whole in ORDER:
+        pieces = [name for name in names if name[0] == whole and len(name) > 1]
+        parts += [_part(name, drained, free) for name in [(whole,), *pieces]]
+    return parts
+
+
+def _part(name: Name, drained: Laps, free: Laps) -> Part:
+    known = any(each[: len(name)] == name for lap in free for each in lap)
+    undisturbed = _sums(name, 0, free) if known else ()
+    return Part("/".join(name), _sums(name, 1, drained), _sums(name, 0, drained), undisturbed)
+
+
+def _sums(name: Name, which: int, laps: Laps) -> tuple[float, ...]:
+    return tuple(
+        sum(times[which] for each, times in lap.items() if each[: len(name)] == name) for lap in laps
+    )

@@ -1,0 +1,137 @@
+"""Where a step's time goes: the runs that are measured, and what is put together from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mode
+from typing import Any, Callable, Iterator
+
+from ...checks import loader_problems
+from ...errors import DataError, TrainerError, raise_problems
+from ...events import Flow
+from ...profile import Part, Profile
+from ...triggers import whole_number
+from ..compat import mx
+from ..engine import Engine
+from ..loaders import length, no_batch, peeked, rewound
+from ..proof import prove, undisturbed
+from ..untouched import untouched
+from .aside import set_aside
+from .forward import pieces_of_forward
+from .operators import operators
+from .parts import parts_of
+from .steps import Steps
+from .stopwatch import Stopwatch
+from .timed import TimedEvents
+
+__all__ = ["profile"]
+
+
+def profile(
+    estimator: Any, data: Any, batches: int, event_handlers: Any, clock: Callable[[], float]
+) -> Profile:
+    """Train for some batches with a watch in the hand, and leave everything as it was.
+
+    Parameters
+    ----------
+    estimator : MultiEstimator
+        Whose net, spec and trainers are meant.
+    data : DataLoader, DataIter or re-iterable of batches
+        Begun anew where it ends.
+    batches : int
+        How many steps each measurement has; at least 1.
+    event_handlers : handler or list of handlers, optional
+        They are called as in a fit, without its defaults.
+    clock : callable
+        Returns seconds.
+
+    See :meth:`multifit.MultiEstimator.profile` for what it raises.
+    """
+    estimator._check_idle("profile")
+    count = whole_number("profile: batches", batches)
+    raise_problems(loader_problems("train_data", data, once=False))
+    engine = estimator._engine
+    events = TimedEvents(estimator, event_handlers, Stopwatch(clock, mx.nd.waitall))
+    with undisturbed(), set_aside(estimator, count):
+        first = peeked(data, "train_data")[0]
+        prove(engine, first)  # before anything is copied: the net may not be initialised
+        _check_local(engine)
+        with untouched(engine.parameters.values(), engine.bound_trainers().values()):
+            flow = Flow(events)
+            engine.renew(flow if flow.changes() else None)
+            with flow.around("fit"), estimator._audience.fit(events):
+                estimator._audience.tell("epoch_begin", batches=length(data))
+                return _measured(engine, Steps(estimator, _endless(data), events), count, clock)
+
+
+def _measured(engine: Engine, steps: Steps, count: int, clock: Callable[[], float]) -> Profile:
+    steps.run(Stopwatch(clock, mx.nd.waitall), max(3, count // 5))  # graphs are traced, memory is there
+    free, drained = Stopwatch(clock, _nothing), Stopwatch(clock, mx.nd.waitall)
+    first, second = count - count // 2, count // 2
+    # half before and half after, lest a machine that grows slower meanwhile be taken for a difference
+    seconds = _timed(clock, lambda: steps.run(free, first))
+    steps.run(drained, count, apart=True)
+    seconds += _timed(clock, lambda: steps.run(free, second)) if second else 0.0
+    reading = _timed(clock, steps.stage.figures)
+    parts = parts_of(drained.laps, free.laps)
+    pieces = pieces_of_forward(engine, list(steps.kept), Stopwatch(clock, mx.nd.waitall), count)
+    found, reason = operators(lambda: steps.run(Stopwatch(clock, _nothing), count), count)
+    return Profile(
+        wall=1000 * seconds / count,
+        parts=_with_pieces(parts, pieces),
+        operators=tuple(found),
+        reading=1000 * reading,
+        batches=count,
+        samples=mode(steps.sizes),
+        devices=tuple(map(str, engine.contexts)),
+        how=steps.stage.how(),
+        hybridizable=_hybridizable(engine.net),
+        notes=(reason,) if reason else (),
+    )
+
+
+def _with_pieces(parts: list[Part], pieces: list[Part]) -> tuple[Part, ...]:
+    """Put the pieces behind the forward pass, in the proportion in which they were measured by themselves."""
+    forward = next(part for part in parts if part.name == "forward")
+    scale = forward.ms / (sum(piece.ms for piece in pieces) or 1.0)
+    scaled = [
+        replace(p, times=tuple(scale * t for t in p.times), python=tuple(scale * t for t in p.python))
+        for p in pieces
+    ]
+    at = parts.index(forward) + 1
+    return (*parts[:at], *scaled, *parts[at:])
+
+
+def _hybridizable(net: Any) -> bool:
+    return isinstance(net, mx.gluon.HybridBlock) and not (net._active or isinstance(net, mx.gluon.SymbolBlock))
+
+
+def _timed(clock: Callable[[], float], run: Callable[[], Any]) -> float:
+    mx.nd.waitall()
+    begin = clock()
+    run()
+    mx.nd.waitall()
+    return clock() - begin
+
+
+def _endless(data: Any) -> Iterator[Any]:
+    while True:
+        found = False
+        for batch in rewound(data):
+            found = True
+            yield batch
+        if not found:
+            raise DataError(no_batch("train_data", 1, read=True))
+
+
+def _check_local(engine: Engine) -> None:
+    for name, handle in engine.bound_trainers().items():
+        if handle._distributed:
+            raise TrainerError(
+                f'profile: trainer "{name}" is distributed: its servers hold states that cannot be put back; '
+                "profile in a process without them"
+            )
+
+
+def _nothing() -> None:
+    pass

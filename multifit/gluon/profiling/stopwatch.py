@@ -1,0 +1,74 @@
+"""A watch for the parts of a step, which may hold parts of others."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+__all__ = ["Laps", "Name", "Stopwatch"]
+
+Name = tuple[str, ...]  # of a part, and of a piece of it: ("handlers", "MixUp")
+Laps = list[dict[Name, list[float]]]  # for every step, by part: Python's time and the whole time, in ms
+
+
+class Stopwatch:
+    """Measures parts as ``with watch("update", "encoder"):``; a part within another is not counted twice.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    drain : callable
+        Called where a part ends or is interrupted by another one: waits for what the part began. The time
+        until then is Python's, with the wait it is the whole time.
+    """
+
+    def __init__(self, clock: Callable[[], float], drain: Callable[[], None]) -> None:
+        self.clock, self.drain = clock, drain
+        self.laps: Laps = []
+        self._lap: dict[Name, list[float]] = {}
+        self._open: list[Name] = []
+        self._since = 0.0
+
+    def __call__(self, *name: str) -> _Span:
+        """Return the scope of a part."""
+        return _Span(self, name)
+
+    def lap(self) -> None:
+        """End a step."""
+        self.laps.append(self._lap)
+        self._lap = {}
+
+    def begin(self, name: Name) -> None:
+        """Begin a part; the one around it pauses."""
+        if self._open:
+            self._count()
+        self._open.append(name)
+        self._since = self.clock()
+
+    def end(self) -> None:
+        """End the innermost part; the one around it goes on."""
+        self._count()
+        self._open.pop()
+
+    def _count(self) -> None:
+        now = self.clock()
+        self.drain()
+        end = self.clock()
+        times = self._lap.setdefault(self._open[-1], [0.0, 0.0])
+        times[0] += 1000 * (now - self._since)
+        times[1] += 1000 * (end - self._since)
+        self._since = self.clock()
+
+
+class _Span:
+    # a class, not a generator: entered a dozen times a step, in a run that shall not be disturbed
+    __slots__ = ("_name", "_watch")
+
+    def __init__(self, watch: Stopwatch, name: Name) -> None:
+        self._watch, self._name = watch, name
+
+    def __enter__(self) -> None:
+        self._watch.begin(self._name)
+
+    def __exit__(self, *error: Any) -> None:
+        self._watch.end()
