@@ -8,11 +8,11 @@ from typing import Sequence
 
 from ..errors import DataError, SpecError, TrainerError
 from ..taskfile import UsageError
-from . import check, evaluate, export, predict, report, train
+from . import check, evaluate, export, predict, profile, report, train
 
 __all__ = ["main"]
 
-COMMANDS = (train, check, evaluate, predict, report, export)
+COMMANDS = (train, check, evaluate, predict, report, export, profile)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

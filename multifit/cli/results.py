@@ -1,4 +1,4 @@
-"""The folder that a run leaves: figures, plan, parameters and pictures, each file whole or not there."""
+"""The folder that a run leaves: figures, plan, parameters, pictures; each file is whole or not there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any, Callable, Mapping
 from ..files import atomic_path, atomic_write
 from ..plan import Plan
 from ..plots import curves
+from ..profile import Profile
 from ..taskfile import UsageError
 
-__all__ = ["check_folder", "write_pictures", "write_plan", "write_results"]
+__all__ = ["check_folder", "write_pictures", "write_plan", "write_profile", "write_results"]
 
 
 def check_folder(folder: Path) -> None:
@@ -37,6 +38,18 @@ def write_plan(folder: Path, plan: Plan) -> list[str]:
     atomic_write(folder / "plan.txt", f"{plan}\n")
     atomic_write(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
     return ["plan.txt", "plan.json"]
+
+
+def write_profile(folder: Path, profile: Profile) -> list[str]:
+    """Write a profile as text, as JSON and, with matplotlib, as a picture; return the names of the files."""
+    atomic_write(folder / "profile.txt", f"{profile.summary()}\n")
+    profile.to_json(folder / "profile.json")
+    try:
+        profile.plot(folder / "profile.png")
+    except ImportError as error:
+        print(f"multifit: no picture: {error}", file=sys.stderr)
+        return ["profile.txt", "profile.json"]
+    return ["profile.txt", "profile.json", "profile.png"]
 
 
 def write_results(folder: Path, history: Any, net: Any) -> list[str]:

@@ -63,6 +63,7 @@ class Tools(Observed):
         batches: int = 50,
         event_handlers: Any = None,
         clock: Callable[[], float] = time.perf_counter,
+        busy: Callable[[], float] = time.thread_time,
     ) -> Profile:
         """Measure where the time of a training step goes, and leave everything as it was.
 
@@ -78,10 +79,11 @@ class Tools(Observed):
         batches : int
             How many steps each measurement has.
         event_handlers : handler or list of handlers, optional
-            Called as in a fit that ends amid its first epoch, each on the watch; what they write, they write.
+            Called as in a fit that ends amid its first epoch, each on the watch. What they write, they write,
+            and what they remember, they remember.
             None of the defaults is added.
-        clock : callable
-            Returns seconds.
+        clock, busy : callable
+            Return seconds: those that go by, and those that this thread works.
 
         Returns
         -------
@@ -97,7 +99,7 @@ class Tools(Observed):
         RuntimeError
             A handler of a running fit calls it.
         """
-        return profile(self, train_data, batches, event_handlers, clock)
+        return profile(self, train_data, batches, event_handlers, clock, busy)
 
     def export(self, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon") -> list[Path]:
         """Write the net, as it evaluates, for use elsewhere; it stays as it is.

@@ -20,64 +20,74 @@ def advice(profile: Profile) -> list[str]:
     if not profile.wall:
         return []
     found = [*_data(profile), *_handlers(profile), *_host_metrics(profile), *_not_hybridized(profile)]
-    lines = [line for _, line in sorted(found, key=lambda each: -each[0])]
+    # all these make Python faster, which gains no more than the engine is idle
+    clear = [(share, line) for share, line in found if min(share, profile.idle) >= CLEAR]
+    lines = [line for _, line in sorted(clear, key=lambda each: -each[0])]
     return (lines or list(_engine(profile)))[:2]
 
 
 def _data(profile: Profile) -> Iterator[tuple[float, str]]:
     loader = profile.part("data/loader")
-    share = median(loader.undisturbed) / profile.wall
-    # a loader is no limit where Python has the time to wait for the engine afterwards
-    if share >= CLEAR and profile.wall - profile.python < share * profile.wall / 2:
-        yield share, (
-            f"the loader takes {share:.0%} of a step, and the engine has nothing to do meanwhile: "
+    # what it takes longer in training than by itself is waiting for the engine: arrays of MXNet's are made
+    share = min(loader.ms, median(loader.undisturbed)) / profile.wall
+    yield (
+        share,
+        (
+            f"the loader takes {share:.0%} of a step, and the engine is idle for {profile.idle:.0%}: "
             "DataLoader(..., num_workers=2) loads beside the training, or more workers where there are some; "
             "work done for every sample anew may be done once, before the training"
-        )
+        ),
+    )
 
 
 def _handlers(profile: Profile) -> Iterator[tuple[float, str]]:
     for part in _within(profile, "handlers"):
-        # the mean: a handler with a rhythm comes in bursts
-        share = part.mean / profile.wall
-        if share >= CLEAR:
-            name = part.name.partition("/")[2]
-            yield share, f'{name} takes {share:.0%} of a step: Every(10, "batch", {name}(...)) calls it less often'
+        share = part.mean / profile.wall  # the mean: a handler with a rhythm comes in bursts
+        name = part.name.partition("/")[2]
+        way = f'Every(10, "batch", {name}(...))'
+        yield (
+            share,
+            f"{name} takes {share:.0%} of a step; what it does at a batch's begin or end can be rarer: {way}",
+        )
 
 
 def _host_metrics(profile: Profile) -> Iterator[tuple[float, str]]:
     for part in _within(profile, "figures"):
-        share = max(median(part.undisturbed), part.ms) / profile.wall
-        if share >= CLEAR:
-            waits = f", {part.waits:.3g} ms of it waiting for the engine" if part.waits > part.ms / 10 else ""
-            yield share, (
+        share = median(part.undisturbed) / profile.wall
+        waits = f", {part.waits:.3g} ms of it waiting for the engine" if part.waits > part.ms / 10 else ""
+        yield (
+            share,
+            (
                 f'the metric "{part.name.partition("/")[2]}" is updated on the host, which takes {share:.0%} '
                 f'of a step{waits}: MetricSpec(..., stage="evaluate") measures it in validation only; stock '
                 "metrics without a transform are summed on the device"
-            )
+            ),
+        )
 
 
 def _not_hybridized(profile: Profile) -> Iterator[tuple[float, str]]:
-    parts = [profile.part("forward"), profile.part("backward")]
-    share = sum(part.python_ms for part in parts) / profile.wall
-    if profile.hybridizable and share >= CLEAR:
-        yield share, (
-            "the net is not hybridized, and Python hands the engine each operator by itself: net.hybridize() "
-            "makes one graph of net, losses and figures"
+    if profile.hybridizable:
+        share = sum(profile.part(name).python_ms for name in ("forward", "backward")) / profile.wall
+        yield (
+            share,
+            (
+                "the net is not hybridized, and Python hands the engine each operator by itself: "
+                "net.hybridize() makes one graph of net, losses and figures"
+            ),
         )
 
 
 def _engine(profile: Profile) -> Iterator[str]:
-    busy = profile.engine / profile.wall
+    busy = 1 - profile.idle
     if busy >= BUSY:
         first = profile.operators[0]
         yield (
-            f"the engine is busy for {min(busy, 1):.0%} of a step: its operators are the limit, first of all "
+            f"the engine is busy for {busy:.0%} of a step: its operators are the limit, first of all "
             f"{first.name} with {first.ms / profile.engine / len(profile.devices):.0%} of their time"
         )
-    elif profile.operators and busy <= 1 - IDLE and profile.python >= IDLE * profile.wall:
+    elif profile.operators and profile.idle >= IDLE and profile.python >= IDLE * profile.wall:
         yield (
-            f"the engine is idle for {1 - busy:.0%} of a step, as Python is the limit: "
+            f"the engine is idle for {profile.idle:.0%} of a step, as Python is the limit: "
             "a larger batch costs little more time"
         )
 

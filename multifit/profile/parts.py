@@ -10,7 +10,7 @@ import numpy as np
 __all__ = ["KINDS", "Operator", "Part", "kind_of", "median"]
 
 KINDS = ("forward", "backward", "update", "engine")
-HOUSEKEEPING = ("DeleteVariable", "WaitForVar", "SetValueOp", "ResourceParallelRandomSetSeed")
+HOUSEKEEPING = ("DeleteVariable", "SetValueOp", "ResourceParallelRandomSetSeed")
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Part:
     times : tuple of float
         From the part's begin until the engine has done all that it was given, begun with an idle engine.
     python : tuple of float
-        What of that went by until Python had given the engine its work.
+        What Python works in it, without what it waits; in training, where that is known.
     undisturbed : tuple of float
-        Python's time within the part where nothing waits for the engine that would not in training; empty
-        where it is not known.
+        What Python needs for it in training, where nothing waits that need not; empty where that is not
+        known.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Part:
 
     @property
     def python_ms(self) -> float:
-        """The median of Python's share."""
+        """The median of what Python works."""
         return median(self.python)
 
     @property
     def waits(self) -> float:
-        """What Python waits within the part in an undisturbed step, at the median."""
+        """What Python waits in it in training, for the engine or a loader's workers, at the median."""
         return max(0.0, median(self.undisturbed) - self.python_ms)
 
     @property
@@ -73,7 +73,7 @@ class Part:
             "quartiles_ms": list(self.quartiles),
             "mean_ms": self.mean,
             "python_ms": self.python_ms,
-            "undisturbed_python_ms": median(self.undisturbed) if self.undisturbed else None,
+            "waits_ms": self.waits if self.undisturbed else None,
         }
 
 

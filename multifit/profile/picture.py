@@ -18,6 +18,8 @@ __all__ = ["draw"]
 OPERATORS = 12
 COLOURS = dict(zip(KINDS, ("C0", "C1", "C2", "0.6")))
 PYTHON, ENGINE = "#0f4c75", "#8fc1e3"
+PLATE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # where a line passes behind
+SMALL = {"va": "center", "fontsize": 8, "color": "0.25", "bbox": PLATE}
 ROW = 0.27  # inches for a bar
 
 
@@ -73,11 +75,13 @@ def _parts(axes: Any, profile: Profile, parts: list[Part]) -> None:
     _rows(axes, [part.name if part.whole else part.name.partition("/")[2] for part in parts])
     for label, part in zip(axes.get_yticklabels(), parts):
         label.set_color("black" if part.whole else "0.45")
-    axes.axvline(profile.wall, color="C3", linestyle="--", linewidth=1.2, label="a whole step in training")
+    axes.axvline(
+        profile.wall, color="C3", linestyle="--", linewidth=1.2, zorder=1, label="a whole step in training"
+    )
     axes.set_title("each part by itself, until the engine was done", fontsize=10, loc="left")
     axes.set_xlabel("ms, medians; thin lines: quartiles", fontsize=9)
     axes.set_xlim(0, 1.16 * max(right, profile.wall))
-    _legend(axes, {"Python": PYTHON, "then the engine": ENGINE}, "lower left")
+    _legend(axes, {"Python": PYTHON, "the engine, and waiting": ENGINE}, "lower left")
 
 
 def _operators(axes: Any, profile: Profile) -> None:
@@ -91,10 +95,11 @@ def _operators(axes: Any, profile: Profile) -> None:
     axes.set_title(f"the engine's operators: {busy} on each device", fontsize=10, loc="left")
     axes.set_xlabel("ms a step, all devices", fontsize=9)
     axes.set_xlim(0, 1.3 * found[0].ms or 1)
-    _legend(axes, {kind: COLOURS[kind] for kind in KINDS if any(each.kind == kind for each in found)}, "lower right")
-
-
-SMALL = {"va": "center", "fontsize": 8, "color": "0.25"}
+    _legend(
+        axes,
+        {kind: COLOURS[kind] for kind in KINDS if any(each.kind == kind for each in found)},
+        "lower right",
+    )
 
 
 def _rows(axes: Any, labels: list[str]) -> None:

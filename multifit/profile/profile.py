@@ -60,13 +60,21 @@ class Profile:
 
     @property
     def python(self) -> float:
-        """Milliseconds of a step in which Python works, and does not wait for the engine."""
+        """Milliseconds of a step in which Python works, and does not wait."""
         return sum(part.python_ms for part in self.parts if part.whole)
 
     @property
     def engine(self) -> float:
         """Milliseconds of a step in which an operator runs, per device."""
         return sum(operator.ms for operator in self.operators) / len(self.devices)
+
+    @property
+    def idle(self) -> float:
+        """The share of a step in which the engine has nothing to do, from 0 to 1; 1 where it is not known.
+
+        No more can be gained by making Python faster.
+        """
+        return min(1.0, max(0.0, 1 - self.engine / self.wall)) if self.wall else 0.0
 
     @property
     def advice(self) -> list[str]:

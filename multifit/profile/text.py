@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import counted
 from ..tables import table
-from .parts import Part, median
+from .parts import Part
 
 if TYPE_CHECKING:
     from .profile import Profile
@@ -36,15 +36,26 @@ def summary(profile: Profile, operators: int) -> str:
     if profile.operators and operators:
         blocks.append(_operators(profile, operators))
     blocks += [textwrap.fill(note, 100) for note in profile.notes]
-    blocks += [textwrap.fill(line, 100, initial_indent="=> ", subsequent_indent="   ") for line in profile.advice]
+    blocks += [
+        textwrap.fill(line, 100, initial_indent="=> ", subsequent_indent="   ") for line in profile.advice
+    ]
     return "\n\n".join(blocks)
 
 
 def _parts(profile: Profile) -> str:
-    header = ("part", "ms".rjust(8), "quartiles".center(16), "mean".rjust(8), "share", "", "Python".rjust(8))
+    header = (
+        "part",
+        "ms".rjust(8),
+        "quartiles".center(16),
+        "mean".rjust(8),
+        "share",
+        "",
+        "Python".rjust(8),
+        "waits".rjust(8),
+    )
     rows = [_row(profile, part) for part in profile.parts if part.whole or _counts(part)]
     rows.append(["sum of the parts", _number(profile.total), "", "", "", "", _number(profile.python)])
-    return table(rows, [*header, "in training"])
+    return table(rows, header)
 
 
 def _row(profile: Profile, part: Part) -> list[str]:
@@ -52,17 +63,16 @@ def _row(profile: Profile, part: Part) -> list[str]:
     share, (low, high) = profile.share(part), part.quartiles
     bar = _bar(share) if part.whole else ""
     python = _number(part.python_ms) if part.python else ""
-    training = _number(median(part.undisturbed)).rjust(11) if part.undisturbed else ""
+    waits = _number(part.waits) if part.undisturbed else ""
     quartiles = f"{_number(low)}{_number(high)}"
-    return [name, _number(part.ms), quartiles, _number(part.mean), f"{share:4.0%}", bar, python, training]
+    return [name, _number(part.ms), quartiles, _number(part.mean), f"{share:4.0%}", bar, python, waits]
 
 
 def _overlap(profile: Profile) -> str:
     lines = [
         "ms: each part by itself, until the engine was done; median, quartiles and mean over the batches.",
-        '"Python": what of it Python was busy. "in training": Python\'s time where nothing waits for the',
-        'engine that need not; what is above "Python" is waiting. '
-        f"Reading the figures, once an epoch: {profile.reading:.2g} ms.",
+        '"Python" works so long in training, where nothing waits that need not, and "waits" so long for the',
+        f"engine, or a loader's workers. Reading the figures, once an epoch: {profile.reading:.2g} ms.",
         "",
         f"of {profile.wall:.3g} ms Python works {_of(profile.python, profile.wall)}"
         + (f", the engine {_of(profile.engine, profile.wall)}" if profile.operators else ""),

@@ -79,5 +79,5 @@ def _differences(laps: Sequence[Mapping[str, list[float]]]) -> list[Part]:
             [max(0.0, lap[with_it][i] - (lap[without][i] if without else 0.0)) for lap in laps]
             for i in (0, 1)
         ]
-        parts.append(Part(f"forward/{piece}", tuple(both[1]), tuple(both[0])))
+        parts.append(Part(f"forward/{piece}", tuple(both[1]), tuple(map(min, *both))))
     return parts

@@ -30,8 +30,8 @@ def parts_of(drained: Laps, free: Laps) -> list[Part]:
 
 def _part(name: Name, drained: Laps, free: Laps) -> Part:
     known = any(each[: len(name)] == name for lap in free for each in lap)
-    undisturbed = _sums(name, 0, free) if known else ()
-    return Part("/".join(name), _sums(name, 1, drained), _sums(name, 0, drained), undisturbed)
+    python = _sums(name, 0, free if known else drained)
+    return Part("/".join(name), _sums(name, 1, drained), python, _sums(name, 1, free) if known else ())
 
 
 def _sums(name: Name, which: int, laps: Laps) -> tuple[float, ...]:

@@ -26,9 +26,11 @@ from .timed import TimedEvents
 
 __all__ = ["profile"]
 
+Clock = Callable[[], float]
+
 
 def profile(
-    estimator: Any, data: Any, batches: int, event_handlers: Any, clock: Callable[[], float]
+    estimator: Any, data: Any, batches: int, event_handlers: Any, clock: Clock, busy: Clock
 ) -> Profile:
     """Train for some batches with a watch in the hand, and leave everything as it was.
 
@@ -42,8 +44,8 @@ def profile(
         How many steps each measurement has; at least 1.
     event_handlers : handler or list of handlers, optional
         They are called as in a fit, without its defaults.
-    clock : callable
-        Returns seconds.
+    clock, busy : callable
+        Return seconds: those that go by, and those that this thread works.
 
     See :meth:`multifit.MultiEstimator.profile` for what it raises.
     """
@@ -51,7 +53,7 @@ def profile(
     count = whole_number("profile: batches", batches)
     raise_problems(loader_problems("train_data", data, once=False))
     engine = estimator._engine
-    events = TimedEvents(estimator, event_handlers, Stopwatch(clock, mx.nd.waitall))
+    events = TimedEvents(estimator, event_handlers, Stopwatch(clock, busy, mx.nd.waitall))
     with undisturbed(), set_aside(estimator, count):
         first = peeked(data, "train_data")[0]
         prove(engine, first)  # before anything is copied: the net may not be initialised
@@ -61,12 +63,13 @@ def profile(
             engine.renew(flow if flow.changes() else None)
             with flow.around("fit"), estimator._audience.fit(events):
                 estimator._audience.tell("epoch_begin", batches=length(data))
-                return _measured(engine, Steps(estimator, _endless(data), events), count, clock)
+                return _measured(engine, Steps(estimator, _endless(data), events), count, clock, busy)
 
 
-def _measured(engine: Engine, steps: Steps, count: int, clock: Callable[[], float]) -> Profile:
-    steps.run(Stopwatch(clock, mx.nd.waitall), max(3, count // 5))  # graphs are traced, memory is there
-    free, drained = Stopwatch(clock, _nothing), Stopwatch(clock, mx.nd.waitall)
+def _measured(engine: Engine, steps: Steps, count: int, clock: Clock, busy: Clock) -> Profile:
+    drained, again, warm = (Stopwatch(clock, busy, mx.nd.waitall) for _ in range(3))
+    free, profiled = (Stopwatch(clock, busy, _nothing) for _ in range(2))
+    steps.run(warm, max(3, count // 5))  # graphs are traced, memory is there
     first, second = count - count // 2, count // 2
     # half before and half after, lest a machine that grows slower meanwhile be taken for a difference
     seconds = _timed(clock, lambda: steps.run(free, first))
@@ -74,8 +77,8 @@ def _measured(engine: Engine, steps: Steps, count: int, clock: Callable[[], floa
     seconds += _timed(clock, lambda: steps.run(free, second)) if second else 0.0
     reading = _timed(clock, steps.stage.figures)
     parts = parts_of(drained.laps, free.laps)
-    pieces = pieces_of_forward(engine, list(steps.kept), Stopwatch(clock, mx.nd.waitall), count)
-    found, reason = operators(lambda: steps.run(Stopwatch(clock, _nothing), count), count)
+    pieces = pieces_of_forward(engine, list(steps.kept), again, count)
+    found, reason = operators(lambda: steps.run(profiled, count), count)
     return Profile(
         wall=1000 * seconds / count,
         parts=_with_pieces(parts, pieces),
@@ -103,10 +106,12 @@ def _with_pieces(parts: list[Part], pieces: list[Part]) -> tuple[Part, ...]:
 
 
 def _hybridizable(net: Any) -> bool:
-    return isinstance(net, mx.gluon.HybridBlock) and not (net._active or isinstance(net, mx.gluon.SymbolBlock))
+    return isinstance(net, mx.gluon.HybridBlock) and not (
+        net._active or isinstance(net, mx.gluon.SymbolBlock)
+    )
 
 
-def _timed(clock: Callable[[], float], run: Callable[[], Any]) -> float:
+def _timed(clock: Clock, run: Callable[[], Any]) -> float:
     mx.nd.waitall()
     begin = clock()
     run()

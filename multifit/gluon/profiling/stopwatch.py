@@ -7,7 +7,7 @@ from typing import Any, Callable
 __all__ = ["Laps", "Name", "Stopwatch"]
 
 Name = tuple[str, ...]  # of a part, and of a piece of it: ("handlers", "MixUp")
-Laps = list[dict[Name, list[float]]]  # for every step, by part: Python's time and the whole time, in ms
+Laps = list[dict[Name, list[float]]]  # for every step, by part: what Python works and the whole time, in ms
 
 
 class Stopwatch:
@@ -17,17 +17,21 @@ class Stopwatch:
     ----------
     clock : callable
         Returns seconds.
+    busy : callable
+        Returns the seconds that this thread has worked: they do not go on while it waits.
     drain : callable
-        Called where a part ends or is interrupted by another one: waits for what the part began. The time
-        until then is Python's, with the wait it is the whole time.
+        Called where a part ends or is interrupted by another one: waits for what the part began, which
+        belongs to its whole time.
     """
 
-    def __init__(self, clock: Callable[[], float], drain: Callable[[], None]) -> None:
-        self.clock, self.drain = clock, drain
+    def __init__(
+        self, clock: Callable[[], float], busy: Callable[[], float], drain: Callable[[], None]
+    ) -> None:
+        self.clock, self.busy, self.drain = clock, busy, drain
         self.laps: Laps = []
         self._lap: dict[Name, list[float]] = {}
         self._open: list[Name] = []
-        self._since = 0.0
+        self._since = self._busy_since = 0.0
 
     def __call__(self, *name: str) -> _Span:
         """Return the scope of a part."""
@@ -43,7 +47,7 @@ class Stopwatch:
         if self._open:
             self._count()
         self._open.append(name)
-        self._since = self.clock()
+        self._since, self._busy_since = self.clock(), self.busy()
 
     def end(self) -> None:
         """End the innermost part; the one around it goes on."""
@@ -51,13 +55,13 @@ class Stopwatch:
         self._open.pop()
 
     def _count(self) -> None:
-        now = self.clock()
+        busy = self.busy()
         self.drain()
         end = self.clock()
         times = self._lap.setdefault(self._open[-1], [0.0, 0.0])
-        times[0] += 1000 * (now - self._since)
+        times[0] += 1000 * (busy - self._busy_since)
         times[1] += 1000 * (end - self._since)
-        self._since = self.clock()
+        self._since, self._busy_since = self.clock(), self.busy()
 
 
 class _Span:

@@ -1,0 +1,182 @@
+"""A profile's text, picture, JSON and advice, from figures that are given."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from multifit.profile import Operator, Part, Profile
+from multifit.profile.parts import kind_of
+
+
+def part(name: str, python: float, engine: float = 0.0, waits: float = 0.0, known: bool = True) -> Part:
+    """Return a part of three steps; in training Python is in it for `waits` longer than it works."""
+    spread = (0.9, 1.0, 1.2)
+    undisturbed = tuple((python + waits) * factor for factor in spread) if known else ()
+    return Part(
+        name, tuple((python + engine) * f for f in spread), tuple(python * f for f in spread), undisturbed
+    )
+
+
+OPERATORS = (
+    Operator("_backward_Convolution", 4, 6.0),
+    Operator("Convolution", 4, 3.0),
+    Operator("adam_update", 8, 0.8),
+    Operator("DeleteVariable", 20, 0.01),
+)
+
+
+def profile(*more: Part, wall: float = 10.0, operators: Any = OPERATORS, **facts: Any) -> Profile:
+    """Return the profile of a step that is the engine's, with parts in place of its own."""
+    usual = {
+        each.name: each
+        for each in (
+            part("data", 0.5), part("data/loader", 0.4), part("forward", 0.3, 3.0),
+            part("forward/net", 0.2, 2.0, known=False), part("backward", 0.3, 6.0), part("update", 0.3, 0.5),
+            part("figures", 0.0), part("handlers", 0.0), part("handlers/Tiny", 0.001),
+        )
+    }  # fmt: skip
+    usual.update({each.name: each for each in more})
+    parts = sorted(
+        usual.values(), key=lambda each: (list(usual).index(each.name.partition("/")[0]), each.name)
+    )
+    return Profile(wall, tuple(parts), tuple(operators), 0.2, 50, 64, how="all is one graph", **facts)
+
+
+def test_figures() -> None:
+    found = profile()
+    forward = found.part("forward")
+    assert forward.ms == pytest.approx(3.3) and forward.quartiles == pytest.approx((3.135, 3.63))
+    assert forward.mean == pytest.approx(3.41) and forward.python_ms == pytest.approx(0.3)
+    assert found.total == pytest.approx(10.9) and found.python == pytest.approx(1.4)
+    assert found.engine == pytest.approx(9.81) and found.share(forward) == pytest.approx(3.3 / 10.9)
+    assert profile(devices=("cpu(0)", "cpu(1)")).engine == pytest.approx(9.81 / 2)
+    assert part("figures", 1.0, waits=3.0).waits == pytest.approx(3.0)
+    nothing = found.part("figures/none")
+    assert (nothing.ms, nothing.mean, nothing.quartiles, nothing.waits) == (0, 0, (0, 0), 0)
+    assert repr(found) == "Profile(50 batches, 10 ms a step: backward 58%, forward 30%, update 7%)"
+
+
+def test_nothing_was_measured() -> None:
+    empty = Profile(0.0, (Part("forward", ()),))
+    assert empty.share(empty.parts[0]) == 0 and empty.advice == []
+    assert "sum of the parts" in empty.summary()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Convolution", "forward"), ("_backward_Convolution", "backward"), ("add_n", "backward"),
+        ("multi_sgd_mom_update", "update"), ("CopyCPU2CPU", "engine"), ("DeleteVariable", "engine"),
+    ],
+)  # fmt: skip
+def test_kinds_of_operators(name: str, kind: str) -> None:
+    assert kind_of(name) == Operator(name, 1, 1.0).kind == kind
+
+
+def test_summary() -> None:
+    text = profile(notes=("a note",)).summary(operators=2)
+    lines = text.splitlines()
+    assert lines[0] == "a step of 64 samples on cpu(0) takes 10 ms   (50 batches, nothing waited for)"
+    (forward,) = (line.split() for line in lines if line.startswith("forward"))
+    assert forward[:6] == ["forward", "3.300", "3.135", "3.630", "3.410", "30%"] and forward[6][0] == "█"
+    assert forward[7:] == ["0.300", "0.000"]
+    assert "  net " in text and "Tiny" not in text  # pieces that cost nothing are left out
+    assert "of 10 ms Python works 1.4 ms (14%), the engine 9.81 ms (98%)" in text
+    (operator,) = (line.split() for line in lines if line.startswith("Convolution"))
+    assert operator == ["Convolution", "forward", "4", "3.000", "750.0", "31%"]
+    assert "… and 2 more" in text and "a note" in text and "adam_update" not in text
+    assert "=> the engine is busy for 98% of a step" in text
+    assert "Convolution  " not in profile().summary(operators=0)
+    assert "1 batch, nothing" in Profile(1.0, (), batches=1, samples=1).summary()
+    assert all(len(line) <= 110 for line in lines)
+
+
+IDLE = {"operators": OPERATORS[2:]}  # the engine has 0.8 of 10 ms to do
+ADVICE = {
+    "engine": (
+        profile(),
+        "the engine is busy for 98% of a step: its operators are the limit, first of all "
+        "_backward_Convolution with 61% of their time",
+    ),
+    "python": (profile(part("forward", 6.0), **IDLE), "the engine is idle for 92% of a step"),
+    "loader": (
+        profile(part("data", 9.0), part("data/loader", 8.9), wall=11.0, **IDLE),
+        "the loader takes 81% of a step, and the engine is idle for 93%",
+    ),
+    "handler": (
+        profile(part("handlers", 4.0), part("handlers/Slow", 4.0), **IDLE),
+        "Slow takes 41% of a step",
+    ),
+    "metric": (
+        profile(part("figures", 0.5, waits=8.0), part("figures/f1", 0.5, waits=8.0), **IDLE),
+        'the metric "f1" is updated on the host, which takes 85% of a step, 8 ms of it waiting',
+    ),
+    "busy metric": (
+        profile(part("figures", 5.0), part("figures/f1", 5.0), **IDLE),
+        "which takes 50% of a step: MetricSpec",
+    ),
+    "hybridize": (
+        profile(part("forward", 3.0), hybridizable=True, **IDLE),
+        "the net is not hybridized, and Python",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_advice(case: str) -> None:
+    found, message = ADVICE[case]
+    assert len(found.advice) == 1 and message in found.advice[0]
+
+
+def test_no_advice_where_nothing_is_clear() -> None:
+    assert profile(operators=()).advice == []
+    assert profile(part("forward", 3.0, 3.0), operators=OPERATORS[:1]).advice == []
+    # what Python does while the engine is busy costs nothing
+    parts = [part("data/loader", 5.0), part("handlers/A", 5.0), part("figures/f1", 5.0), part("forward", 5.0)]
+    assert profile(*parts, hybridizable=True).advice == profile().advice
+
+
+def test_a_loader_that_waits_for_the_engine_is_not_to_blame() -> None:
+    assert "loader" not in "".join(profile(part("data/loader", 0.5, waits=8.0), **IDLE).advice)
+
+
+def test_two_sentences_at_most_the_most_rewarding_first() -> None:
+    parts = [part("handlers", 9.0), part("handlers/A", 2.5), part("handlers/B", 3.5), part("handlers/C", 3.0)]
+    assert [line.split()[0] for line in profile(*parts, **IDLE).advice] == ["B", "C"]
+
+
+def test_json(tmp_path: Any) -> None:
+    found = json.loads(profile().to_json(tmp_path / "profile.json"))
+    assert json.loads((tmp_path / "profile.json").read_text()) == found
+    assert found["wall_ms"] == 10 and found["parts"]["forward"]["ms"] == pytest.approx(3.3)
+    assert found["parts"]["forward/net"]["waits_ms"] is None
+    assert found["operators"][0] == {
+        "name": "_backward_Convolution",
+        "kind": "backward",
+        "count": 4,
+        "ms": 6.0,
+    }
+    assert json.loads(profile(operators=()).to_json())["engine_ms"] is None
+
+
+def test_picture(tmp_path: Any) -> None:
+    figure = profile().plot(tmp_path / "profile.png")
+    assert (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
+    parts, operators = figure.axes
+    named = [label.get_text() for label in parts.get_yticklabels()]
+    assert named == ["data", "loader", "forward", "net", "backward", "update", "figures", "handlers"]
+    assert [label.get_text() for label in operators.get_yticklabels()] == [each.name for each in OPERATORS]
+    # stairs: backward begins where forward ended
+    bars = {round(bar.get_y() + bar.get_height() / 2): bar for bar in parts.patches if bar.get_width() > 0.25}
+    assert bars[4].get_x() + bars[4].get_width() == pytest.approx(0.5 + 3.3 + 6.3)
+    assert len(profile(operators=()).plot().axes) == 1
+
+
+def test_without_matplotlib(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match="pip install"):
+        profile().plot()
