@@ -209,7 +209,11 @@ class Strange:
         return iter(self.batches)
 
 
-@pytest.mark.parametrize("batch", [[slice(0, 2)], [[0, 1]], [True, True], (i for i in [1, 2])], ids=str)
+@pytest.mark.parametrize(
+    "batch",
+    [[slice(0, 2)], [[0, 1]], [True, True], (i for i in [1, 2])],
+    ids=["slice", "list", "bools", "generator"],
+)
 def test_a_strange_index_is_the_data_sets_business(batch: Any) -> None:
     once = batch if isinstance(batch, list) else [1, 2]
     expected = list(DataLoader(images(), batch_sampler=Strange(once)))
