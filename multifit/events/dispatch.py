@@ -80,8 +80,8 @@ class Events:
             Exception (KeyboardInterrupt), pass as they are.
         """
         stop = False
-        for handler, ask in self.askers(moment):
-            if ask(**facts) and moment in _STOPPING:
+        for handler, call, takes in self._calls[moment]:
+            if self._ask(moment, handler, call, takes, facts) and moment in _STOPPING:
                 self._estimator.state.stop(name_of(handler))
                 stop = True
         return stop
@@ -117,12 +117,15 @@ class Events:
         The function raises as :meth:`emit` does.
         """
         for handler, call, takes in self._calls[moment]:
-            yield handler, partial(self._ask, moment, handler, call, takes)
+            yield handler, partial(self._asked, moment, handler, call, takes)
 
     def named(self, handler: object, moment: str, error: Exception) -> HandlerError:
         """Return what says which handler raised `error`, and when."""
         where = f"{name_of(handler)} failed in {moment} ({self._estimator.state.place})"
         return HandlerError(f"{where}: {type(error).__name__}: {error}")
+
+    def _asked(self, *who: Any, **facts: Any) -> Any:
+        return self._ask(*who, facts)
 
     def _ask(
         self,
@@ -130,10 +133,12 @@ class Events:
         handler: object,
         call: Callable[..., Any],
         takes: frozenset[str] | None,
-        **facts: Any,
+        facts: Mapping[str, Any],
     ) -> Any:
         try:
-            return call(self._estimator, **_taken(facts, takes))
+            if takes is not None:
+                facts = {name: facts[name] for name in takes if name in facts}
+            return call(self._estimator, **facts)
         except (DataError, SpecError, TrainerError, UserCodeError):
             raise  # these say already what is wrong, or where
         except Exception as error:
@@ -153,8 +158,4 @@ def _call(handler: object, moment: str) -> tuple[Callable[..., Any], frozenset[s
     rest = [parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
     if rest and not rest[0].startswith("_"):
         return method, None
-    return method, frozenset(parameter.name for parameter in parameters)
-
-
-def _taken(facts: Mapping[str, Any], takes: frozenset[str] | None) -> Mapping[str, Any]:
-    return facts if takes is None else {name: fact for name, fact in facts.items() if name in takes}
+    return method, frozenset(parameter.name for parameter in list(parameters)[1:])

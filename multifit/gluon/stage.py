@@ -120,12 +120,15 @@ class Stage:
             sums = self._run_joint(result, factors)
         for program, heads in ran:  # outside the recording: sums are no part of the graph
             for head, found in zip((program.traceable, program.plain), heads):
-                statistics = self.weights.counted(head, found.statistics, factors)
+                statistics = found.statistics
+                if self.tally.norms:
+                    statistics = self.weights.counted(head, statistics, factors)
                 self.tally.add(head.layout, statistics)
-                self._add_weighted(head, statistics, factors)
+                if self.tally.weighted:
+                    self._add_weighted(head, statistics, factors)
         self._add_joint(sums, factors, batch.samples)
-        for key, norm in factors.norms.items():
-            self.tally.norms[key].add(norm)
+        for key, norm in self.tally.norms.items():
+            norm.add(factors.norms[key])
         self.tally.batches += 1
         self.tally.samples += batch.samples
         return result

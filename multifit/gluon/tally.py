@@ -23,11 +23,12 @@ class Accumulator:
     def add(self, values: Any) -> None:
         """Add an NDArray of float64, without waiting for it."""
         context = values.context
-        if context in self._sums:
-            self._sums[context] += values
-        else:
+        total = self._sums.get(context)
+        if total is None:
             # a copy: the graph that made the values may reuse their memory
             self._sums[context] = values.copy()
+        else:
+            mx.nd.elemwise_add(total, values, out=total)
 
     def read(self) -> np.ndarray | float:
         """Return the sum over devices; this waits for the engine. 0 where nothing was added."""
@@ -89,7 +90,8 @@ class Tally:
         self.batches = 0
         self.samples = 0
         self.vectors: dict[Layout, Accumulator] = {}
-        self.norms = {term.key: Total() for term in self.terms}
+        # a normaliser that is not declared is the number of samples
+        self.norms = {term.key: Total() for term in self.terms if term.spec.normalize_by is not None}
         self.weighted = {term.key: Total() for term in self.terms if callable(term.spec.weight)}
 
     def add(self, layout: Layout, statistics: Any) -> None:
@@ -112,7 +114,7 @@ class Tally:
         figures: dict[str, float] = {}
         objective = 0.0
         for term in self.terms:
-            norm = self.norms[term.key].read()
+            norm = self.norms[term.key].read() if term.key in self.norms else float(self.samples)
             parts = [float(value) / norm if norm else 0.0 for value in sums[term.where]]
             figures.update(zip(term.figures, [parts[term.minimized], *parts]))
             weighted = self.weighted.get(term.key)

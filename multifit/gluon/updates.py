@@ -35,6 +35,8 @@ class Update:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._held: dict[int, _Held] = {}
+        self._moved: list[tuple[int, Any]] = []
+        self._plain: list[Any] = []  # gradients that were looked at, and are nothing special
 
     def __call__(self) -> None:
         """Move all parameters whose gradient is fresh."""
@@ -46,7 +48,7 @@ class Update:
         for device, updater in enumerate(trainer._updaters):
             fresh = [
                 (index, parameter._data[device], parameter._grad[device])
-                for index, parameter in enumerate(trainer._params)
+                for index, parameter in self._moved
                 if parameter._grad is not None and parameter._data[device]._fresh_grad
             ]
             if fresh:
@@ -60,21 +62,24 @@ class Update:
 
     def _rule(self) -> Any:
         trainer, stock = self._trainer, mx.gluon.Trainer
+        rule = RULES.get(type(trainer.optimizer))
         own = type(trainer)._update is not stock._update or type(trainer).update is not stock.update
-        if own or getattr(trainer, "_amp_loss_scaler", None) is not None:
+        if rule is None or own or getattr(trainer, "_amp_loss_scaler", None) is not None:
             return None
-        plain = all(
-            p._stype == p._grad_stype == "default" and p.dtype in (np.float32, "float32")
-            for p in trainer._params
-        )
-        return RULES.get(type(trainer.optimizer)) if plain else None
+        gradients = [parameter._grad for parameter in trainer._params]
+        if len(gradients) != len(self._plain) or not all(map(operator.is_, gradients, self._plain)):
+            if not all(map(_is_plain, trainer._params)):
+                return None
+            self._plain = gradients
+            self._moved = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
+        return rule
 
     def _move(self, rule: Any, device: int, updater: Any, indices: Any, weights: Any, gradients: Any) -> None:
         optimizer = self._trainer.optimizer
         optimizer._set_current_context(weights[0].context.device_id)
-        states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
-        held = self._held.get(device)
+        held, states = self._held.get(device), [updater.states.get(index) for index in indices]
         if held is None or not held.holds(weights, gradients, states):
+            states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
             held = self._held[device] = _Held(weights, gradients, states)
         optimizer._update_count(indices)
         rates = rule.rates(optimizer, indices)
@@ -193,6 +198,11 @@ def _state(updater: Any, index: int, weight: Any) -> Any:
         updater.states[index] = updater.sync_state_context(updater.states[index], weight.context)
     updater.states_synced[index] = True
     return updater.states[index]
+
+
+def _is_plain(parameter: Any) -> bool:
+    dense = parameter._stype == parameter._grad_stype == "default"
+    return dense and parameter.dtype in (np.float32, "float32")
 
 
 def _size(parameter: Any) -> int:

@@ -23,6 +23,7 @@ class Factors:
 
     def __init__(self, weights: dict[str, float], norms: dict[str, Any]) -> None:
         self.weights, self.norms = weights, norms
+        self.vectors: dict[Any, Any] = {}  # by head and device, for as long as these are the factors
 
 
 class Weights:
@@ -59,6 +60,11 @@ class Weights:
         """Return weight / normaliser of a head's terms as an NDArray on `context`; None without terms."""
         if not head.terms:
             return None
+        if (head, context) not in factors.vectors:
+            factors.vectors[head, context] = self._vector(head, factors, context)
+        return factors.vectors[head, context]
+
+    def _vector(self, head: Head, factors: Factors, context: Any) -> Any:
         pairs = [(factors.weights[term.key], factors.norms[term.key]) for term in head.terms]
         if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
             return mx.nd.concat(*[_quotient(weight, norm, context) for weight, norm in pairs], dim=0)
