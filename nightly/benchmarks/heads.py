@@ -1,0 +1,37 @@
+"""What heads cost: one body with 1 to 64 of them, beside the usual loop and beside one graph made by hand."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import numpy as np
+
+from .rows import Row
+from .step_time import epoch_row
+from .subjects import HEADS, Heads
+
+__all__ = ["CASES", "NAME", "measure", "summed_up"]
+
+NAME = "heads"
+CASES = HEADS
+
+
+def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
+    """Yield milliseconds per step of each contender."""
+    yield epoch_row(NAME, case, epochs)
+
+
+def summed_up(rows: list[Row]) -> Iterator[Row]:
+    """Yield what one more head costs: the slope of the milliseconds over the heads, round by round."""
+    series = {int(row.case.split()[0]): row for row in rows if row.case.split()[-1].startswith("head")}
+    equal = [count for count in series if count != 2]  # the two are not alike
+    if len(equal) < 2:
+        return
+    slopes = {
+        name: [
+            float(1000 * np.polyfit(equal, times, 1)[0])
+            for times in zip(*(series[count].values[name] for count in equal))
+        ]
+        for name in series[equal[0]].values
+    }
+    yield Row(NAME, "one more head", "µs per step", slopes)

@@ -1,0 +1,61 @@
+"""What was measured: a row of values, contender by contender and round by round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Mapping, NamedTuple, Sequence
+
+__all__ = ["OURS", "Row", "Spread", "spread"]
+
+OURS = "multifit"
+
+
+class Spread(NamedTuple):
+    """The median of values, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.low:.3g} … {self.high:.3g})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case of a table.
+
+    Attributes
+    ----------
+    table, case : str
+        Which.
+    unit : str
+        Of the values, "ms per step".
+    values : mapping of str to sequence of float
+        By contender; values at the same place were measured right after each other.
+    """
+
+    table: str
+    case: str
+    unit: str
+    values: Mapping[str, Sequence[float]]
+
+    def ratios(self) -> dict[str, list[float]]:
+        """Return multifit's values over each other contender's, pair by pair."""
+        ours = self.values.get(OURS, ())
+        return {
+            f"/ {name}": [own / other for own, other in zip(ours, values)]
+            for name, values in self.values.items()
+            if name != OURS and ours
+        }
+
+    def figures(self) -> dict[str, Spread]:
+        """Return the spread of every contender's values and of every ratio."""
+        return {name: spread(values) for name, values in {**self.values, **self.ratios()}.items()}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the median and the quartiles of values, of which there is at least one."""
+    low, _, high = quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
+    return Spread(median(values), low, high)

@@ -1,0 +1,9 @@
+"""The nets that are measured: one family a file, each with the loops that people write for it."""
+
+from .detection import SSD
+from .heads import HEADS, Heads
+from .single import SINGLES, Single
+from .subject import Epoch, Subject
+from .translation import NMT
+
+__all__ = ["HEADS", "NMT", "SINGLES", "SSD", "Epoch", "Heads", "Single", "Subject"]

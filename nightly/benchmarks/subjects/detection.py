@@ -1,0 +1,70 @@
+"""gluoncv's SSD on scenes of digits, as tasks/detection.py has it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import mxnet as mx
+from gluoncv.loss import SSDMultiBoxLoss
+from mxnet import autograd, gluon
+
+from multifit import TaskSpec
+
+from .subject import STATIC, Epoch, Subject, task
+
+__all__ = ["SSD"]
+
+
+class _SSD(Subject):
+    name = "SSD"
+    optimizer = ("adam", {"learning_rate": 1e-3})
+
+    @property
+    def _task(self) -> Any:
+        return task("detection", "train_count=80", "val_count=2")
+
+    def net(self, settled: bool = True) -> Any:
+        """Return the net of the task, which knows its shapes by its anchors."""
+        mx.random.seed(0)
+        net = self._task.net(self.contexts)
+        net.hybridize(**STATIC)
+        return net
+
+    @lru_cache(maxsize=None)  # noqa: B019 - there is one of its kind
+    def batches(self) -> list[tuple[Any, ...]]:
+        """Return five batches of images (16, 3, 128, 128) with their targets."""
+        train, _ = self._task.data(self._task.net(self.contexts))
+        return [tuple(batch) for batch in train]
+
+    def spec(self, net: Any) -> TaskSpec:
+        """Return the task's."""
+        return self._task.spec(net)
+
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+        """Return an epoch as in gluoncv's ``train_ssd.py``."""
+        net, mbox_loss = self.net(), SSDMultiBoxLoss()
+        trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
+        ce_metric, smooth_l1_metric = mx.metric.Loss("CrossEntropy"), mx.metric.Loss("SmoothL1")
+
+        def epoch(batches: Any) -> list[float]:
+            ce_metric.reset()
+            smooth_l1_metric.reset()
+            for batch in batches:
+                images, cls_targets, box_targets = (
+                    gluon.utils.split_and_load(slot, self.contexts) for slot in batch
+                )
+                with autograd.record():
+                    cls_preds, box_preds, _ = map(list, zip(*map(net, images)))
+                    sums, cls_losses, box_losses = mbox_loss(cls_preds, box_preds, cls_targets, box_targets)
+                autograd.backward(sums)
+                trainer.step(1)  # the loss is normalised over all devices already
+                size = batch[0].shape[0]
+                ce_metric.update(0, [loss * size for loss in cls_losses])
+                smooth_l1_metric.update(0, [loss * size for loss in box_losses])
+            return [ce_metric.get()[1], smooth_l1_metric.get()[1]]
+
+        return epoch
+
+
+SSD = _SSD()

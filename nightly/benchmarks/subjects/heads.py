@@ -1,0 +1,171 @@
+"""One body with one, two or many heads: the nets that multifit is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Mapping
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from multifit import LossSpec, MetricSpec, TaskSpec
+from multifit.metrics import BinaryAccuracy
+
+from .fused import FusedEach, FusedStacked, FusedTwo, fused
+from .single import digit_batches
+from .subject import STATIC, Epoch, Subject
+
+__all__ = ["HEADS", "Heads", "HeadsNet", "two_heads"]
+
+SGD = ("sgd", {"learning_rate": 0.01, "momentum": 0.9})
+ADAM = ("adam", {"learning_rate": 1e-3})
+
+
+class HeadsNet(nn.HybridBlock):
+    """Two dense layers, and a dense head of each width; without a list around the output of a single one."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        self.body, self.heads = nn.HybridSequential(), nn.HybridSequential()
+        self.body.add(nn.Dense(128, activation="relu"), nn.Dense(64, activation="relu"))
+        self.heads.add(*map(nn.Dense, widths))
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        """Return (N, width) of each head for images (N, 1, 8, 8)."""
+        features = self.body(image)
+        outputs = [head(features) for head in self.heads]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+@dataclass(frozen=True)
+class Heads(Subject):
+    """Two heads say which digit it is and whether it is odd; any other number of heads say ten classes each."""
+
+    count: int
+    optimizer: tuple[str, Mapping[str, float]] = SGD
+    rounds: int = 100
+
+    @property
+    def name(self) -> str:
+        """Heads and, where it is not sgd, optimizer."""
+        plural = "s" if self.count > 1 else ""
+        return f"{self.count} head{plural}" + (f", {self.optimizer[0]}" if self.optimizer is not SGD else "")
+
+    @property
+    def binary(self) -> list[bool]:
+        """Whether a head answers a question with yes or no, by one logit."""
+        return [self.count == 2 and i == 1 for i in range(self.count)]
+
+    def make(self) -> Any:
+        """Return the net."""
+        return HeadsNet([1 if binary else 10 for binary in self.binary])
+
+    def batches(self) -> list[tuple[Any, ...]]:
+        """Return images and each head's labels."""
+        return _batches(self.count)
+
+    def spec(self, net: Any) -> TaskSpec:
+        """Give every head a loss and an accuracy."""
+        names = [f"head{i}" for i in range(self.count)]
+        metrics = [BinaryAccuracy() if binary else mx.metric.Accuracy() for binary in self.binary]
+        return TaskSpec(
+            inputs=["image"],
+            outputs=names,
+            labels=names,
+            losses={n: LossSpec(loss) for n, loss in zip(names, self.losses())},
+            metrics={f"{n}_accuracy": MetricSpec(metric, n, n) for n, metric in zip(names, metrics)},
+        )
+
+    def losses(self) -> list[Any]:
+        """Return each head's loss."""
+        binary, classes = gluon.loss.SigmoidBinaryCrossEntropyLoss, gluon.loss.SoftmaxCrossEntropyLoss
+        return [(binary if each else classes)() for each in self.binary]
+
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+        """Return an epoch of the usual loop: one backward, one step, two figures of each head updated."""
+        net, losses, figures = self.net(), self.losses(), Figures(self.binary)
+        if hybridized_loss:
+            for loss in losses:
+                loss.hybridize(**STATIC)
+        trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
+
+        def epoch(batches: Any) -> list[float]:
+            figures.reset()
+            for image, *labels in batches:
+                with autograd.record():
+                    outputs = net(image)
+                    outputs = outputs if isinstance(outputs, list) else [outputs]
+                    values = [loss(*pair) for loss, *pair in zip(losses, outputs, labels)]
+                autograd.backward(values)
+                trainer.step(image.shape[0])
+                figures.update(labels, outputs, values)
+            return figures.get()
+
+        return epoch
+
+    def hand_written_evaluation(self, net: Any) -> Epoch:
+        """Return the loop that measures the same figures."""
+        losses, figures = self.losses(), Figures(self.binary)
+
+        def epoch(batches: Any) -> list[float]:
+            figures.reset()
+            for image, *labels in batches:
+                outputs = net(image)
+                outputs = outputs if isinstance(outputs, list) else [outputs]
+                figures.update(labels, outputs, [loss(*pair) for loss, *pair in zip(losses, outputs, labels)])
+            return figures.get()
+
+        return epoch
+
+    def others(self) -> dict[str, Epoch]:
+        """Return the usual loop, a more thoughtful one, and the fastest that can be written by hand."""
+        found = {
+            "hand-written": self.hand_written(),
+            "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
+            "fused by hand": fused(self, FusedTwo if self.count == 2 else FusedEach),
+        }
+        if self.count > 2:
+            found["fused by hand, heads stacked"] = fused(self, FusedStacked)
+        return found
+
+
+class Figures:
+    """Accuracy and mean loss of every head, by ``mx.metric``."""
+
+    def __init__(self, binary: list[bool]) -> None:
+        self._binary = binary
+        self._accuracies = [mx.metric.Accuracy() for _ in binary]
+        self._losses = [mx.metric.Loss() for _ in binary]
+
+    def reset(self) -> None:
+        """Begin an epoch."""
+        for metric in self._accuracies + self._losses:
+            metric.reset()
+
+    def update(self, labels: list[Any], outputs: list[Any], losses: list[Any]) -> None:
+        """Count a batch."""
+        for i, binary in enumerate(self._binary):
+            self._accuracies[i].update(labels[i], outputs[i] > 0 if binary else outputs[i])
+            self._losses[i].update(0, losses[i])
+
+    def get(self) -> list[float]:
+        """Return all figures, the losses first."""
+        return [metric.get()[1] for metric in self._losses + self._accuracies]
+
+
+@lru_cache(maxsize=None)
+def _batches(count: int) -> list[tuple[Any, ...]]:
+    if count == 2:
+        return [(i, k, mx.nd.array(k.asnumpy() % 2).reshape((-1, 1))) for i, k in digit_batches()]
+    labels = [[(kind + shift) % 10 for shift in range(count)] for _, kind in digit_batches()]
+    return [(image, *own) for (image, _), own in zip(digit_batches(), labels)]
+
+
+def two_heads() -> Heads:
+    """Return the net that says which digit it is and whether it is odd."""
+    return Heads(2)
+
+
+HEADS = (Heads(1), Heads(2), Heads(2, ADAM), Heads(4), Heads(16, rounds=40), Heads(64, rounds=15))

@@ -1,0 +1,145 @@
+"""Nets with one output, one loss and one metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Callable
+
+import mxnet as mx
+import numpy as np
+from gluoncv.utils.metrics import SegmentationMetric
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from multifit import LossSpec, MetricSpec, TaskSpec
+
+from .gluon_estimator import gluon_epoch
+from .subject import STATIC, Epoch, Subject, task
+
+__all__ = ["SINGLES", "Single", "digit_batches"]
+
+BATCH = 64
+BATCHES = 23  # of scikit-learn's 1797 digits, as many as there are to train on
+
+
+@dataclass(frozen=True)
+class Single(Subject):
+    """One net with everything that a loop needs."""
+
+    name: str
+    make: Callable[[], Any]
+    batches: Callable[[], list[tuple[Any, Any]]]
+    loss: Callable[[], Any] = gluon.loss.SoftmaxCrossEntropyLoss
+    metric: Callable[[], Any] = mx.metric.Accuracy
+    devices: int = 1
+    rounds: int = 15
+
+    def spec(self, net: Any) -> TaskSpec:
+        """Name the one output and the one label."""
+        return TaskSpec(
+            outputs=["output"],
+            labels=["label"],
+            losses={"cross_entropy": LossSpec(self.loss(), "output", "label")},
+            metrics={"metric": MetricSpec(self.metric(), "output", "label")},
+        )
+
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+        """Return the forty-line loop's epoch: forward, backward, step, and both figures updated each batch."""
+        net, loss_fn = self.net(), self.loss()
+        if hybridized_loss:
+            loss_fn.hybridize(**STATIC)
+        trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
+        metric, mean_loss = self.metric(), mx.metric.Loss()
+
+        def epoch(batches: Any) -> list[float]:
+            metric.reset()
+            mean_loss.reset()
+            for data, label in batches:
+                images = gluon.utils.split_and_load(data, self.contexts)
+                labels = gluon.utils.split_and_load(label, self.contexts)
+                with autograd.record():
+                    outputs = [net(image) for image in images]
+                    losses = [loss_fn(output, own) for output, own in zip(outputs, labels)]
+                autograd.backward(losses)
+                trainer.step(data.shape[0])
+                metric.update(labels, outputs)
+                mean_loss.update(0, losses)
+            return [mean_loss.get()[1], *np.ravel(metric.get()[1]).tolist()]
+
+        return epoch
+
+    def hand_written_evaluation(self, net: Any) -> Epoch:
+        """Return the loop that measures the same figures."""
+        loss_fn, metric, mean_loss = self.loss(), self.metric(), mx.metric.Loss()
+
+        def epoch(batches: Any) -> list[float]:
+            metric.reset()
+            mean_loss.reset()
+            for data, label in batches:
+                images = gluon.utils.split_and_load(data, self.contexts)
+                labels = gluon.utils.split_and_load(label, self.contexts)
+                outputs = [net(image) for image in images]
+                metric.update(labels, outputs)
+                mean_loss.update(0, [loss_fn(output, own) for output, own in zip(outputs, labels)])
+            return [mean_loss.get()[1], *np.ravel(metric.get()[1]).tolist()]
+
+        return epoch
+
+    def others(self) -> dict[str, Epoch]:
+        """Return the hand-written loop as most people write it, as the thoughtful do, and Gluon's Estimator."""
+        return {
+            "hand-written": self.hand_written(),
+            "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
+            "Gluon": gluon_epoch(self),
+        }
+
+
+@lru_cache(maxsize=None)
+def digit_batches(side: int = 8, count: int = BATCHES) -> list[tuple[Any, Any]]:
+    """Return real digits (64, 1, side, side) in batches of 64, with their classes (64,), int32."""
+    task("classification")  # puts tasks/ on the path
+    from data.mnist import digits, resized
+
+    image, kind = map(np.concatenate, zip(*digits()))
+    image = resized(image, side)
+    return [
+        (mx.nd.array(image[i : i + BATCH]), mx.nd.array(kind[i : i + BATCH], dtype="int32"))
+        for i in range(0, count * BATCH, BATCH)
+    ]
+
+
+@lru_cache(maxsize=None)
+def shape_batches(count: int = 15, size: int = 16) -> list[tuple[Any, Any]]:
+    """Return images of shapes (16, 3, 64, 64) and their masks (16, 64, 64), int32: 15 are an epoch."""
+    segmentation = task("segmentation")
+    made = segmentation.shapes.shapes(count * size, 64)
+    image = segmentation.normalized(made.image)
+    return [
+        (mx.nd.array(image[i : i + size]), mx.nd.array(made.mask[i : i + size], dtype="int32"))
+        for i in range(0, count * size, size)
+    ]
+
+
+def _fcn() -> Any:
+    """Return six convolutions to stride 8 and one step back."""
+    net = nn.HybridSequential()
+    for channels, stride in ((16, 1), (16, 2), (32, 1), (32, 2), (64, 1), (64, 2)):
+        net.add(nn.Conv2D(channels, 3, strides=stride, padding=1, activation="relu"))
+    net.add(nn.Conv2D(4, 1), nn.Conv2DTranspose(4, 16, 8, 4))
+    return net
+
+
+def _from_tasks(model: str) -> Callable[[], Any]:
+    return lambda: task("classification").MODELS[model].make()
+
+
+PIXELS = (lambda: gluon.loss.SoftmaxCrossEntropyLoss(axis=1), lambda: SegmentationMetric(4))
+SINGLES = (
+    Single("MLP", _from_tasks("mlp"), digit_batches, rounds=100),
+    Single("LeNet", _from_tasks("lenet"), lambda: digit_batches(28)),
+    Single("ResNet18 thumbnail", _from_tasks("resnet18"), lambda: digit_batches(32, 5)),
+    Single("tiny FCN, mean IoU", _fcn, shape_batches, *PIXELS),
+    Single("tiny FCN, mean IoU, 2 devices", _fcn, shape_batches, *PIXELS, devices=2),
+    Single("U-Net of tasks/segmentation.py", lambda: task("segmentation").TinyFCN(4), shape_batches, *PIXELS),
+)

@@ -1,0 +1,104 @@
+"""What all contenders get alike: a net, its data, its loss and its figures."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+import mxnet as mx
+from mxnet import autograd
+
+from multifit import MultiEstimator, TaskSpec, TrainerSpec
+from multifit.taskfile import TaskFile
+
+__all__ = ["STATIC", "Epoch", "Subject", "task"]
+
+Epoch = Callable[[Any], list]  # passes once over batches, and returns its figures: losses, then metrics
+
+STATIC = {"static_alloc": True, "static_shape": True}  # how gluoncv's training scripts hybridize
+
+
+class Subject:
+    """A net to train; its subclasses say which, and how people write the loop for it.
+
+    Attributes
+    ----------
+    name : str
+        How tables call it.
+    devices : int
+        How many CPU contexts.
+    rounds : int
+        How many epochs of each contender make a steady median: more where an epoch is short.
+    optimizer : (str, dict)
+        Its name and options.
+    """
+
+    name: str
+    devices: int = 1
+    rounds: int = 15
+    optimizer: tuple[str, Mapping[str, float]] = ("sgd", {"learning_rate": 0.01, "momentum": 0.9})
+
+    @property
+    def contexts(self) -> list[Any]:
+        """The devices."""
+        return [mx.cpu(i) for i in range(self.devices)]
+
+    def make(self) -> Any:
+        """Return a new net, not initialised."""
+        raise NotImplementedError
+
+    def batches(self) -> list[tuple[Any, ...]]:
+        """Return an epoch's batches, made beforehand: loading is not what is measured."""
+        raise NotImplementedError
+
+    def spec(self, net: Any) -> TaskSpec:
+        """Return what multifit is told."""
+        raise NotImplementedError
+
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+        """Return an epoch of the loop that people write for this net."""
+        raise NotImplementedError
+
+    def others(self) -> dict[str, Epoch]:
+        """Return the epochs of those that multifit is measured against."""
+        return {"hand-written": self.hand_written()}
+
+    def trainers(self, net: Any) -> Any:
+        """Return multifit's trainers."""
+        return TrainerSpec(".*", *self.optimizer)
+
+    def net(self, settled: bool = True) -> Any:
+        """Return a new net, hybridized, with the same parameters whenever it is asked for.
+
+        `settled`: every shape is known, every parameter drawn; else the first batch does that.
+        """
+        mx.random.seed(0)
+        net = self.make()
+        net.initialize(mx.init.Xavier(), ctx=self.contexts)
+        if settled:
+            with autograd.train_mode():
+                net(*self._inputs())
+        net.hybridize(**STATIC)
+        return net
+
+    def estimator(self, net: Any = None) -> MultiEstimator:
+        """Return multifit's estimator, which logs nothing, with a net of its own."""
+        net = self.net() if net is None else net
+        logging.getLogger("multifit").setLevel(logging.ERROR)
+        return MultiEstimator(net, self.spec(net), trainers=self.trainers(net), context=self.contexts)
+
+    def _inputs(self) -> list[Any]:
+        return [self.batches()[0][0]]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@lru_cache(maxsize=None)
+def task(name: str, *settings: str) -> Any:
+    """Return the module of a file in tasks/, with settings changed."""
+    file = TaskFile(Path(__file__).parents[3] / "tasks" / f"{name}.py")
+    file.set(settings)
+    return file.module
