@@ -4,6 +4,7 @@ VERSION = $(shell "$$(.ci/find-python $(PYTHON) 2>/dev/null)" -c 'import sys; pr
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH := .venv-bench
 
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
@@ -14,7 +15,8 @@ help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
 	@echo "make test    all tests, with coverage"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   time per step against a hand-written loop and Gluon's Estimator"
+	@echo "make bench   time and memory against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
+	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
 	@echo "make nightly train every task and hold it to its floor; reports in runs/nightly"
 	@echo "make clean   remove the virtual environments and all that was made"
 	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
@@ -32,8 +34,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)
-	$(BIN)/python -m nightly.benchmarks.step_time
+# Alternating, nothing else running: what is measured is told in nightly/benchmarks/README.md.
+bench: $(STAMP) $(if $(filter others,$(or $(ONLY),others)),$(BENCH)/.installed)
+	$(BIN)/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest nightly -n 2 --device $(or $(DEVICE),cpu)
@@ -42,6 +45,12 @@ nightly: $(STAMP)
 $(STAMP): setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c requirements/constraints.txt
+	@touch $@
+
+# PyTorch, Lightning, Keras and JAX need another numpy than mxnet does.
+$(BENCH)/.installed: nightly/benchmarks/requirements.txt
+	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(BENCH) && "$$python" -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 clean:

@@ -41,13 +41,22 @@ class Row:
     unit: str
     values: Mapping[str, Sequence[float]]
 
+    @classmethod
+    def of_seconds(
+        cls, table: str, case: str, times: Mapping[str, Sequence[float]], steps: int | None = None
+    ) -> Row:
+        """Return a row of milliseconds, per step where the times are of so many."""
+        unit = "ms" if steps is None else "ms per step"
+        scale = 1000 / (steps or 1)
+        return cls(table, case, unit, {name: [scale * time for time in own] for name, own in times.items()})
+
     def ratios(self) -> dict[str, list[float]]:
         """Return multifit's values over each other contender's, pair by pair."""
         ours = self.values.get(OURS, ())
         return {
             f"/ {name}": [own / other for own, other in zip(ours, values)]
             for name, values in self.values.items()
-            if name != OURS and ours
+            if not name.startswith(OURS) and ours
         }
 
     def figures(self) -> dict[str, Spread]:

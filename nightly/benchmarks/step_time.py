@@ -7,6 +7,7 @@ the machine changes its speed, it does for all. Ratios are taken epoch by epoch;
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Iterator
 
 from .rounds import Rounds, timed
@@ -27,10 +28,9 @@ def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
 def epoch_row(table: str, case: Subject, epochs: int | None = None) -> Row:
     """Let multifit and the others train alternately, epoch by epoch; return milliseconds per step."""
     batches = case.batches()
-    turns = {name: timed(lambda epoch=epoch: epoch(batches)) for name, epoch in case.others().items()}
+    turns = {name: timed(partial(epoch, batches)) for name, epoch in case.others().items()}
     times = Rounds(turns).run(case.estimator(), batches, epochs or case.rounds)
-    steps = {name: [1000 * t / len(batches) for t in values] for name, values in times.items()}
-    return Row(table, case.name, "ms per step", steps)
+    return Row.of_seconds(table, case.name, times, len(batches))
 
 
 if __name__ == "__main__":

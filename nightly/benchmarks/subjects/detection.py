@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import mxnet as mx
@@ -31,7 +31,7 @@ class _SSD(Subject):
         net.hybridize(**STATIC)
         return net
 
-    @lru_cache(maxsize=None)  # noqa: B019 - there is one of its kind
+    @cache  # noqa: B019 - there is one of its kind
     def batches(self) -> list[tuple[Any, ...]]:
         """Return five batches of images (16, 3, 128, 128) with their targets."""
         train, _ = self._task.data(self._task.net(self.contexts))
@@ -41,9 +41,9 @@ class _SSD(Subject):
         """Return the task's."""
         return self._task.spec(net)
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
         """Return an epoch as in gluoncv's ``train_ssd.py``."""
-        net, mbox_loss = self.net(), SSDMultiBoxLoss()
+        net, mbox_loss = self.net(settled), SSDMultiBoxLoss()
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
         ce_metric, smooth_l1_metric = mx.metric.Loss("CrossEntropy"), mx.metric.Loss("SmoothL1")
 

@@ -20,7 +20,7 @@ class FusedTwo(gluon.HybridBlock):
         self.net = net
 
     def hybrid_forward(self, F: Any, image: Any, kind: Any, odd: Any) -> Any:
-        """Return the sum of both losses over the batch (1,), and the sums of losses and right answers (4,)."""
+        """Return the objective (1,), and the batch's sums of losses and of right answers (4,)."""
         digit, parity = self.net(image)
         kind = F.cast(kind, "float32")
         cross = -F.pick(F.log_softmax(digit), kind).sum()
@@ -37,7 +37,7 @@ class FusedEach(gluon.HybridBlock):
         self.net = net
 
     def hybrid_forward(self, F: Any, image: Any, *kinds: Any) -> Any:
-        """Return the sum of the losses over the batch (1,), and the sums of losses and right answers (2 K,)."""
+        """Return the objective (1,), and the batch's sums of losses and of right answers (2 K,)."""
         outputs = self.net(image)
         outputs = outputs if len(kinds) > 1 else [outputs]
         crosses, rights = [], []
@@ -56,7 +56,7 @@ class FusedStacked(gluon.HybridBlock):
         self.net = net
 
     def hybrid_forward(self, F: Any, image: Any, *kinds: Any) -> Any:
-        """Return the sum of the losses over the batch (1,), and the sums of losses and right answers (2 K,)."""
+        """Return the objective (1,), and the batch's sums of losses and of right answers (2 K,)."""
         outputs = self.net(image)
         stacked = F.stack(*(outputs if len(kinds) > 1 else [outputs]))
         kind = F.cast(F.stack(*kinds), "float32")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Mapping
 
 import mxnet as mx
@@ -13,11 +12,12 @@ from mxnet.gluon import nn
 from multifit import LossSpec, MetricSpec, TaskSpec
 from multifit.metrics import BinaryAccuracy
 
+from .data import digit_batches_for
+from .figures import Figures
 from .fused import FusedEach, FusedStacked, FusedTwo, fused
-from .single import digit_batches
 from .subject import STATIC, Epoch, Subject
 
-__all__ = ["HEADS", "Heads", "HeadsNet", "two_heads"]
+__all__ = ["HEADS", "Heads", "HeadsNet"]
 
 SGD = ("sgd", {"learning_rate": 0.01, "momentum": 0.9})
 ADAM = ("adam", {"learning_rate": 1e-3})
@@ -41,7 +41,7 @@ class HeadsNet(nn.HybridBlock):
 
 @dataclass(frozen=True)
 class Heads(Subject):
-    """Two heads say which digit it is and whether it is odd; any other number of heads say ten classes each."""
+    """Two heads say which digit it is and whether it is odd; any other number say ten classes each."""
 
     count: int
     optimizer: tuple[str, Mapping[str, float]] = SGD
@@ -64,7 +64,7 @@ class Heads(Subject):
 
     def batches(self) -> list[tuple[Any, ...]]:
         """Return images and each head's labels."""
-        return _batches(self.count)
+        return digit_batches_for(self.count)
 
     def spec(self, net: Any) -> TaskSpec:
         """Give every head a loss and an accuracy."""
@@ -83,9 +83,9 @@ class Heads(Subject):
         binary, classes = gluon.loss.SigmoidBinaryCrossEntropyLoss, gluon.loss.SoftmaxCrossEntropyLoss
         return [(binary if each else classes)() for each in self.binary]
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
         """Return an epoch of the usual loop: one backward, one step, two figures of each head updated."""
-        net, losses, figures = self.net(), self.losses(), Figures(self.binary)
+        net, losses, figures = self.net(settled), self.losses(), Figures(self.binary)
         if hybridized_loss:
             for loss in losses:
                 loss.hybridize(**STATIC)
@@ -129,43 +129,6 @@ class Heads(Subject):
         if self.count > 2:
             found["fused by hand, heads stacked"] = fused(self, FusedStacked)
         return found
-
-
-class Figures:
-    """Accuracy and mean loss of every head, by ``mx.metric``."""
-
-    def __init__(self, binary: list[bool]) -> None:
-        self._binary = binary
-        self._accuracies = [mx.metric.Accuracy() for _ in binary]
-        self._losses = [mx.metric.Loss() for _ in binary]
-
-    def reset(self) -> None:
-        """Begin an epoch."""
-        for metric in self._accuracies + self._losses:
-            metric.reset()
-
-    def update(self, labels: list[Any], outputs: list[Any], losses: list[Any]) -> None:
-        """Count a batch."""
-        for i, binary in enumerate(self._binary):
-            self._accuracies[i].update(labels[i], outputs[i] > 0 if binary else outputs[i])
-            self._losses[i].update(0, losses[i])
-
-    def get(self) -> list[float]:
-        """Return all figures, the losses first."""
-        return [metric.get()[1] for metric in self._losses + self._accuracies]
-
-
-@lru_cache(maxsize=None)
-def _batches(count: int) -> list[tuple[Any, ...]]:
-    if count == 2:
-        return [(i, k, mx.nd.array(k.asnumpy() % 2).reshape((-1, 1))) for i, k in digit_batches()]
-    labels = [[(kind + shift) % 10 for shift in range(count)] for _, kind in digit_batches()]
-    return [(image, *own) for (image, _), own in zip(digit_batches(), labels)]
-
-
-def two_heads() -> Heads:
-    """Return the net that says which digit it is and whether it is odd."""
-    return Heads(2)
 
 
 HEADS = (Heads(1), Heads(2), Heads(2, ADAM), Heads(4), Heads(16, rounds=40), Heads(64, rounds=15))

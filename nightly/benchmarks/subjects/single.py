@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Callable
 
 import mxnet as mx
@@ -14,13 +13,11 @@ from mxnet.gluon import nn
 
 from multifit import LossSpec, MetricSpec, TaskSpec
 
+from .data import digit_batches, shape_batches
 from .gluon_estimator import gluon_epoch
 from .subject import STATIC, Epoch, Subject, task
 
-__all__ = ["SINGLES", "Single", "digit_batches"]
-
-BATCH = 64
-BATCHES = 23  # of scikit-learn's 1797 digits, as many as there are to train on
+__all__ = ["SINGLES", "Single"]
 
 
 @dataclass(frozen=True)
@@ -44,9 +41,9 @@ class Single(Subject):
             metrics={"metric": MetricSpec(self.metric(), "output", "label")},
         )
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
-        """Return the forty-line loop's epoch: forward, backward, step, and both figures updated each batch."""
-        net, loss_fn = self.net(), self.loss()
+    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
+        """Return the forty-line loop's epoch: forward, backward, step, both figures updated each batch."""
+        net, loss_fn = self.net(settled), self.loss()
         if hybridized_loss:
             loss_fn.hybridize(**STATIC)
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
@@ -87,38 +84,12 @@ class Single(Subject):
         return epoch
 
     def others(self) -> dict[str, Epoch]:
-        """Return the hand-written loop as most people write it, as the thoughtful do, and Gluon's Estimator."""
+        """Return the loop as most people write it, as the thoughtful do, and Gluon's Estimator."""
         return {
             "hand-written": self.hand_written(),
             "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
             "Gluon": gluon_epoch(self),
         }
-
-
-@lru_cache(maxsize=None)
-def digit_batches(side: int = 8, count: int = BATCHES) -> list[tuple[Any, Any]]:
-    """Return real digits (64, 1, side, side) in batches of 64, with their classes (64,), int32."""
-    task("classification")  # puts tasks/ on the path
-    from data.mnist import digits, resized
-
-    image, kind = map(np.concatenate, zip(*digits()))
-    image = resized(image, side)
-    return [
-        (mx.nd.array(image[i : i + BATCH]), mx.nd.array(kind[i : i + BATCH], dtype="int32"))
-        for i in range(0, count * BATCH, BATCH)
-    ]
-
-
-@lru_cache(maxsize=None)
-def shape_batches(count: int = 15, size: int = 16) -> list[tuple[Any, Any]]:
-    """Return images of shapes (16, 3, 64, 64) and their masks (16, 64, 64), int32: 15 are an epoch."""
-    segmentation = task("segmentation")
-    made = segmentation.shapes.shapes(count * size, 64)
-    image = segmentation.normalized(made.image)
-    return [
-        (mx.nd.array(image[i : i + size]), mx.nd.array(made.mask[i : i + size], dtype="int32"))
-        for i in range(0, count * size, size)
-    ]
 
 
 def _fcn() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
@@ -57,7 +57,7 @@ class Subject:
         """Return what multifit is told."""
         raise NotImplementedError
 
-    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
         """Return an epoch of the loop that people write for this net."""
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ class Subject:
         return self.name
 
 
-@lru_cache(maxsize=None)
+@cache
 def task(name: str, *settings: str) -> Any:
     """Return the module of a file in tasks/, with settings changed."""
     file = TaskFile(Path(__file__).parents[3] / "tasks" / f"{name}.py")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import mxnet as mx
@@ -13,7 +13,7 @@ from mxnet import autograd, gluon
 from multifit import LossSpec, TaskSpec, TrainerSpec
 from multifit.losses import SequenceCELoss
 
-from .subject import STATIC, Epoch, Subject, task
+from .subject import Epoch, Subject, task
 
 __all__ = ["NMT"]
 
@@ -34,12 +34,13 @@ class _NMT(Subject):
         net.hybridize(False)
         return net
 
-    @lru_cache(maxsize=None)  # noqa: B019 - there is one of its kind
+    @cache  # noqa: B019 - there is one of its kind
     def batches(self) -> list[tuple[Any, ...]]:
         """Return twenty batches of 64 sentences that are alike in length."""
         np.random.seed(0)
         return [
-            tuple(slot.as_in_context(mx.cpu()) for slot in batch) for batch in self._task.bitext().loaders(64)[0]
+            tuple(slot.as_in_context(mx.cpu()) for slot in batch)
+            for batch in self._task.bitext().loaders(64)[0]
         ]
 
     def _inputs(self) -> list[Any]:
@@ -72,9 +73,9 @@ class _NMT(Subject):
             )
         }
 
-    def hand_written(self, hybridized_loss: bool = True) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = True, settled: bool = True) -> Epoch:
         """Return an epoch as in gluonnlp's scripts, which hybridize their loss, with two trainers."""
-        net, masked_loss, figure = self.net(), MaskedSoftmaxCELoss(), mx.metric.Loss()
+        net, masked_loss, figure = self.net(settled), MaskedSoftmaxCELoss(), mx.metric.Loss()
         masked_loss.hybridize(static_alloc=True)
         encoder, decoder = gluon.ParameterDict(), gluon.ParameterDict()
         for held, blocks in (

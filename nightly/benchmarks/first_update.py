@@ -1,0 +1,83 @@
+"""How long the first updates are in coming: from the call of `fit`, or from the estimator's making.
+
+Every turn takes fresh nets whose shapes are not known yet. What the process does for the first time is done
+before, in the rounds that do not count. Both run the same batches; the difference is told in steady batches
+of the hand-written loop.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from statistics import median
+from typing import Any, Callable, Iterator
+
+import mxnet as mx
+
+from .rounds import alternate, timed
+from .rows import OURS, Row
+from .subjects import HEADS, SINGLES, Subject
+
+__all__ = ["CASES", "NAME", "measure"]
+
+NAME = "first_update"
+CASES = tuple(case for case in (*HEADS, *SINGLES) if case.name in ("2 heads", "MLP", "ResNet18 thumbnail"))
+UPDATES = (1, 3)  # the first is the check; by the third every graph has been traced
+ROUNDS = 15
+
+
+class _Until:
+    """Ends a fit's time at the end of its last batch: what comes behind is the epoch's, not the update's."""
+
+    priority = -5000.0
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self.ended = clock, 0.0
+
+    def batch_end(self, estimator: Any) -> None:
+        mx.nd.waitall()
+        self.ended = self._clock()
+
+
+def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
+    """Yield milliseconds until so many updates, and by how many batches multifit is later."""
+    steady = _steady(case)
+    for updates in UPDATES:
+        turns = {
+            OURS: partial(_ours, case, updates),
+            f"{OURS}, with its making": partial(_ours, case, updates, making=True),
+            "hand-written": partial(_by_hand, case, updates),
+        }
+        times = alternate(turns, epochs or ROUNDS)
+        what = f"{case.name}, {updates} update{'s' if updates > 1 else ''}"
+        yield Row.of_seconds(NAME, what, times)
+        later = {
+            f"{name} later by": [(ours - hand) / steady for ours, hand in zip(own, times["hand-written"])]
+            for name, own in times.items()
+            if name != "hand-written"
+        }
+        yield Row(NAME, what, "batches", later)
+
+
+def _steady(case: Subject, epochs: int = 5) -> float:
+    """Return the seconds of a batch of the hand-written loop that runs for a while."""
+    batches, epoch = case.batches(), case.hand_written()
+    return median(alternate({"": timed(partial(epoch, batches))}, epochs)[""]) / len(batches)
+
+
+def _ours(
+    case: Subject, updates: int, making: bool = False, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    net, batches, until = case.net(settled=False), case.batches()[:updates], _Until(clock)
+    mx.nd.waitall()
+    begun = clock()
+    estimator = case.estimator(net)
+    begun = begun if making else clock()
+    estimator.fit(batches, batches=updates, event_handlers=until)
+    return until.ended - begun
+
+
+def _by_hand(case: Subject, updates: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Time the loop alone: net, trainer and metrics are made before, as the estimator is."""
+    epoch, batches = case.hand_written(settled=False), case.batches()[:updates]
+    return timed(partial(epoch, batches), clock)()

@@ -1,0 +1,103 @@
+"""The command: ``python -m nightly.benchmarks [TABLE …] [--case NAME …] [--epochs N]``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Iterator, Sequence
+
+from multifit.errors import names, suggest
+from multifit.tables import table
+
+from . import evaluation, first_update, heads, loading, memory, others, step_time
+from .machine import machine
+from .results import write
+from .rows import Row
+from .targets import verdicts
+
+__all__ = ["TABLES", "main"]
+
+TABLES = {each.NAME: each for each in (step_time, heads, others, loading, memory, evaluation, first_update)}
+
+
+def main(only: str = "", arguments: Sequence[str] | None = None) -> int:
+    """Measure, print each table when it is ready, and write the results.
+
+    Parameters
+    ----------
+    only : str
+        The one table to measure; its command then takes the names of cases instead of tables.
+    arguments : sequence of str, optional
+        Of the command line; default: this process's.
+    """
+    options = _parser(only).parse_args(arguments)
+    wanted = [only] if only else options.tables or list(TABLES)
+    begun, facts, rows = time.strftime("%Y-%m-%dT%H-%M-%S"), machine(), []
+    for name in wanted:
+        found = list(_measured(TABLES[name], options.cases, options.epochs))
+        rows += found
+        print(shown(found), flush=True)
+        path = write(Path(options.output), begun, facts, rows)
+    print(f"written to {path} and {path.with_suffix('.json').name}")
+    return 0
+
+
+def shown(rows: Sequence[Row]) -> str:
+    """Return rows as text, one line for each figure: medians, quartiles, and what came of its target."""
+    marks = {each.target[:3]: each for each in verdicts(rows)}
+    lines = []
+    for row in rows:
+        for figure, spread in row.figures().items():
+            mark = marks.get((row.table, row.case, figure))
+            said = f"{'met' if mark.met else 'NOT MET'}, at most {mark.target.limit:g}" if mark else ""
+            unit = "ratio" if figure.startswith("/ ") else row.unit
+            cells = (f"{spread.median:.3f}", f"({spread.low:.3f} … {spread.high:.3f})", unit, said)
+            lines.append((row.case, figure, *cells))
+    return (
+        "\n"
+        + table(lines, (f"{rows[0].table if rows else ''}", "", "median", "(quartiles)", "", "target"))
+        + "\n"
+    )
+
+
+def _measured(module: ModuleType, begins: Sequence[str], epochs: int | None) -> Iterator[Row]:
+    rows: list[Row] = []
+    for case in module.CASES:
+        if not begins or str(case).lower().startswith(tuple(map(str.lower, begins))):
+            rows += module.measure(case, epochs)
+            print(f"{module.NAME}: {case} done", flush=True)
+    yield from rows
+    yield from getattr(module, "summed_up", lambda rows: ())(rows)
+
+
+def _parser(only: str) -> argparse.ArgumentParser:
+    module = TABLES.get(only)
+    parser = argparse.ArgumentParser(description=((module or step_time).__doc__ or "").splitlines()[0])
+    if module:
+        parser.add_argument(
+            "cases", nargs="*", metavar="NAME", help="cases whose name begins so; all by default"
+        )
+    else:
+        parser.add_argument("tables", nargs="*", type=_table, metavar="TABLE", help=", ".join(TABLES))
+        parser.add_argument("--case", dest="cases", nargs="+", default=[], help="cases whose name begins so")
+    parser.add_argument(
+        "--epochs", type=_positive, help="rounds of each contender; by default as many as it takes"
+    )
+    parser.add_argument("--output", default="runs/benchmarks", help="the folder of the results")
+    return parser
+
+
+def _table(name: str) -> str:
+    if name not in TABLES:
+        raise argparse.ArgumentTypeError(
+            f"there is no table {name}{suggest(name, TABLES)}; there are {names(TABLES)}"
+        )
+    return name
+
+
+def _positive(text: str) -> int:
+    if not (number := int(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{number} is not above 0")
+    return number

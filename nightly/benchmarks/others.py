@@ -1,0 +1,67 @@
+"""The two-head net beside what people would use instead, in an environment of its own.
+
+Lightning, Keras and PyTorch do not fit into multifit's environment, so each runs in a child process that is
+told to run one epoch at a time, between the epochs of multifit.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+
+from .child import TOP, Child
+from .rounds import Rounds
+from .rows import Row
+from .subjects import HEADS, Heads
+
+__all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "measure"]
+
+NAME = "others"
+CASES = tuple(case for case in HEADS if case.count == 2)
+PYTHON = os.environ.get("BENCH_PYTHON") or str(TOP / ".venv-bench" / "bin" / "python")
+RIVALS = {  # the file in rivals/, and what its environment needs besides
+    "PyTorch": ("plain_torch.py", {}),
+    "Lightning": ("lightning_loop.py", {}),
+    "Keras, torch": ("keras_fit.py", {"KERAS_BACKEND": "torch"}),
+    "Keras, JAX": ("keras_fit.py", {"KERAS_BACKEND": "jax"}),
+}
+
+
+def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
+    """Yield milliseconds per step of each contender."""
+    if not Path(PYTHON).is_file():
+        raise FileNotFoundError(
+            f"there is no {PYTHON}: `make bench ONLY=others` makes it; BENCH_PYTHON names another"
+        )
+    estimator, batches = case.estimator(), case.batches()
+    with ExitStack() as stack:
+        file = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "digits.npz")
+        write_data(file, estimator.net, batches)
+        children = {name: stack.enter_context(_child(name, file, case.optimizer[0])) for name in RIVALS}
+        times = Rounds({name: child.ask for name, child in children.items()}).run(
+            estimator, batches, epochs or case.rounds
+        )
+    yield Row.of_seconds(NAME, case.name, times, len(batches))
+
+
+def write_data(path: str, net: Any, batches: list[Any]) -> None:
+    """Write what `rivals/common.py` reads: the same data and first parameters for everybody."""
+    image, kind, odd = (np.concatenate([slot.asnumpy() for slot in slots]) for slots in zip(*batches))
+    arrays = {"image": image, "kind": kind.astype("int64"), "odd": odd}
+    for i, layer in enumerate([*net.body, *net.heads]):
+        arrays[f"weight{i}"], arrays[f"bias{i}"] = layer.weight.data().asnumpy(), layer.bias.data().asnumpy()
+    np.savez(path, **arrays)
+
+
+def _child(name: str, data: str, optimizer: str) -> Child:
+    script, environment = RIVALS[name]
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    one = f"--xla_cpu_multi_thread_eigen={'false' if threads == '1' else 'true'}"
+    flags = {"XLA_FLAGS": one, "JAX_PLATFORMS": "cpu", "PYTHONPATH": "", "TQDM_DISABLE": "1"}
+    path = str(Path(__file__).parent / "rivals" / script)
+    return Child([PYTHON, path, data, optimizer, threads], {**flags, **environment})

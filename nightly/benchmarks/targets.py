@@ -1,0 +1,73 @@
+"""What the benchmarks must show: the one table of targets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+from .rows import Row
+
+__all__ = ["TARGETS", "Target", "Verdict", "verdicts"]
+
+HAND, FUSED = "/ hand-written", "/ fused by hand"
+
+
+class Target(NamedTuple):
+    """A figure of a case whose median must not be above a limit."""
+
+    table: str
+    case: str
+    figure: str
+    limit: float
+
+
+class Verdict(NamedTuple):
+    """A target, and what was measured."""
+
+    target: Target
+    measured: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the median is low enough."""
+        return self.measured <= self.target.limit
+
+
+TARGETS = (
+    # our generality costs nothing
+    Target("heads", "2 heads", FUSED, 1.05),
+    Target("heads", "16 heads", FUSED, 1.05),
+    Target("heads", "64 heads", FUSED, 1.05),
+    # less than the loop that people write by hand
+    Target("heads", "2 heads", HAND, 0.80),
+    Target("heads", "16 heads", HAND, 0.40),
+    Target("heads", "64 heads", HAND, 0.50),
+    Target("step_time", "MLP", HAND, 0.85),
+    Target("step_time", "tiny FCN, mean IoU", HAND, 0.75),
+    Target("step_time", "ResNet18 thumbnail", HAND, 1.03),
+    Target("step_time", "SSD", HAND, 1.03),
+    Target("step_time", "NMT", HAND, 1.03),
+    # less than what people would use instead
+    Target("others", "2 heads", "/ Lightning", 0.5),
+    Target("others", "2 heads", "/ Keras, torch", 0.3),
+    Target("evaluation", "2 heads", HAND, 0.8),
+    Target("evaluation", "tiny FCN, mean IoU", HAND, 0.8),
+    Target("first_update", "MLP, 1 update", "multifit later by", 5.0),
+    Target("first_update", "2 heads, 1 update", "multifit later by", 5.0),
+    Target("first_update", "ResNet18 thumbnail, 1 update", "multifit later by", 5.0),
+    Target("memory", "MLP, peak", HAND, 1.05),
+    Target("memory", "2 heads, peak", HAND, 1.05),
+    Target("memory", "64 heads, peak", HAND, 1.05),
+    Target("memory", "ResNet18 thumbnail, peak", HAND, 1.05),
+    Target("memory", "tiny FCN, mean IoU, peak", HAND, 1.05),
+    Target("memory", "MLP, many batches", "late", 1.01),
+)
+
+
+def verdicts(rows: Sequence[Row], targets: Sequence[Target] = TARGETS) -> list[Verdict]:
+    """Return a verdict for each target that was measured."""
+    measured = {
+        (row.table, row.case, figure): spread.median
+        for row in rows
+        for figure, spread in row.figures().items()
+    }
+    return [Verdict(target, measured[target[:3]]) for target in targets if target[:3] in measured]

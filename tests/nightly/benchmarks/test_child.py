@@ -1,0 +1,69 @@
+"""Contenders in processes of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nightly.benchmarks.child import Child
+
+FOLDER = Path(__file__).parents[3] / "nightly" / "benchmarks"
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a child, and returns the command that runs it."""
+
+    def write(body: str) -> list[str]:
+        path = tmp_path / "child.py"
+        path.write_text(
+            f"import sys; sys.path.insert(0, {str(FOLDER)!r})\nfrom answering import Line, serve\n{body}\n"
+        )
+        return [sys.executable, str(path)]
+
+    return write
+
+
+def test_it_runs_an_epoch_each_time_it_is_told_to(script, tmp_path):
+    log = tmp_path / "log"
+    body = f"serve(lambda: (print('noise'), open({str(log)!r}, 'a').write('.')))"
+    with Child(script(body)) as child:
+        assert child.greeting == "ready"
+        assert not log.exists()
+        assert all(0 < child.ask() < 1 for _ in range(3))
+        assert log.read_text() == "..."
+    assert child._process.returncode == 0
+
+
+def test_the_clock_does_not_count_the_waiting(script):
+    body = "clock = iter([0.0, 2.5, 100.0, 101.5, 200.0])\nline = Line(lambda: next(clock))\nwhile line.turn(): pass"
+    with Child(script(body)) as child:
+        assert [child.ask(), child.ask()] == [2.5, 1.5]
+
+
+def test_it_may_answer_anything(script):
+    body = "line = Line()\nline.answer(1)\nwhile what := line.wait(): line.answer({'asked': what})"
+    with Child(script(body)) as child:
+        assert (child.greeting, child.ask("this")) == (1, {"asked": "this"})
+
+
+def test_a_child_that_cannot_start_says_why(script):
+    with pytest.raises(RuntimeError, match="(?s)child.py ended with code 1:.*ValueError: no"):
+        Child(script("raise ValueError('no')"))
+
+
+def test_a_child_that_ends_says_so(script):
+    with Child(script("Line().answer(1); sys.exit(3)")) as child:
+        child._process.wait()
+        with pytest.raises(RuntimeError, match="ended with code 3:\n.it said nothing"):
+            child.ask()
+
+
+def test_its_environment(script, monkeypatch):
+    monkeypatch.setenv("KEPT", "a")
+    with Child(
+        script("import os; Line().answer([os.environ['KEPT'], os.environ['OWN']])"), {"OWN": "b"}
+    ) as child:
+        assert child.greeting == ["a", "b"]

@@ -1,0 +1,60 @@
+"""All contenders train alike: after an epoch each of them tells the same figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from nightly.benchmarks.subjects import HEADS, NMT, SINGLES, SSD
+
+CASES = {str(case): case for case in (*HEADS, *SINGLES, SSD, NMT)}
+
+
+def told(history: object) -> list[float]:
+    """Return what multifit measured, losses first: an epoch's figures in the order of the spec."""
+    return [values[-1] for name, values in history.items() if name not in ("train_loss", "lr")]
+
+
+@pytest.mark.parametrize("name", ["1 head", "2 heads", "2 heads, adam", "4 heads", "MLP"])
+def test_epochs_of_many_batches(name):
+    case = CASES[name]
+    batches = case.batches()
+    ours = told(case.estimator().fit(batches, epochs=2))
+    for other, epoch in case.others().items():
+        epoch(batches)
+        figures = epoch(batches)
+        if other != "Gluon":  # which tells its figures in an order of its own
+            figures = figures[: len(ours)]
+            assert figures == pytest.approx(ours, rel=1e-4), other
+        else:
+            assert sorted(figures) == pytest.approx(sorted(ours), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["tiny FCN, mean IoU", "tiny FCN, mean IoU, 2 devices"])
+def test_a_batch_of_maps(name):
+    case = CASES[name]
+    batches = case.batches()[:2]
+    ours = told(case.estimator().fit(batches, epochs=1))
+    assert case.hand_written()(batches) == pytest.approx(ours, rel=1e-3)
+
+
+def test_two_batches_of_sentences():
+    """The hand-written loop tells the mean of the batches' means, multifit the mean over all tokens."""
+    batches = NMT.batches()[:1] * 2
+    assert NMT.hand_written()(batches) == pytest.approx(
+        told(NMT.estimator().fit(batches, epochs=1))[:1], rel=1e-4
+    )
+
+
+def test_two_batches_of_boxes():
+    batches = SSD.batches()[:2]
+    found = SSD.estimator().fit(batches, epochs=1)
+    ours = [found["train_multibox.cls"][0], found["train_multibox.box"][0]]
+    # gluoncv's script scales with the batch's size, and its metric divides by the elements
+    assert SSD.hand_written()(batches) == pytest.approx(ours, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["2 heads", "MLP"])
+def test_evaluations(name):
+    case = CASES[name]
+    ours = [value for figure, value in case.estimator().evaluate(case.batches()).items() if figure != "loss"]
+    assert case.hand_written_evaluation(case.net())(case.batches()) == pytest.approx(ours, rel=1e-5)

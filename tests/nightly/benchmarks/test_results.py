@@ -1,0 +1,100 @@
+"""Medians, pairwise ratios, targets and the report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nightly.benchmarks.heads import summed_up
+from nightly.benchmarks.machine import machine
+from nightly.benchmarks.main import shown
+from nightly.benchmarks.results import markdown, write
+from nightly.benchmarks.rows import Row, spread
+from nightly.benchmarks.targets import TARGETS, Target, verdicts
+
+
+def row(table: str = "heads", case: str = "2 heads", **values: list[float]) -> Row:
+    return Row(table, case, "ms per step", {name.replace("_", " "): own for name, own in values.items()})
+
+
+def test_a_ratio_is_taken_pair_by_pair():
+    """The machine became ten times slower on the way: no ratio of medians would tell what is so."""
+    found = row(multifit=[1, 10, 100], slow=[2, 20, 200], fast=[1, 5, 50])
+    assert found.ratios() == {"/ slow": [0.5] * 3, "/ fast": [1, 2, 2]}
+    assert found.figures()["/ slow"] == (0.5, 0.5, 0.5)
+
+
+def test_quartiles():
+    assert spread([5, 1, 3, 2, 4]) == (3, 1.5, 4.5)
+    assert spread([7]) == (7, 7, 7)
+    assert str(spread([1.23456])) == "1.23 (1.23 … 1.23)"
+
+
+def test_seconds_become_milliseconds_of_a_step():
+    found = Row.of_seconds("t", "c", {"multifit": [0.5]}, 10)
+    assert (found.unit, found.values) == ("ms per step", {"multifit": [50.0]})
+    assert Row.of_seconds("t", "c", {"multifit": [0.5]}).unit == "ms"
+
+
+def test_no_ratios_where_multifit_is_missing():
+    assert row(early=[1.0], late=[2.0]).ratios() == {}
+
+
+@pytest.mark.parametrize(("limit", "met"), [(0.5, True), (0.49, False)])
+def test_a_target_is_met_by_the_median(limit, met):
+    target = Target("heads", "2 heads", "/ hand", limit)
+    (verdict,) = verdicts(
+        [row(multifit=[1, 1, 9], hand=[2, 2, 2])], [target, Target("heads", "3", "/ hand", 1)]
+    )
+    assert (verdict.measured, verdict.met) == (0.5, met)
+
+
+def test_every_target_is_of_a_case_that_is_measured():
+    from nightly.benchmarks.main import TABLES
+
+    for target in TARGETS:
+        assert any(target.case.startswith(str(case)) for case in TABLES[target.table].CASES), target
+    assert len({target[:3] for target in TARGETS}) == len(TARGETS)
+
+
+def test_what_one_more_head_costs():
+    rows = [
+        row(case=f"{n} head{'s' * (n > 1)}", multifit=[n, 2 * n], hand=[2 * n, 2 * n]) for n in (1, 2, 4, 16)
+    ]
+    (found,) = summed_up([*rows, row(case="2 heads, adam", multifit=[0, 0])])
+    assert found.values["multifit"] == pytest.approx([1000, 2000])
+    assert found.values["hand"] == pytest.approx([2000, 2000])
+    assert list(summed_up(rows[:1])) == []
+
+
+def test_the_report(tmp_path):
+    rows = [row(multifit=[1.0, 2.0], hand_written=[4.0, 8.0]), row("memory", "MLP, many batches", late=[1.5])]
+    rows[0] = Row("heads", "2 heads", "ms per step", {"multifit": [1.0, 2.0], "hand-written": [4.0, 8.0]})
+    path = write(tmp_path / "new", "now", {"cores": "2"}, rows)
+    text = path.read_text("utf-8")
+    assert text == markdown("now", {"cores": "2"}, rows)
+    assert "1 of 2 are met" in text and "cores: 2" in text
+    assert "| heads | 2 heads | / hand-written | 0.250 | 0.8 | met |" in text
+    assert "| memory | MLP, many batches | late | 1.500 | 1.01 | **not met** |" in text
+    kept = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    assert kept["machine"] == {"cores": "2"}
+    assert kept["rows"][0]["values"]["hand-written"] == [4.0, 8.0]
+    assert kept["rows"][0]["figures"]["/ hand-written"]["median"] == 0.25
+    assert [each["met"] for each in kept["targets"]] == [True, False]
+
+
+def test_a_contender_that_a_case_lacks_leaves_its_cell_empty():
+    text = markdown("now", {}, [row(multifit=[1.0], a=[2.0]), row(case="1 head", multifit=[1.0])])
+    assert text.splitlines()[-1] == "| 1 head | 1 (1 … 1) |  |  |"
+
+
+def test_shown():
+    text = shown([Row("heads", "2 heads", "ms per step", {"multifit": [1.0], "hand-written": [1.0]})])
+    assert "NOT MET, at most 0.8" in text and "ms per step" in text
+
+
+def test_the_machine():
+    found = machine()
+    assert found["memory"].endswith(" GiB") and float(found["memory"][:-4]) > 0
+    assert int(found["cores"]) > 0 and found["OMP_NUM_THREADS"] and found["commit"] and found["load average"]

@@ -1,0 +1,104 @@
+"""The command, and each table at its smallest."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from nightly.benchmarks import others
+from nightly.benchmarks.main import TABLES, main
+
+SMALLEST = {
+    "step_time": ("MLP", {"multifit", "hand-written", "hand-written, loss hybridized", "Gluon"}),
+    "heads": ("1 head", {"multifit", "hand-written", "hand-written, loss hybridized", "fused by hand"}),
+    "loading": ("arrays in memory, MLP", {"multifit", "hand-written"}),
+    "evaluation": ("MLP", {"multifit", "hand-written"}),
+    "first_update": ("MLP", {"multifit", "multifit, with its making", "hand-written"}),
+}
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_table(name):
+    begin, contenders = SMALLEST[name]
+    case = next(case for case in TABLES[name].CASES if str(case).startswith(begin))
+    first, *_ = TABLES[name].measure(case, 1)
+    assert first.table == name and first.values.keys() == contenders
+    assert all(len(values) == 1 and values[0] > 0 for values in first.values.values())
+
+
+def test_the_first_update_is_told_in_batches():
+    case = next(case for case in TABLES["first_update"].CASES if str(case) == "MLP")
+    _, later, *_ = TABLES["first_update"].measure(case, 2)
+    assert later.unit == "batches" and later.values.keys() == {
+        "multifit later by",
+        "multifit, with its making later by",
+    }
+
+
+def test_memory_is_that_of_fresh_processes():
+    from nightly.benchmarks.memory import _ask
+
+    case = next(case for case in TABLES["memory"].CASES if str(case) == "MLP")
+    before, peak, early, late = _ask("multifit", case, "23", "46")
+    assert 50 < before < early <= peak and late >= early * 0.9
+
+
+def test_workers_and_transforms():
+    plain, workers, _ = TABLES["loading"].CASES
+    image, kind = next(iter(plain.loader()))
+    assert image.shape == (64, 3, 32, 32) and kind.shape == (64,) and image.dtype == "float32"
+    assert workers.workers == 2
+
+
+def test_others_run_in_another_environment(tmp_path, monkeypatch):
+    """The rival is the smallest that reads the data: what environment it runs in makes no difference."""
+    rival = tmp_path / "rival.py"
+    rival.write_text(
+        f"import sys; sys.path.insert(0, {str(others.Path(others.__file__).parent / 'rivals')!r})\n"
+        "from common import Data, serve\n"
+        "data = Data(sys.argv[1])\n"
+        "assert len(data.batches()) == 23 and data.batches()[0][0].shape == (64, 1, 8, 8)\n"
+        "assert [w.shape for w, b in data.parameters] == [(128, 64), (64, 128), (10, 64), (1, 64)]\n"
+        "assert (sys.argv[2], data.kind.dtype, data.odd.shape) == ('sgd', 'int64', (1472, 1))\n"
+        "serve(lambda: sum(image.sum() for image, *_ in data.batches()))\n"
+    )
+    monkeypatch.setattr(others, "PYTHON", sys.executable)
+    monkeypatch.setattr(others, "RIVALS", {"rival": (str(rival), {})})
+    (row,) = others.measure(others.CASES[0], 1)
+    assert row.values.keys() == {"multifit", "rival"} and len(row.ratios()["/ rival"]) == 1
+
+
+def test_an_environment_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(others, "PYTHON", "/nowhere/python")
+    with pytest.raises(
+        FileNotFoundError, match="there is no /nowhere/python: `make bench ONLY=others` makes it"
+    ):
+        next(others.measure(others.CASES[0], 1))
+
+
+def test_the_command(tmp_path, capsys):
+    assert main("", ["evaluation", "--case", "mlp", "--epochs", "1", "--output", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "evaluation: MLP done" in said and "/ hand-written" in said and "2 heads" not in said
+    (kept,) = tmp_path.glob("*.json")
+    assert [row["case"] for row in json.loads(kept.read_text())["rows"]] == ["MLP"]
+
+
+def test_the_command_of_one_table(tmp_path, capsys):
+    assert main("step_time", ["--epochs", "1", "mlp", "--output", str(tmp_path)]) == 0
+    assert "/ Gluon" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["head"], 'there is no table head (did you mean "heads"?)'),
+        (["heads", "--epochs", "0"], "0 is not above 0"),
+    ],
+)
+def test_what_cannot_be_measured(arguments, said, capsys):
+    with pytest.raises(SystemExit):
+        main("", arguments)
+    assert said in capsys.readouterr().err
