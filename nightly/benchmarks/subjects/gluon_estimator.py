@@ -6,6 +6,7 @@ import logging
 import warnings
 from typing import Any, Iterator
 
+import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon.contrib.estimator import Estimator
 from mxnet.gluon.contrib.estimator.event_handler import LoggingHandler
@@ -37,7 +38,7 @@ def gluon_epoch(subject: Any) -> Epoch:
     estimator = Estimator(
         net,
         subject.loss(),
-        train_metrics=subject.metric(),
+        train_metrics=[mx.metric.Loss(), subject.metric()],  # given a metric, it adds no loss of its own
         val_metrics=subject.metric(),  # it cannot copy every metric itself
         trainer=gluon.Trainer(net.collect_params(), *subject.optimizer),
         context=subject.contexts,

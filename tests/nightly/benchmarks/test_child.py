@@ -38,7 +38,8 @@ def test_it_runs_an_epoch_each_time_it_is_told_to(script, tmp_path):
 
 
 def test_the_clock_does_not_count_the_waiting(script):
-    body = "clock = iter([0.0, 2.5, 100.0, 101.5, 200.0])\nline = Line(lambda: next(clock))\nwhile line.turn(): pass"
+    body = "clock = iter([0.0, 2.5, 100.0, 101.5, 200.0])\nline = Line(lambda: next(clock))\n"
+    body += "while line.turn(): pass"
     with Child(script(body)) as child:
         assert [child.ask(), child.ask()] == [2.5, 1.5]
 

@@ -44,9 +44,8 @@ def test_no_ratios_where_multifit_is_missing():
 @pytest.mark.parametrize(("limit", "met"), [(0.5, True), (0.49, False)])
 def test_a_target_is_met_by_the_median(limit, met):
     target = Target("heads", "2 heads", "/ hand", limit)
-    (verdict,) = verdicts(
-        [row(multifit=[1, 1, 9], hand=[2, 2, 2])], [target, Target("heads", "3", "/ hand", 1)]
-    )
+    unmeasured = Target("heads", "3 heads", "/ hand", 1)
+    (verdict,) = verdicts([row(multifit=[1, 1, 9], hand=[2, 2, 2])], [target, unmeasured])
     assert (verdict.measured, verdict.met) == (0.5, met)
 
 
@@ -59,9 +58,8 @@ def test_every_target_is_of_a_case_that_is_measured():
 
 
 def test_what_one_more_head_costs():
-    rows = [
-        row(case=f"{n} head{'s' * (n > 1)}", multifit=[n, 2 * n], hand=[2 * n, 2 * n]) for n in (1, 2, 4, 16)
-    ]
+    counts = {"1 head": 1, "2 heads": 99, "4 heads": 4, "16 heads": 16}
+    rows = [row(case=name, multifit=[n, 2 * n], hand=[2 * n, 2 * n]) for name, n in counts.items()]
     (found,) = summed_up([*rows, row(case="2 heads, adam", multifit=[0, 0])])
     assert found.values["multifit"] == pytest.approx([1000, 2000])
     assert found.values["hand"] == pytest.approx([2000, 2000])

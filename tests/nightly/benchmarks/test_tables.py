@@ -48,7 +48,7 @@ def test_memory_is_that_of_fresh_processes():
 def test_workers_and_transforms():
     plain, workers, _ = TABLES["loading"].CASES
     image, kind = next(iter(plain.loader()))
-    assert image.shape == (64, 3, 32, 32) and kind.shape == (64,) and image.dtype == "float32"
+    assert image.shape == (64, 3, 32, 32) and kind.shape == (64,) and image.dtype.__name__ == "float32"
     assert workers.workers == 2
 
 
