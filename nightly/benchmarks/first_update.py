@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from statistics import median
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Mapping
 
 import mxnet as mx
 
@@ -24,6 +23,7 @@ NAME = "first_update"
 CASES = tuple(case for case in (*HEADS, *SINGLES) if case.name in ("2 heads", "MLP", "ResNet18 thumbnail"))
 UPDATES = (1, 3)  # the first is the check; by the third every graph has been traced
 ROUNDS = 15
+STEADY = "a batch of the hand-written loop later on"
 
 
 class _Until:
@@ -41,28 +41,28 @@ class _Until:
 
 def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
     """Yield milliseconds until so many updates, and by how many batches multifit is later."""
-    steady = _steady(case)
+    batches, steady = case.batches(), timed(partial(case.hand_written(), case.batches()))
     for updates in UPDATES:
         turns = {
             OURS: partial(_ours, case, updates),
             f"{OURS}, with its making": partial(_ours, case, updates, making=True),
             "hand-written": partial(_by_hand, case, updates),
+            STEADY: lambda: steady() / len(batches),
         }
         times = alternate(turns, epochs or ROUNDS)
         what = f"{case.name}, {updates} update{'s' if updates > 1 else ''}"
         yield Row.of_seconds(NAME, what, times)
-        later = {
-            f"{name} later by": [(ours - hand) / steady for ours, hand in zip(own, times["hand-written"])]
-            for name, own in times.items()
-            if name != "hand-written"
-        }
-        yield Row(NAME, what, "batches", later)
+        yield Row(NAME, what, "batches", _later(times))
 
 
-def _steady(case: Subject, epochs: int = 5) -> float:
-    """Return the seconds of a batch of the hand-written loop that runs for a while."""
-    batches, epoch = case.batches(), case.hand_written()
-    return median(alternate({"": timed(partial(epoch, batches))}, epochs)[""]) / len(batches)
+def _later(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """Return by how many steady batches multifit is later than the hand-written loop."""
+    rounds = list(zip(times["hand-written"], times[STEADY]))
+    return {
+        f"{name} later by": [(ours - hand) / batch for ours, (hand, batch) in zip(own, rounds)]
+        for name, own in times.items()
+        if name.startswith(OURS)
+    }
 
 
 def _ours(
