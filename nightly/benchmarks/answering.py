@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 __all__ = ["Line", "serve"]
 
@@ -14,7 +14,7 @@ class Line:
     """What is asked comes in, one line each; what is answered goes out.
 
     Libraries may call back at an epoch's begin only. `turn` is made for that: it answers how long the epoch
-    took that is behind, if any, waits until the next is asked for, and starts the clock.
+    took that is behind, if any, and its figures, waits until the next is asked for, and starts the clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -28,16 +28,17 @@ class Line:
         """Return what is asked; empty when nobody will ask any more."""
         return sys.stdin.readline().strip()
 
-    def turn(self) -> bool:
-        """Stand between two epochs; False when there shall be no more."""
-        self.answer("ready" if self._begun is None else self._clock() - self._begun)
+    def turn(self, figures: Sequence[float] = ()) -> bool:
+        """Stand between two epochs, with the figures of the one behind; False when there shall be no more."""
+        ended = self._clock()
+        self.answer("ready" if self._begun is None else [ended - self._begun, *map(float, figures)])
         more = bool(self.wait())
         self._begun = self._clock()
         return more
 
 
-def serve(epoch: Callable[[], Any]) -> None:
-    """Run an epoch whenever it is asked for."""
-    line = Line()
-    while line.turn():
-        epoch()
+def serve(epoch: Callable[[], Sequence[float]]) -> None:
+    """Run an epoch, which returns its figures, whenever it is asked for."""
+    line, figures = Line(), ()
+    while line.turn(figures):
+        figures = epoch()

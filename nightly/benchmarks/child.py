@@ -1,8 +1,8 @@
 """A contender in a process of its own, which runs an epoch whenever it is told to.
 
 The protocol is one line each way: the child says ``ready``, then answers every line that it is sent with
-the seconds that its epoch took, by its own clock, or with whatever else it measures, as JSON. It ends when
-its input does. Only so can environments take turns that do not fit into one process.
+the seconds that its epoch took, by its own clock, and the epoch's figures, or with whatever else it measures,
+as JSON. It ends when its input does. Only so can environments take turns that do not fit into one process.
 """
 
 from __future__ import annotations

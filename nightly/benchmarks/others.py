@@ -10,7 +10,7 @@ import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .rounds import Rounds
 from .rows import Row
 from .subjects import HEADS, Heads
 
-__all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "measure"]
+__all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "Rival", "check_alike", "measure", "write_data"]
 
 NAME = "others"
 CASES = tuple(case for case in HEADS if case.count == 2)
@@ -42,11 +42,31 @@ def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
     with ExitStack() as stack:
         file = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "digits.npz")
         write_data(file, estimator.net, batches)
-        children = {name: stack.enter_context(_child(name, file, case.optimizer[0])) for name in RIVALS}
-        times = Rounds({name: child.ask for name, child in children.items()}).run(
-            estimator, batches, epochs or case.rounds
-        )
+        rivals = {name: Rival(stack.enter_context(_child(name, file, case.optimizer[0]))) for name in RIVALS}
+        times = Rounds(rivals).run(estimator, batches, epochs or case.rounds)
+    check_alike(estimator.history, {name: rival.first for name, rival in rivals.items()})
     yield Row.of_seconds(NAME, case.name, times, len(batches))
+
+
+class Rival:
+    """A child's turns; the figures of its first epoch are kept."""
+
+    def __init__(self, child: Child) -> None:
+        self._child, self.first = child, []
+
+    def __call__(self) -> float:
+        """Run an epoch, and return its seconds."""
+        seconds, *figures = self._child.ask()
+        self.first = self.first or figures
+        return seconds
+
+
+def check_alike(history: Mapping[str, list[float]], first: Mapping[str, list[float]]) -> None:
+    """Raise ValueError unless everybody's first epoch came to the same: losses, then accuracies."""
+    ours = [values[0] for name, values in history.items() if name not in ("train_loss", "lr")]
+    for name, figures in first.items():
+        if not np.allclose(figures, ours, rtol=0.01):
+            raise ValueError(f"{name} trains another net: its first epoch comes to {figures}, ours to {ours}")
 
 
 def write_data(path: str, net: Any, batches: list[Any]) -> None:

@@ -14,6 +14,8 @@ from plain_torch import optimizer, two_heads
 from torch.nn import functional as F
 from torchmetrics.classification import BinaryAccuracy, MulticlassAccuracy
 
+FIGURES = ("digit", "parity", "digit_accuracy", "parity_accuracy")
+
 
 class Module(lightning.LightningModule):
     """Two losses, two accuracies, each logged once an epoch."""
@@ -71,7 +73,8 @@ class Turns(lightning.Callback):
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: Module) -> None:
         """Wait for our turn; the figures of the epoch behind were read by then."""
-        if not self.line.turn():
+        found = trainer.callback_metrics
+        if not self.line.turn([found[name] for name in FIGURES if name in found]):
             sys.exit(0)
 
 

@@ -64,12 +64,19 @@ def test_others_run_in_another_environment(tmp_path, monkeypatch):
         "assert len(data.batches()) == 23 and data.batches()[0][0].shape == (64, 1, 8, 8)\n"
         "assert [w.shape for w, b in data.parameters] == [(128, 64), (64, 128), (10, 64), (1, 64)]\n"
         "assert (sys.argv[2], data.kind.dtype, data.odd.shape) == ('sgd', 'int64', (1472, 1))\n"
-        "serve(lambda: sum(image.sum() for image, *_ in data.batches()))\n"
+        "serve(lambda: [2.2304, 0.6694, 0.2527, 0.5666])\n"
     )
     monkeypatch.setattr(others, "PYTHON", sys.executable)
     monkeypatch.setattr(others, "RIVALS", {"rival": (str(rival), {})})
     (row,) = others.measure(others.CASES[0], 1)
     assert row.values.keys() == {"multifit", "rival"} and len(row.ratios()["/ rival"]) == 1
+
+
+def test_a_rival_that_trains_another_net():
+    history = {"train_loss": [3.0, 1.0], "train_a": [2.0, 1.0], "train_b": [0.5, 0.9], "lr": [0.1, 0.1]}
+    others.check_alike(history, {"near": [2.001, 0.5]})
+    with pytest.raises(ValueError, match=r"far trains another net: .* \[2.1, 0.5\], ours to \[2.0, 0.5\]"):
+        others.check_alike(history, {"near": [2.001, 0.5], "far": [2.1, 0.5]})
 
 
 def test_an_environment_that_is_not_there(monkeypatch):
