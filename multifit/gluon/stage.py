@@ -16,6 +16,7 @@ from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
 from .joint import Joint
 from .measures import Measure
 from .network import Changed, Network, is_traceable
+from .pace import Pace
 from .program import Program
 from .result import Result
 from .substitutes import substitute
@@ -70,6 +71,7 @@ class Stage:
         self.joint = Joint([term for term in spec.terms if term.spec.scope == "batch"])
         self.tally = Tally(spec.terms)
         self.weights = Weights(spec.terms)
+        self.pace = Pace()
         self.bound = False
         self.known: dict[str, list[str]] = {}
         self._single = len(contexts) == 1
@@ -131,6 +133,7 @@ class Stage:
             norm.add(factors.norms[key])
         self.tally.batches += 1
         self.tally.samples += batch.samples
+        self.pace.follow(_last(ran))
         return result
 
     def measure(self, result: Result) -> None:
@@ -144,6 +147,7 @@ class Stage:
     def reset(self) -> None:
         """Begin an epoch: forget all sums."""
         self.tally.clear()
+        self.pace.clear()
         for measure in self.measures:
             measure.reset()
 
@@ -183,6 +187,7 @@ class Stage:
             outputs = ahead if ahead is not None else self.network(slots)
             program = self._build(outputs, slots, size, shapes)
             heads = program.heads(outputs, slots, self._vectors(program, factors, context), count)
+            self.pace.fit([*slots.values(), *_last([(program, heads)])] * len(result.batch.contexts))
         else:
             shown = self.shown or not all(measure.on_device for measure in self.measures)
             outputs, heads = program.run(
@@ -300,3 +305,11 @@ class Stage:
             if needed <= {figure for term in terms for figure in term.figures}:
                 return name
         return ""
+
+
+def _last(ran: Sequence[tuple[Program, list[HeadResult]]]) -> list[Any]:
+    """Return what is small of what was computed on each device, and is there when all of it is."""
+    found = [
+        head.statistics if head.objective is None else head.objective for _, heads in ran for head in heads
+    ]
+    return [array for array in found if array is not None]
