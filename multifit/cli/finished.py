@@ -73,6 +73,10 @@ class FinishedRun(Run):
         seed: int = self._record["seed"]
         return seed
 
+    def _default_precision(self) -> str:
+        precision: str = self._record.get("precision", "float32")
+        return precision
+
     def _history(self) -> History:
         return History.from_json(self._folder / "history.json")
 
@@ -87,7 +91,7 @@ class FinishedRun(Run):
             except (AssertionError, ValueError, RuntimeError) as error:
                 reason = str(error).strip().split("\n")[0]
                 raise UsageError(f"{path} does not fit the net of {self.task.path}: {reason}") from None
-            return MultiEstimator(net, spec, context=context)
+            return MultiEstimator(net, spec, context=context, precision=self.precision)
 
         return estimator
 

@@ -49,6 +49,10 @@ class ResumedRun(Run):
             self.task.restore(self._record["settings"])
         super()._settle(options)
 
+    def _default_precision(self) -> str:
+        precision: str = self._record.get("precision", super()._default_precision())
+        return precision
+
     def _default_seed(self) -> int:
         seed: int = self._record["seed"] if self._record else super()._default_seed()
         return seed

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator
 from ..estimator import MultiEstimator, get_logger
 from ..gluon.devices import resolve_context
 from ..gluon.parse import parse_devices
+from ..gluon.precision import named_precision
 from ..gluon.seed import seed_everything
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
@@ -30,6 +31,12 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="settings",
         help="new values for the settings of the file",
+    )
+    parser.add_argument(
+        "--precision",
+        metavar="NAME",
+        help="in what the net computes: float32, bfloat16 (CPUs) or float16 (GPUs); default: the file's "
+        "precision, else float32",
     )
     parser.add_argument("--seed", type=int, help="for all random sources (default: the file's seed, else 0)")
     parser.add_argument("--quiet", action="store_true", help="print no more than what was written")
@@ -62,13 +69,15 @@ class Run:
         The file, its settings changed as asked.
     output : Path
         Where the results go; nothing is made there yet.
+    precision : str
+        In what the net computes.
     seed : int
         What all random sources were seeded with.
 
     Raises
     ------
     UsageError
-        The file, a setting, the devices or the seed cannot be used.
+        The file, a setting, the devices, the precision or the seed cannot be used.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -80,6 +89,7 @@ class Run:
             self._epochs is not None and "epochs" in self.task.settings
         ):  # the file may count on it, in a schedule
             self.task.set([f"epochs={self._epochs}"])
+        self.precision = self._choose_precision(options.precision)
         self._handlers: list[Any] = []
         self._resume: Path | None = None
         self.seed = self._default_seed() if options.seed is None else options.seed
@@ -96,6 +106,7 @@ class Run:
                 "arguments": list(getattr(options, "arguments", [])),
                 "context": resolve_context(context, []),
                 "output": self.output,
+                "precision": self.precision,
                 "seed": self.seed,
                 "trainers": None,
                 "initializer": None,
@@ -159,9 +170,18 @@ class Run:
         seed: int = self.task.settings.get("seed", 0)
         return seed
 
+    def _choose_precision(self, given: str | None) -> str:
+        if given is not None and "precision" in self.task.settings:  # the file may count on it
+            self.task.set([f"precision={given}"])
+        found = self.task.settings.get("precision", self._default_precision()) if given is None else given
+        return _usable(named_precision, found).name
+
+    def _default_precision(self) -> str:
+        return "float32"
+
     def _make_estimator(self, context: Any) -> Callable[..., MultiEstimator]:
         def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
-            return MultiEstimator(net, spec, trainers, context, initializer, frozen)
+            return MultiEstimator(net, spec, trainers, context, initializer, frozen, self.precision)
 
         return estimator
 

@@ -105,6 +105,7 @@ def _record(task: Run, epochs: int, every: Every | None) -> str:
         "seed": task.seed,
         "epochs": epochs,
         "devices": [str(context) for context in task.estimator.context],
+        "precision": task.precision,
         "checkpoint_every": None if every is None else [every.n, every.unit],
     }
     return write_record(task.output, task.task.path, task.task.settings, **facts)

@@ -41,13 +41,17 @@ class MultiEstimator(Loop, Tools):
         For parameters that are not initialised; of several patterns the first that matches a name wins.
     frozen : sequence of str, Block or ParameterDict
         Parameters that no trainer moves, on purpose.
+    precision : {"float32", "bfloat16", "float16"}
+        In what the net's graph computes its products, in training, evaluating and predicting: "bfloat16" on
+        CPUs, "float16", with loss scaling, on GPUs. The net must be hybridized. Parameters, gradients, losses
+        and figures are float32 in any case, and so is what `predict` returns and `export` writes.
 
     Raises
     ------
     SpecError
         `spec` is neither a TaskSpec nor a loss.
     ValueError
-        A context that does not exist.
+        A context that does not exist, or a precision that there is not, or not there.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class MultiEstimator(Loop, Tools):
         context: Any = None,
         initializer: Any = None,
         frozen: Any = (),
+        precision: str = "float32",
     ) -> None:
         self.logger = get_logger()
         self._notices = Notices(self.logger)
@@ -65,8 +70,10 @@ class MultiEstimator(Loop, Tools):
         self.spec = spec if isinstance(spec, TaskSpec) else self._default_spec(spec)
         self.state = RunState()
         self._engine = Engine(
-            net, self.spec, trainers, context, initializer, frozen, self.state, self._notices
+            net, self.spec, trainers, context, initializer, frozen, self.state, self._notices, precision
         )
+        if self._engine.precision.rules is not None:
+            self._notices(self._engine.precision.told)
         self.context = self._engine.contexts
         self.history = History()
         self.plan: Plan | None = None

@@ -14,6 +14,7 @@ from .devices import resolve_context
 from .feed import Feed
 from .measures import Measure, as_metric
 from .parameters import initialize, named_parameters, trainable
+from .precision import precision_of
 from .result import Result
 from .stage import Stage
 from .trainers import DEFAULT, Trainers, bind_trainers
@@ -38,11 +39,13 @@ class Engine:
         Where the run stands, for weights that are functions of it.
     notice : callable
         Told each default that is used.
+    precision : str
+        As :class:`multifit.MultiEstimator` takes it.
 
     Raises
     ------
     ValueError
-        A context that does not exist.
+        A context that does not exist, or a precision that there is not.
     """
 
     def __init__(
@@ -55,12 +58,14 @@ class Engine:
         frozen: Any,
         state: Any,
         notice: Callable[[str], None],
+        precision: str = "float32",
     ) -> None:
         if not isinstance(net, mx.gluon.Block):
             raise SpecError(f"net is {net!r:.80}, which is no gluon.Block; give the net itself, an instance")
         self.net, self.spec, self.frozen, self.state, self.notice = net, spec, frozen, state, notice
         self.parameters = named_parameters(net, {term.key: term.spec.fn for term in spec.terms})
         self.contexts = resolve_context(context, list(self.parameters.values()))
+        self.precision = precision_of(precision, self.contexts)
         self.trainers: Trainers | None = None
         self._declared, self._initializer = trainers, initializer
         self._initialized = False
@@ -79,9 +84,10 @@ class Engine:
         self.flow = flow
         for measure in (measure for measures in self.measures.values() for measure in measures):
             measure.renew()
+        self.scaling = self.precision.scaling()
         self._feeds: dict[Any, Feed] = {}
         self.stages = {
-            name: Stage(self.net, spec, name, self.measures[name], self.contexts, flow)
+            name: Stage(self.net, spec, name, self.measures[name], self.contexts, flow, self.precision)
             for name, spec, flow in zip(STAGES, (self.spec, self.spec.evaluation), (flow, None))
         }
 
@@ -145,18 +151,16 @@ class Engine:
         """Compute the gradients of a batch's objective, as handlers change it, on all devices."""
         if self.flow is not None and self.flow.changes("change_objective"):
             self._change_objective(result)
-        mx.autograd.backward(result.objectives)
+        self.scaling.backward(result.objectives)
 
     def step(self, result: Result) -> None:
         """Move the parameters by the gradients that are there, unless a handler holds or changes them."""
         trainers = self.bound_trainers()
-        if self.flow is None:
-            trainers.step()
-            return
-        if self.flow.held(loss=result.named()["loss"]):
+        if self.flow is not None and self.flow.held(loss=result.named()["loss"]):
             return
         trainers.reduce()
-        if self.flow.changes("change_gradients"):
+        self.scaling.settle(trainers, self.gradients, self.notice)
+        if self.flow is not None and self.flow.changes("change_gradients"):
             self._check_open(trainers)
             self.flow.gradients()
         trainers.clip()

@@ -10,6 +10,8 @@ from ..errors import Problem, UserCodeError
 from ..spec import TaskSpec
 from .arrays import form_of
 from .compat import mx
+from .lowering import lower
+from .precision import FULL, Precision
 from .traced import Traced
 
 __all__ = ["Changed", "Network", "calling", "is_traceable"]
@@ -21,7 +23,7 @@ class Network:
     """Calls the net for one stage of one spec and picks the declared outputs by name.
 
     A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
-    hooks of its own, is called as it is.
+    hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32.
 
     Parameters
     ----------
@@ -34,10 +36,15 @@ class Network:
     repeats : bool
         Whether graphs may be made ready for batches that repeat; not where somebody else may compute
         gradients first, by which MXNet would lose the way to the parameters' own.
+    precision : Precision
+        In what the net computes.
     """
 
-    def __init__(self, net: Any, spec: TaskSpec, stage: str, repeats: bool = True) -> None:
+    def __init__(
+        self, net: Any, spec: TaskSpec, stage: str, repeats: bool = True, precision: Precision = FULL
+    ) -> None:
         self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
+        self.precision, self.lowered, self.reason = precision, 0, ""
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
@@ -49,6 +56,7 @@ class Network:
         result = self._result(slots)
         where = "the net" if self.stage == "train" else "the net when evaluating"
         self.paths, problems = bind_outputs(self.spec.outputs, result, where)
+        problems += self._not_lowered(where)
         if problems:
             return None, problems
         outputs = self.pick(result)
@@ -63,7 +71,9 @@ class Network:
 
     def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """Call the net with symbols, within a graph that is being traced."""
-        return self.pick(self.net(*inputs))
+        flat: list[Any] = []
+        structure = _taken_apart(self.net(*inputs), flat)
+        return self.pick(_regrouped(structure, iter(self._lower(flat))))
 
     def pick(self, result: Any) -> dict[str, Any]:
         """Index the net's result by the bound paths."""
@@ -81,17 +91,41 @@ class Network:
                     leaves = self._graph.run(inputs, form_of(inputs) if self.repeats else None)
                     # the structure is known once it is traced
                     return _regrouped(self._structure, iter(leaves))
-                except Exception:
+                except Exception as error:
                     if self._graph.is_traced:
                         raise
                     # A hybridized net may work on arrays alone; what else is wrong raises again below.
                     self._graph, self.traced = None, False
+                    self.reason = f"it works on arrays alone ({type(error).__name__} while tracing)"
             return self.net(*inputs)
 
     def _flattened(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []
         self._structure = _taken_apart(self.net(*inputs), flat)
-        return flat
+        return self._lower(flat)
+
+    def _lower(self, symbols: list[Any]) -> list[Any]:
+        if self.precision.rules is None:
+            return symbols
+        lowered, self.lowered = lower(symbols, self.precision.name, self.precision.rules)
+        return lowered
+
+    def _not_lowered(self, where: str) -> list[Problem]:
+        """Return why the net, which was called, did not compute in the precision that was asked for."""
+        if self.precision.rules is None or self.lowered:
+            return []
+        operators = ", ".join(self.precision.rules.low)
+        if self.traced:
+            why, way = f"it has none of {operators}, which alone do", "it gains nothing"
+        elif self.spec.forward is not None:
+            why, way = "the TaskSpec's forward= calls it", "do what that does in a HybridBlock's hybrid_forward"
+        elif not self.hybridized:
+            why, way = "it is not hybridized", "call net.hybridize()"
+        else:
+            why = self.reason or "it has a forward or hooks of its own"
+            way = "write it as a hybrid_forward that uses F's operators alone"
+        message = f'precision: {where} cannot compute in {self.precision.name}, as {why}; {way}, or take '
+        return [Problem("spec", message + 'precision="float32"')]
 
 
 class Changed:

@@ -112,6 +112,7 @@ def make_plan(engine: Engine, proof: Proof, notices: Iterable[str]) -> Plan:
         trainers=tuple(_trainer(engine, name) for name in engine.bound_trainers()),
         frozen=tuple(engine.cold()),
         notices=tuple(notices),
+        precision=engine.precision.name,
     )
 
 

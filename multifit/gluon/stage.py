@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ..errors import Problem
+from ..errors import Problem, counted
 from ..spec import TaskSpec
 from ..spec.terms import MetricTerm, Term
 from . import metrics as devices
@@ -17,6 +17,7 @@ from .joint import Joint
 from .measures import Measure
 from .network import Changed, Network, is_traceable
 from .pace import Pace
+from .precision import FULL, Precision
 from .program import Program
 from .result import Result
 from .substitutes import substitute
@@ -45,6 +46,8 @@ class Stage:
         The devices; a metric that needs a whole batch at once has a device-side path only on one.
     flow : Flow, optional
         What handlers change of outputs and objectives.
+    precision : Precision
+        In what the net computes.
 
     Attributes
     ----------
@@ -61,11 +64,12 @@ class Stage:
         measures: Sequence[Measure],
         contexts: Sequence[Any],
         flow: Any = None,
+        precision: Precision = FULL,
     ) -> None:
         self.spec, self.name, self.measures = spec, name, list(measures)
         self.training, self.shown = name == "train", True
         objective_changes = flow is not None and flow.changes("change_objective")
-        self.network: Any = Network(net, spec, name, repeats=not objective_changes)
+        self.network: Any = Network(net, spec, name, not objective_changes, precision)
         if flow is not None and flow.changes("change_outputs"):
             self.network = Changed(self.network, flow.outputs)
         self.joint = Joint([term for term in spec.terms if term.spec.scope == "batch"])
@@ -161,7 +165,9 @@ class Stage:
         """Say what was traced into graphs, and what was not."""
         assert self.program is not None
         joint = "; losses of scope batch run on all devices at once" if self.joint.terms else ""
-        return self.program.how() + joint
+        lowered, name = self.network.lowered, self.network.precision.name
+        low = f"; {counted(lowered, 'operator')} of the net in {name}" if lowered else ""
+        return self.program.how() + low + joint
 
     def figures(self) -> dict[str, float]:
         """Return all figures by name, without prefix; this waits for the engine."""

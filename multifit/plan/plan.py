@@ -76,6 +76,8 @@ class Plan:
         Trainable parameters that no trainer moves, on purpose.
     notices : tuple of str
         Defaults that were used and other things worth knowing.
+    precision : str
+        In what the net computes.
     """
 
     devices: tuple[str, ...]
@@ -85,9 +87,10 @@ class Plan:
     trainers: tuple[TrainerPlan, ...] = ()
     frozen: tuple[str, ...] = ()
     notices: tuple[str, ...] = field(default=())
+    precision: str = "float32"
 
     def __str__(self) -> str:
-        parts = [f"batches of {self.samples} on {', '.join(self.devices)}"]
+        parts = [f"batches of {self.samples} on {', '.join(self.devices)}{self._lowered()}"]
         if self.train is not None:
             parts.append(f"training\n{self.train}")
         if self.trainers:
@@ -99,6 +102,9 @@ class Plan:
             parts.append(f"evaluating and predicting\n{self.evaluate}")
         parts += ["\n".join(f"note: {notice}" for notice in self.notices)] if self.notices else []
         return "\n\n".join(parts)
+
+    def _lowered(self) -> str:
+        return "" if self.precision == "float32" else f", computed in {self.precision}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON can hold it."""
@@ -125,6 +131,7 @@ class Plan:
                 ),
                 frozen=_texts(kept["frozen"]),
                 notices=_texts(kept["notices"]),
+                precision=str(kept.get("precision", "float32")),  # a plan of before there was another
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a plan: {type(error).__name__}: {error}") from error

@@ -16,7 +16,7 @@ EVALUATING = "when evaluating and predicting:"
 
 
 def identity(engine: Any) -> dict[str, Any]:
-    """Return the spec's lines, the parameters, the trainers and the number of devices, for JSON.
+    """Return the spec's lines, the parameters, the trainers, the devices' number and the precision, for JSON.
 
     Raises
     ------
@@ -36,6 +36,7 @@ def identity(engine: Any) -> dict[str, Any]:
             for name, trainer in trainers.items()
         },
         "devices": len(engine.contexts),
+        "precision": engine.precision.name,
     }
 
 
@@ -59,6 +60,9 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         lines += _compared(f'trainer "{name}" holds', *held)
     if saved["devices"] != now["devices"]:
         lines.append(f"{counted(saved['devices'], 'device')} in the checkpoint, {now['devices']} here")
+    precision = saved.get("precision", "float32")  # a checkpoint of before there was another
+    if precision != now["precision"]:
+        lines.append(f"precision {precision} in the checkpoint, {now['precision']} here")
     return lines
 
 
