@@ -143,6 +143,11 @@ class _Writer:
         key = number, output, dtype
         if key not in self._casts:
             name = f"{self.nodes[number]['name']}_{output}_{dtype}"
+            if dtype != FULL:
+                # The way back through amp_cast loses a gradient that is to be added to another: where batches
+                # are accumulated, and, with static_alloc, where nine operators take the same array.
+                alike = {"op": "_copy", "name": f"{name}_of", "inputs": [entry]}
+                entry = [self._append(alike, False), 0, 0]
             cast = {"op": "amp_cast", "name": name, "attrs": {"dtype": dtype}, "inputs": [entry]}
             self._casts[key] = [self._append(cast, dtype != FULL), 0, 0]
         return self._casts[key]

@@ -58,8 +58,8 @@ def _conditions(listed: Sequence[Any]) -> Mapping[str, tuple[str, Collection[str
 # of oneDNN's are taken along on a CPU: the others (abs, clip, relu, tanh, ...) exist for bfloat16, but take ten
 # times as long as for float32. Activation, BatchNorm, Pooling and the sum of two branches between two
 # convolutions halve a step of ResNet: nothing is cast there.
-LAYERS = ("Activation", "BatchNorm", "BatchNormWithReLU", "Concat", "LeakyReLU", "Pooling", "elemwise_add")
-MIXED = tuple(symbol_bf16.BF16_USE_FP32_PARAMS)
+LAYERS = ("Activation", "BatchNorm", "Concat", "LeakyReLU", "Pooling", "elemwise_add")
+MIXED = ("BatchNorm",)  # its statistics and their scale stay float32
 SHAPES = ("Dropout", "Flatten", "Reshape", "SliceChannel", "SwapAxis", "expand_dims", "slice_axis", "transpose")
 
 FULL = Precision("float32")

@@ -68,7 +68,7 @@ def test_everything_exported_is_documented() -> None:
 def test_the_signatures_are_the_contract() -> None:
     estimator = inspect.signature(multifit.MultiEstimator)
     assert str(list(estimator.parameters)) == str(
-        ["net", "spec", "trainers", "context", "initializer", "frozen"]
+        ["net", "spec", "trainers", "context", "initializer", "frozen", "precision"]
     )
     assert list(inspect.signature(multifit.MultiEstimator.fit).parameters) == [
         "self", "train_data", "val_data", "epochs", "batches", "event_handlers", "resume",

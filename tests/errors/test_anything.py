@@ -64,7 +64,7 @@ def survives(setup: Any, action: Any) -> None:
         assert all(len(line) < 700 for line in str(error).splitlines())
     except ValueError as error:
         assert type(error) is ValueError
-        assert any(word in str(error) for word in ("epochs", "batches", "context", "event_handlers"))
+        assert any(word in str(error) for word in ("epochs", "batches", "context", "event_handlers", "precision"))
 
 
 def fields_of(kind: type) -> list[str]:
@@ -107,7 +107,7 @@ def test_trainer_spec(setup: Any, name: str) -> None:
         survives(setup, setup.with_trainers(TrainerSpec(**{"params": ".*", name: value})).fit)
 
 
-@pytest.mark.parametrize("name", ["net", "spec", "trainers", "context", "initializer", "frozen"])
+@pytest.mark.parametrize("name", ["net", "spec", "trainers", "context", "initializer", "frozen", "precision"])
 def test_estimator(setup: Any, name: str) -> None:
     for value in ODD:
         fields = {"net": setup.net, "spec": TaskSpec(**setup.spec), name: value}
