@@ -28,6 +28,8 @@ class Row(NamedTuple):
         The column that it belongs to.
     data : str
         The data set that it needs: a folder of that name in the folder of ``--data``. Empty for none.
+    precision : str
+        In what the net computes; the floors are the same.
     """
 
     task: str
@@ -36,11 +38,13 @@ class Row(NamedTuple):
     floors: Mapping[str, float]
     device: str = "cpu"
     data: str = ""
+    precision: str = "float32"
 
     @property
     def name(self) -> str:
         """How reports call it."""
-        return " ".join(filter(None, [self.task, self.settings, self.data and f"data={self.data}"]))
+        lowered = "" if self.precision == "float32" else self.precision
+        return " ".join(filter(None, [self.task, self.settings, self.data and f"data={self.data}", lowered]))
 
 
 ROWS = (
@@ -61,6 +65,18 @@ ROWS = (
     Row("sentiment", "model=textcnn", 8, {"val_accuracy": 0.95}),
     Row("translation", "", 10, {"val_bleu": 0.95}),
     Row("translation", "model=transformer", 10, {"val_bleu": 0.90}),
+    Row(
+        "digits",
+        "",
+        20,
+        {"val_digit_accuracy": 0.97, "val_parity_accuracy": 0.97},
+        precision="bfloat16",
+    ),
+    Row("classification", "model=mlp", 20, {"val_accuracy": 0.97}, precision="bfloat16"),
+    Row("classification", "model=lenet", 12, {"val_accuracy": 0.96}, precision="bfloat16"),
+    Row("classification", "model=resnet18", 8, {"val_accuracy": 0.95}, precision="bfloat16"),
+    Row("segmentation", "model=tiny", 15, {"val_seg.mIoU": 0.85}, precision="bfloat16"),
+    Row("detection", "", 10, {"val_VOC.mAP": 0.95}, precision="bfloat16"),
     Row(
         "scenes",
         "",

@@ -27,8 +27,9 @@ from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 # bfloat16 keeps 8 bits of a number: rounding it to the nearest is wrong by 2^-9 of it at most. Of the net's four
-# products each rounds what it is given, its weights and what it returns: some 12 roundings on a batch's way.
-CLOSE = 12 * 2.0**-9
+# products each rounds what it is given, its weights and what it returns: 12 roundings on a batch's way, which
+# add up as errors do that do not know of each other.
+CLOSE = 12**0.5 * 2.0**-9
 
 
 class Net(gluon.HybridBlock):

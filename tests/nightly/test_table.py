@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from multifit.gluon.precision import named_precision  # noqa: E402
 from multifit.taskfile import TaskFile  # noqa: E402
 from nightly.table import ROWS  # noqa: E402
 
@@ -17,6 +18,16 @@ from nightly.table import ROWS  # noqa: E402
 def test_every_task_has_a_floor_on_a_cpu():
     tasks = {path.stem for path in (ROOT / "tasks").glob("*.py")}
     assert {row.task for row in ROWS if row.device == "cpu"} == tasks
+
+
+def test_a_precision_is_held_to_the_floors_of_float32():
+    full = {(row.task, row.settings, row.device): row for row in ROWS if row.precision == "float32"}
+    lowered = [row for row in ROWS if row.precision != "float32"]
+    assert {row.task for row in lowered} >= {"digits", "classification", "segmentation"}
+    for row in lowered:
+        twin = full[row.task, row.settings, row.device]
+        assert (row.floors, row.epochs) == (twin.floors, twin.epochs)
+        assert row.name == f"{twin.name} {named_precision(row.precision).name}"
 
 
 def test_rows_have_names_of_their_own():
