@@ -174,7 +174,8 @@ class Run:
         if given is not None and "precision" in self.task.settings:  # the file may count on it
             self.task.set([f"precision={given}"])
         found = self.task.settings.get("precision", self._default_precision()) if given is None else given
-        return _usable(named_precision, found).name
+        precision: str = _usable(named_precision, found).name
+        return precision
 
     def _default_precision(self) -> str:
         return "float32"

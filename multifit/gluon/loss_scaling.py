@@ -5,10 +5,10 @@ numbers of MXNet's ``amp.LossScaler``: an objective is multiplied by a scale, an
 it again. Where they are not finite the update is left out, and the scale halves; after so many updates in a
 row it doubles. Scales are powers of two, so that float32 loses nothing by them.
 
-Several trainers share one backward pass, which can carry one factor only. So each trainer has a scale that it
-bears, by its own gradients and counters, and a batch takes the smallest of them. A trainer whose gradients are
-not finite leaves out its own update; the others move. One that bears more than the others is offered it as
-soon as they do: what it was never tried at is found out then, at the cost of one update.
+Several trainers share one backward pass, which can carry one factor only. So each trainer has a scale that
+it bears, by its own gradients and counters, and a batch takes the smallest of them. A trainer whose gradients
+are not finite leaves out its own update; the others move. One that bears more than the others is offered it
+as soon as they do: what it was never tried at is found out then, at the cost of one update.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class NoScaling:
         """Compute the gradients of all objectives."""
         mx.autograd.backward(objectives)
 
-    def settle(self, trainers: Any, gradients: Callable[[], Gradients], notice: Callable[[str], None]) -> None:
+    def settle(
+        self, trainers: Any, gradients: Callable[[], Gradients], notice: Callable[[str], None]
+    ) -> None:
         """Do nothing: the gradients are what they are."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -100,11 +102,13 @@ class LossScaling:
         heads = [mx.nd.full(o.shape, self.scale, ctx=o.context, dtype=o.dtype) for o in objectives]
         mx.autograd.backward(objectives, heads)
 
-    def settle(self, trainers: Any, gradients: Callable[[], Gradients], notice: Callable[[str], None]) -> None:
-        """Divide the gradients, added up over the devices, by the scale; of trainers that have some which are
-        not finite, take them back, so that they move nothing.
+    def settle(
+        self, trainers: Any, gradients: Callable[[], Gradients], notice: Callable[[str], None]
+    ) -> None:
+        """Divide the gradients by the scale, and take back those of a trainer that has some not finite.
 
-        This waits for the gradients: whether an optimizer counts a step is decided outside of the engine.
+        What is taken back moves nothing. This waits for the gradients: whether an optimizer counts a step is
+        decided outside of the engine.
 
         Parameters
         ----------
@@ -147,8 +151,8 @@ def _check_open(trainers: Any) -> None:
     closed = [name for name in trainers.closed() if len(trainers[name]._contexts) > 1]
     if closed:
         raise TrainerError(
-            f"trainers: {names(closed)} update on the kvstore, where scaled gradients cannot be divided again; "
-            "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
+            f"trainers: {names(closed)} update on the kvstore, where scaled gradients cannot be divided "
+            "again; give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
         )
 
 

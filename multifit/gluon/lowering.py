@@ -121,7 +121,7 @@ class _Writer:
         self.count += lowered
 
     def graph(self, heads: Sequence[Entry]) -> dict[str, Any]:
-        """Return the nodes with what MXNet's format asks for; `heads` are those of the graph that was read."""
+        """Return the nodes with what MXNet's format asks for; `heads` are those of the graph read."""
         ends = [self._cast(self._moved(head), FULL) for head in heads]
         variables = [number for number, node in enumerate(self.nodes) if node["op"] == "null"]
         rows = list(range(len(self.nodes) + 1))

@@ -118,13 +118,16 @@ class Network:
         if self.traced:
             why, way = f"it has none of {operators}, which alone do", "it gains nothing"
         elif self.spec.forward is not None:
-            why, way = "the TaskSpec's forward= calls it", "do what that does in a HybridBlock's hybrid_forward"
+            why, way = (
+                "the TaskSpec's forward= calls it",
+                "do what that does in a HybridBlock's hybrid_forward",
+            )
         elif not self.hybridized:
             why, way = "it is not hybridized", "call net.hybridize()"
         else:
             why = self.reason or "it has a forward or hooks of its own"
             way = "write it as a hybrid_forward that uses F's operators alone"
-        message = f'precision: {where} cannot compute in {self.precision.name}, as {why}; {way}, or take '
+        message = f"precision: {where} cannot compute in {self.precision.name}, as {why}; {way}, or take "
         return [Problem("spec", message + 'precision="float32"')]
 
 

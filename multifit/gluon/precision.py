@@ -54,13 +54,22 @@ def _conditions(listed: Sequence[Any]) -> Mapping[str, tuple[str, Collection[str
     return {**found, "LeakyReLU": (attribute, (*values, "rrelu"))}  # draws random numbers of its own
 
 
-# Which products are lowered is MXNet's list. Of the operators that it lets pass in either precision, only those
-# of oneDNN's are taken along on a CPU: the others (abs, clip, relu, tanh, ...) exist for bfloat16, but take ten
-# times as long as for float32. Activation, BatchNorm, Pooling and the sum of two branches between two
-# convolutions halve a step of ResNet: nothing is cast there.
+# Which products are lowered is MXNet's list. Of the operators that it lets pass in either precision, only
+# oneDNN's are taken along on a CPU: the others (abs, clip, relu, tanh, ...) exist for bfloat16, but take 3 to
+# 30 times as long as for float32. Activation, BatchNorm, Pooling and the sum of two branches between
+# two convolutions halve a step of ResNet: nothing is cast there.
 LAYERS = ("Activation", "BatchNorm", "Concat", "LeakyReLU", "Pooling", "elemwise_add")
 MIXED = ("BatchNorm",)  # its statistics and their scale stay float32
-SHAPES = ("Dropout", "Flatten", "Reshape", "SliceChannel", "SwapAxis", "expand_dims", "slice_axis", "transpose")
+SHAPES = (
+    "Dropout",
+    "Flatten",
+    "Reshape",
+    "SliceChannel",
+    "SwapAxis",
+    "expand_dims",
+    "slice_axis",
+    "transpose",
+)
 
 FULL = Precision("float32")
 PRECISIONS = {
@@ -69,9 +78,7 @@ PRECISIONS = {
     "bfloat16": Precision(
         "bfloat16",
         ("cpu",),
-        Rules(
-            tuple(symbol_bf16.BF16_FUNCS), LAYERS, _conditions(symbol_bf16.CONDITIONAL_FP32_FUNCS), MIXED
-        ),
+        Rules(tuple(symbol_bf16.BF16_FUNCS), LAYERS, _conditions(symbol_bf16.CONDITIONAL_FP32_FUNCS), MIXED),
     ),
     "float16": Precision(
         "float16",

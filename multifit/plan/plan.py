@@ -89,8 +89,14 @@ class Plan:
     notices: tuple[str, ...] = field(default=())
     precision: str = "float32"
 
+    @property
+    def where(self) -> str:
+        """How large the batches are, and where and in what they are computed."""
+        lowered = "" if self.precision == "float32" else f", computed in {self.precision}"
+        return f"batches of {self.samples} on {', '.join(self.devices)}{lowered}"
+
     def __str__(self) -> str:
-        parts = [f"batches of {self.samples} on {', '.join(self.devices)}{self._lowered()}"]
+        parts = [self.where]
         if self.train is not None:
             parts.append(f"training\n{self.train}")
         if self.trainers:
@@ -102,9 +108,6 @@ class Plan:
             parts.append(f"evaluating and predicting\n{self.evaluate}")
         parts += ["\n".join(f"note: {notice}" for notice in self.notices)] if self.notices else []
         return "\n\n".join(parts)
-
-    def _lowered(self) -> str:
-        return "" if self.precision == "float32" else f", computed in {self.precision}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON can hold it."""

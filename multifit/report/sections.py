@@ -67,7 +67,7 @@ def _drawings(plan: Plan) -> Markup:
         if stage is not None:
             trainers = () if stage is not plan.train else plan.trainers
             drawn += [
-                tag("h4", f"{title}: batches of {plan.samples} on {', '.join(plan.devices)}"),
+                tag("h4", f"{title}: {plan.where}"),
                 diagram(stage, trainers, plan.frozen if trainers else ()),
                 tag("p", stage.how, class_="how"),
             ]

@@ -26,9 +26,9 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
-# bfloat16 keeps 8 bits of a number: rounding it to the nearest is wrong by 2^-9 of it at most. Of the net's four
-# products each rounds what it is given, its weights and what it returns: 12 roundings on a batch's way, which
-# add up as errors do that do not know of each other.
+# bfloat16 keeps 8 bits of a number: rounding it to the nearest is wrong by 2^-9 of it at most. Of the net's
+# four products each rounds what it is given, its weights and what it returns: 12 roundings on a batch's way,
+# which add up as errors do that do not know of each other.
 CLOSE = 12**0.5 * 2.0**-9
 
 
@@ -90,7 +90,10 @@ def equal(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("handlers", [list, lambda: [GradientAccumulation(2)]], ids=["plain", "accumulated"])
 def test_it_trains_as_float32_does_but_for_the_rounding(devices, handlers):
     histories = []
-    for precision in ("float32", "bfloat16"):  # one behind the other: a net gets its values in its first batch
+    for precision in (
+        "float32",
+        "bfloat16",
+    ):  # one behind the other: a net gets its values in its first batch
         estimator = make(precision, devices)
         histories.append(estimator.fit(batches(), batches(), epochs=3, event_handlers=handlers()))
     for name in ("train_loss", "train_kind", "train_size", "val_loss"):
@@ -175,8 +178,8 @@ def test_the_plan_and_the_log_say_it(caplog):
     assert type(plan).from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
     told = [line for line in caplog.messages if line.startswith("precision")]
     assert told == [
-        "precision: bfloat16 (Convolution, FullyConnected and what is between them); parameters and losses in "
-        "float32"
+        "precision: bfloat16 (Convolution, FullyConnected and what is between them); parameters and losses "
+        "in float32"
     ]
 
 
@@ -189,12 +192,13 @@ def test_a_plan_of_before_is_one_of_float32():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("bfloat", 'precision is \'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16", "float16"'),
+        ("bfloat", 'precision is \'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16", '
+                   '"float16"'),
         ("float_32", 'precision is \'float_32\' (did you mean "float32"?)'),
         (16, 'precision is 16; valid are "float32"'),
         (None, 'precision is None; valid are "float32"'),
-        ("float16", 'precision is "float16", in which MXNet cannot compute on cpu(0); valid there are "float32", '
-                    '"bfloat16": give precision="bfloat16", or a context of GPUs'),
+        ("float16", 'precision is "float16", in which MXNet cannot compute on cpu(0); valid there are '
+                    '"float32", "bfloat16": give precision="bfloat16", or a context of GPUs'),
     ],
 )  # fmt: skip
 def test_a_wrong_one_is_refused_at_once(given, said):
@@ -209,7 +213,9 @@ def test_a_gpu_has_float16_and_no_bfloat16():
 
     gpus = [mx.gpu(0), mx.gpu(1)]
     assert precision_of("float16", gpus).scaling().scale == 2.0**16
-    with pytest.raises(ValueError, match=r'on gpu\(0\); valid there are "float32", "float16": give .* of CPUs'):
+    with pytest.raises(
+        ValueError, match=r'on gpu\(0\); valid there are "float32", "float16": give .* of CPUs'
+    ):
         precision_of("bfloat16", gpus)
     assert precision_of("float32", gpus).rules is None
     with pytest.raises(ValueError, match=r"cannot compute on cpu\(1\)"):
@@ -254,8 +260,8 @@ def hybridized(net: Any, hybrid: bool = True, **spec: Any) -> Callable[[], Multi
     [
         (hybridized(Net(), hybrid=False), " cannot compute in bfloat16, as it is not hybridized; call "
                                           'net.hybridize(), or take precision="float32"'),
-        (hybridized(Net(), forward=lambda net, slots: net(slots["image"])), "as the TaskSpec's forward= calls it; do "
-         "what that does in a HybridBlock's hybrid_forward"),
+        (hybridized(Net(), forward=lambda net, slots: net(slots["image"])), "as the TaskSpec's forward= "
+         "calls it; do what that does in a HybridBlock's hybrid_forward"),
         (hybridized(OwnForward()), "as it has a forward or hooks of its own; write it as a hybrid_forward"),
         (hybridized(OnArrays()), "as it works on arrays alone (AttributeError while tracing); write it as"),
         (hybridized(NoProduct()), "as it has none of Convolution, FullyConnected, which alone do"),
@@ -278,7 +284,9 @@ def test_an_evaluation_that_cannot_is_refused_before_the_first_update():
     net.initialize()
     net.hybridize()
     estimator = MultiEstimator(net, make_spec(evaluate=evaluating), precision="bfloat16")
-    with pytest.raises(SpecError, match="the net when evaluating cannot compute in bfloat16, as the TaskSpec's"):
+    with pytest.raises(
+        SpecError, match="the net when evaluating cannot compute in bfloat16, as the TaskSpec's"
+    ):
         estimator.fit(batches(), batches(), epochs=1)
     assert estimator.state.step == 0
 

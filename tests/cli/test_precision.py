@@ -32,11 +32,15 @@ def test_the_file_says_it(write, multifit):
     assert "computed in bfloat16" in multifit("check", path).out
     assert multifit("train", path, "--quiet", "--precision", "float32").code == 0
     assert planned() == kept() == "float32"
-    assert multifit("train", path, "--quiet", "--set", "precision=float32").code == 0 and planned() == "float32"
+    assert (
+        multifit("train", path, "--quiet", "--set", "precision=float32").code == 0 and planned() == "float32"
+    )
 
 
 def test_the_files_functions_may_ask_for_it(write, multifit):
-    path = write(**HYBRID, **{"def trainers(net):": "def trainers(net, precision):\n    print('in', precision)"})
+    path = write(
+        **HYBRID, **{"def trainers(net):": "def trainers(net, precision):\n    print('in', precision)"}
+    )
     assert "in bfloat16" in multifit("train", path, "--precision", "bfloat16", "--quiet").out
     assert "in float32" in multifit("train", path, "--quiet").out
 

@@ -64,7 +64,9 @@ def survives(setup: Any, action: Any) -> None:
         assert all(len(line) < 700 for line in str(error).splitlines())
     except ValueError as error:
         assert type(error) is ValueError
-        assert any(word in str(error) for word in ("epochs", "batches", "context", "event_handlers", "precision"))
+        assert any(
+            word in str(error) for word in ("epochs", "batches", "context", "event_handlers", "precision")
+        )
 
 
 def fields_of(kind: type) -> list[str]:

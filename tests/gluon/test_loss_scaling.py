@@ -8,8 +8,15 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, GradientAccumulation, MultiEstimator, TrainerError, TrainerSpec
-from multifit import TaskSpec
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    MultiEstimator,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+)
 from multifit.gluon.loss_scaling import LossScaling, NoScaling, TrainerScale
 from multifit.gluon.precision import FULL
 
@@ -149,7 +156,10 @@ def test_a_gradient_that_is_sparse_is_divided_too():
     def fitted(scaling: Callable[[], Any]) -> Any:
         mx.random.seed(0)
         made = MultiEstimator(
-            Words(), gluon.loss.L2Loss(), TrainerSpec(".*", "sgd", {"learning_rate": 0.1}), initializer="normal"
+            Words(),
+            gluon.loss.L2Loss(),
+            TrainerSpec(".*", "sgd", {"learning_rate": 0.1}),
+            initializer="normal",
         )
         made._engine.precision = replace(FULL, scaling=scaling)
         made.fit([(np.array([1, 2, 4]), np.ones((3, 1), "float32"))], epochs=3)
@@ -173,14 +183,17 @@ def test_a_trainer_that_updates_on_its_kvstore_is_refused():
     trainer = gluon.Trainer(made.net.collect_params(), "sgd", update_on_kvstore=True)
     made = MultiEstimator(made.net, SPEC, trainer, contexts)
     made._engine.precision = replace(FULL, scaling=LossScaling)
-    with pytest.raises(TrainerError, match='"trainer" update on the kvstore, where scaled .* give a TrainerSpec'):
+    with pytest.raises(
+        TrainerError, match='"trainer" update on the kvstore, where scaled .* give a TrainerSpec'
+    ):
         made.fit(batches(1), epochs=1)
 
 
 def test_a_run_that_is_resumed_has_its_scales(tmp_path):
     def run(epochs: int, **resume: Any) -> Any:
         made = estimator(lambda: LossScaling(2.0**127, 3, 2.0**127))
-        made.fit(batches(4), epochs=epochs, event_handlers=CheckpointHandler(tmp_path / str(len(resume)), Every(1, "epoch")), **resume)  # fmt: skip
+        handler = CheckpointHandler(tmp_path / str(len(resume)), Every(1, "epoch"))
+        made.fit(batches(4), epochs=epochs, event_handlers=handler, **resume)
         return made
 
     whole = run(4)
