@@ -81,7 +81,8 @@ def lower(symbols: Sequence[Any], dtype: str, rules: Rules) -> tuple[list[Any], 
 
 
 def _is_variable(symbol: Any) -> bool:
-    return symbol.get_children() is None and len(symbol.list_outputs()) == 1
+    # an operator without inputs, such as arange, has no children either
+    return symbol.get_children() is None and symbol.list_inputs() == [symbol.name]
 
 
 def _next(heads: Iterator[Any], symbol: Any) -> Any:

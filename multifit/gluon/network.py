@@ -96,7 +96,8 @@ class Network:
                         raise
                     # A hybridized net may work on arrays alone; what else is wrong raises again below.
                     self._graph, self.traced = None, False
-                    self.reason = f"it works on arrays alone ({type(error).__name__} while tracing)"
+                    said = (str(error).strip().splitlines() or ["nothing said"])[-1]
+                    self.reason = f"tracing it fails ({type(error).__name__}: {said})"
             return self.net(*inputs)
 
     def _flattened(self, F: Any, *inputs: Any) -> list[Any]:

@@ -263,7 +263,8 @@ def hybridized(net: Any, hybrid: bool = True, **spec: Any) -> Callable[[], Multi
         (hybridized(Net(), forward=lambda net, slots: net(slots["image"])), "as the TaskSpec's forward= "
          "calls it; do what that does in a HybridBlock's hybrid_forward"),
         (hybridized(OwnForward()), "as it has a forward or hooks of its own; write it as a hybrid_forward"),
-        (hybridized(OnArrays()), "as it works on arrays alone (AttributeError while tracing); write it as"),
+        (hybridized(OnArrays()), "as tracing it fails (AttributeError: 'Symbol' object has no attribute "
+         "'shape'); write it as"),
         (hybridized(NoProduct()), "as it has none of Convolution, FullyConnected, which alone do"),
     ],
     ids=["not hybridized", "forward=", "own forward", "on arrays", "no product"],

@@ -148,9 +148,11 @@ def test_what_is_shared_is_cast_once():
 def test_outputs_keep_their_number_and_order():
     x = F.var("x")
     parts = F.split(dense(x, "fc"), num_outputs=2, name="parts")
-    lowered, _ = lower([dense(x, "fd"), x, parts, parts[1]], "bfloat16", RULES)
+    line = F.arange(3, name="line")  # without inputs, as a variable is
+    lowered, _ = lower([dense(x, "fd"), x, parts, parts[1], line + 1, line], "bfloat16", RULES)
     names = [symbol.list_outputs() for symbol in lowered]
-    assert names[1:] == [["x"], ["parts_output0", "parts_output1"], ["parts_output1"]] and len(names[0]) == 1
+    assert names[1:4] == [["x"], ["parts_output0", "parts_output1"], ["parts_output1"]]
+    assert list(map(len, names)) == [1, 1, 2, 1, 1, 1] and names[-1] == ["line_output"]
     assert [symbol.name for symbol in lower([x], "bfloat16", RULES)[0]] == ["x"]
     for symbol in lowered:
         kinds = symbol.infer_type(**dict.fromkeys(symbol.list_inputs(), "float32"))[1]
@@ -182,3 +184,16 @@ def test_gradients_that_add_up_are_not_lost(static):
         result.backward()
         assert (given["x"].grad.asnumpy() == batch * (3 + 45)).all()
         assert (given["weight"].grad.asnumpy() == batch * 2).all()
+
+
+def test_float16_goes_on_through_what_only_moves_numbers():
+    """Not run: that takes a GPU. What each operator would be given is known all the same."""
+    rules = PRECISIONS["float16"].rules
+    assert rules is not None
+    x = F.Convolution(F.var("x", shape=(2, 1, 4, 4)), kernel=(3, 3), num_filter=4, name="conv")
+    y = F.Dropout(F.Flatten(F.BatchNorm(x, name="norm"), name="flat"), name="drop")
+    (lowered,), count = lower([F.softmax(dense(y, "fc"), name="soft")], "float16", rules)
+    found = dtypes(lowered)
+    for name in ("conv", "norm", "flat", "drop", "fc"):
+        assert found[f"{name}_output"] == "float16", name
+    assert found["soft_output"] == found["norm_gamma"] == found["fc_weight"] == "float32" and count == 5
