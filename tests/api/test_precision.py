@@ -35,10 +35,11 @@ CLOSE = 12**0.5 * 2.0**-9
 class Net(gluon.HybridBlock):
     """Convolution, BatchNorm and two heads; evaluating it returns more than training, as SSD does."""
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(self, dropout: float = 0.0, normalised: bool = True) -> None:
         super().__init__()
         self.body = nn.HybridSequential()
-        self.body.add(nn.Conv2D(8, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D())
+        self.body.add(nn.Conv2D(8, 3, padding=1), *([nn.BatchNorm()] if normalised else []))
+        self.body.add(nn.Activation("relu"), nn.MaxPool2D())
         self.body.add(nn.Dense(16, activation="tanh"), nn.Dropout(dropout))
         self.kind, self.size = nn.Dense(3), nn.Dense(1)
 
@@ -88,13 +89,14 @@ def equal(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("handlers", [list, lambda: [GradientAccumulation(2)]], ids=["plain", "accumulated"])
-def test_it_trains_as_float32_does_but_for_the_rounding(devices, handlers):
+@pytest.mark.parametrize("normalised", [True, False])  # without BatchNorm graphs are made ready wholly
+def test_it_trains_as_float32_does_but_for_the_rounding(devices, handlers, normalised):
     histories = []
     for precision in (
         "float32",
         "bfloat16",
     ):  # one behind the other: a net gets its values in its first batch
-        estimator = make(precision, devices)
+        estimator = make(precision, devices, Net(normalised=normalised))
         histories.append(estimator.fit(batches(), batches(), epochs=3, event_handlers=handlers()))
     for name in ("train_loss", "train_kind", "train_size", "val_loss"):
         expected, found = (np.array(history[name]) for history in histories)
