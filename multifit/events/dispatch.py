@@ -124,8 +124,15 @@ class Events:
         where = f"{name_of(handler)} failed in {moment} ({self._estimator.state.place})"
         return HandlerError(f"{where}: {type(error).__name__}: {error}")
 
-    def _asked(self, *who: Any, **facts: Any) -> Any:
-        return self._ask(*who, facts)
+    def _asked(
+        self,
+        moment: str,
+        handler: object,
+        call: Callable[..., Any],
+        takes: frozenset[str] | None,
+        **facts: Any,
+    ) -> Any:
+        return self._ask(moment, handler, call, takes, facts)
 
     def _ask(
         self,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any, Sequence
 
 import numpy as np
 
 from .compat import mx
+from .update_rules import RULES, Together
 
 __all__ = ["Update"]
 
@@ -101,94 +101,14 @@ class _Held:
         small = [i for i, weight in enumerate(weights) if weight.size <= SMALL]
         self.large = [i for i, weight in enumerate(weights) if weight.size > SMALL]
         self.small = [
-            _Together(at, [weights[i] for i in at], [gradients[i] for i in at], [states[i] for i in at])
-            for at in (small[start : start + TOGETHER] for start in range(0, len(small), TOGETHER))
+            Together(small[start : start + TOGETHER], weights, gradients, states)
+            for start in range(0, len(small), TOGETHER)
         ]
 
     def holds(self, weights: Sequence[Any], gradients: Sequence[Any], states: Sequence[Any]) -> bool:
         """Whether these are the same arrays."""
         arrays = [*weights, *gradients, *states]
         return len(arrays) == len(self._arrays) and all(map(operator.is_, arrays, self._arrays))
-
-
-class _Together:
-    """Arrays that are moved in one call, in the orders in which MXNet's operators take them."""
-
-    def __init__(self, positions: list[int], weights: list[Any], gradients: list[Any], states: Any) -> None:
-        self.positions, self.weights, self.gradients, self.states = positions, weights, gradients, states
-        columns = [weights, gradients] + ([] if states[0] is None else [states])
-        self.flat = [array for arrays in zip(*columns) for array in arrays]
-
-
-class _SGD:
-    """``mx.optimizer.SGD``."""
-
-    @staticmethod
-    def rates(optimizer: Any, indices: Sequence[int]) -> list[float]:
-        return optimizer._get_lrs(indices)
-
-    @staticmethod
-    def many(optimizer: Any, arrays: _Together, rates: list[float], decays: list[float]) -> None:
-        call = mx.nd.multi_sgd_mom_update if optimizer.momentum > 0 else mx.nd.multi_sgd_update
-        flat, weights = arrays.flat, arrays.weights
-        call(*flat, out=weights, num_weights=len(weights), lrs=rates, wds=decays, **_SGD._options(optimizer))
-
-    @staticmethod
-    def one(optimizer: Any, weight: Any, gradient: Any, state: Any, rate: float, decay: float) -> None:
-        call = mx.nd.sgd_mom_update if optimizer.momentum > 0 else mx.nd.sgd_update
-        arrays = [weight, gradient] + ([] if state is None else [state])
-        call(*arrays, out=weight, lr=rate, wd=decay, **_SGD._options(optimizer))
-
-    @staticmethod
-    def _options(optimizer: Any) -> dict[str, float]:
-        momentum = {"momentum": optimizer.momentum} if optimizer.momentum > 0 else {}
-        return {**momentum, **_common(optimizer)}
-
-
-class _Adam:
-    """``mx.optimizer.Adam``; without weight decay AdamW is the same."""
-
-    @staticmethod
-    def rates(optimizer: Any, indices: Sequence[int]) -> list[float]:
-        counts, one = optimizer._index_update_count, optimizer.beta1
-        scales = {
-            t: math.sqrt(1.0 - optimizer.beta2**t) / (1.0 - one**t) for t in {counts[i] for i in indices}
-        }
-        return [rate * scales[counts[i]] for rate, i in zip(optimizer._get_lrs(indices), indices)]
-
-    @staticmethod
-    def many(optimizer: Any, arrays: _Together, rates: list[float], decays: list[float]) -> None:
-        weights, states = arrays.weights, arrays.states
-        if any(decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
-            for each in zip(weights, arrays.gradients, states, rates, decays):
-                _Adam.one(optimizer, *each)
-            return
-        options = _Adam._options(optimizer)
-        factor = mx.nd.full((1,), options.pop("rescale_grad"), ctx=weights[0].context)
-        means, variances = zip(*states)
-        mx.nd.contrib.multi_adamw_update(
-            weights, arrays.gradients, means, variances, factor, out=weights,
-            lrs=rates, wds=decays, etas=[1.0] * len(weights), **options,
-        )  # fmt: skip
-
-    @staticmethod
-    def one(optimizer: Any, weight: Any, gradient: Any, state: Any, rate: float, decay: float) -> None:
-        mx.nd.adam_update(
-            weight, gradient, *state, out=weight, lr=rate, wd=decay, **_Adam._options(optimizer)
-        )
-
-    @staticmethod
-    def _options(optimizer: Any) -> dict[str, float]:
-        own = {name: getattr(optimizer, name) for name in ("beta1", "beta2", "epsilon")}
-        return {**own, **_common(optimizer)}
-
-
-RULES = {mx.optimizer.SGD: _SGD, mx.optimizer.Adam: _Adam}
-
-
-def _common(optimizer: Any) -> dict[str, float]:
-    clip = {"clip_gradient": optimizer.clip_gradient} if optimizer.clip_gradient else {}
-    return {"rescale_grad": optimizer.rescale_grad, **clip}
 
 
 def _state(updater: Any, index: int, weight: Any) -> Any:

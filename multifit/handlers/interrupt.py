@@ -93,9 +93,11 @@ class InterruptHandler:
             self._teller = None
 
     def _stops(self, estimator: Running) -> bool:
-        if self._reason and estimator.state.interrupted:
+        if not estimator.state.interrupted:  # asked once: the signal may come at any line
+            return False
+        if self._reason:
             estimator.state.stop(self._reason)
-        return estimator.state.interrupted
+        return True
 
     def _came(self, number: int, frame: FrameType | None) -> None:
         estimator = self._estimator

@@ -27,6 +27,6 @@ class TimedEvents(Events):
         super().__init__(estimator, handlers)
         self.watch = watch
 
-    def _ask(self, moment: str, handler: object, call: Callable[..., Any], takes: Any, **facts: Any) -> Any:
+    def _ask(self, moment: str, handler: object, call: Callable[..., Any], takes: Any, facts: Any) -> Any:
         with self.watch("handlers", name_of(handler)):
-            return super()._ask(moment, handler, call, takes, **facts)
+            return super()._ask(moment, handler, call, takes, facts)
