@@ -12,6 +12,7 @@ __all__ = ["EVALUATE", "TRAIN", "Audience", "Moments"]
 
 
 VIEWS = ("pred", "label", "loss")
+LOOKING = ("change_objective", "hold_update")  # what handlers may change by what they see of a batch
 
 
 class Moments(NamedTuple):
@@ -56,9 +57,10 @@ class Audience:
         if self._events is not None:
             self._events.emit(moment, **facts)
 
-    def looks(self, moment: str) -> bool:
-        """Whether a handler of a batch's end looks at outputs or losses; without handlers, the caller may."""
-        return self._events is None or self._events.takes(moment, "pred", "loss")
+    def looks(self, moments: Moments) -> bool:
+        """Whether a handler looks at a batch's outputs or losses; without handlers, the caller may."""
+        within = (moments.batch_end, *(LOOKING if moments is TRAIN else ()))
+        return self._events is None or any(self._events.takes(each, "pred", "loss") for each in within)
 
     def tell_result(self, moment: str, batch: Any, result: Any) -> None:
         """Call the handlers of a batch's end; its arrays are only sorted out where somebody looks at them."""

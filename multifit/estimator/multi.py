@@ -274,7 +274,7 @@ class MultiEstimator(Loop, Tools):
         """Whether outputs and losses are looked at: by a handler, or by a step of the user's own."""
         step = "fit_batch" if moments is TRAIN else "evaluate_batch"
         own = getattr(type(self), step) is not getattr(MultiEstimator, step)
-        return own or self._audience.looks(moments.batch_end)
+        return own or self._audience.looks(moments)
 
     def _default_spec(self, loss: Any) -> TaskSpec:
         if not callable(loss) or isinstance(loss, type):

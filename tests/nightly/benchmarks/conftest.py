@@ -1,8 +1,17 @@
-"""The benchmarks run from the top of the repository."""
+"""What the benchmarks do to their own process ends with each test."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import logging
+from typing import Iterator
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def logger_stays_as_it_is() -> Iterator[None]:
+    """A benchmark silences the logger for good."""
+    logger = logging.getLogger("multifit")
+    level = logger.level
+    yield
+    logger.setLevel(level)
