@@ -143,9 +143,9 @@ class Events:
         facts: Mapping[str, Any],
     ) -> Any:
         try:
-            if takes is not None:
-                facts = {name: facts[name] for name in takes if name in facts}
-            return call(self._estimator, **facts)
+            if takes is None:
+                return call(self._estimator, **facts)
+            return call(self._estimator, **{name: facts[name] for name in takes if name in facts})
         except (DataError, SpecError, TrainerError, UserCodeError):
             raise  # these say already what is wrong, or where
         except Exception as error:

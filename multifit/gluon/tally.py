@@ -14,37 +14,43 @@ __all__ = ["Accumulator", "Layout", "Tally", "Total"]
 Layout = tuple[tuple[str, int], ...]  # of where a statistic comes from, and its width
 
 
+AT_ONCE = 16  # arrays that are added in one call,
+SMALL = 4096  # unless they are larger than this
+
+
 class Accumulator:
     """A float64 vector per device to which batches are added; float64 counts exactly up to 2**53."""
 
     def __init__(self) -> None:
-        self._sums: dict[Any, Any] = {}
+        self._sums: dict[Any, list[Any]] = {}  # what is added already, and what waits to be
 
     def add(self, values: Any) -> None:
         """Add an NDArray of float64, without waiting for it."""
-        context = values.context
-        total = self._sums.get(context)
-        if total is None:
-            # a copy: the graph that made the values may reuse their memory
-            self._sums[context] = values.copy()
-        else:
-            mx.nd.elemwise_add(total, values, out=total)
+        own = self._sums.setdefault(values.context, [])
+        own.append(values)
+        if len(own) > (AT_ONCE if values.size <= SMALL else 1):
+            own[:] = [mx.nd.add_n(*own)]
 
     def read(self) -> np.ndarray | float:
-        """Return the sum over devices; this waits for the engine. 0 where nothing was added."""
-        return sum((value.asnumpy() for value in self._sums.values()), 0.0)
+        """Return the sum over devices; this waits for the engine. 0 where nothing was added.
+
+        What waits goes on waiting: who reads when does not change the order in which numbers are added.
+        """
+        return sum((mx.nd.add_n(*own).asnumpy() for own in self._sums.values()), 0.0)
 
     def clear(self) -> None:
         """Forget everything."""
         self._sums.clear()
 
     def state(self) -> list[Any]:
-        """Return the devices' sums, for a checkpoint."""
-        return list(self._sums.values())
+        """Return the devices' sums, and what waits to be added, for a checkpoint."""
+        return [value for own in self._sums.values() for value in own]
 
     def load(self, state: Sequence[Any]) -> None:
-        """Go on from sums that :meth:`state` returned, each on its device."""
-        self._sums = {value.context: value.copy() for value in state}
+        """Go on from what :meth:`state` returned, each array on its device."""
+        self._sums = {}
+        for value in state:
+            self._sums.setdefault(value.context, []).append(value.copy())
 
 
 class Total:

@@ -1,4 +1,8 @@
-"""How SGD and Adam move arrays: many small ones in a call, a large one by itself."""
+"""How SGD and Adam move arrays: many small ones in a call, a large one by itself.
+
+MXNet's operators for many arrays take one element of each in turn. That saves calls, but with large arrays
+every element is out of the cache: each rule says how many elements are `small`.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +32,35 @@ class Together:
         self.weights, self.gradients, self.states = (
             [arrays[i] for i in positions] for arrays in (weights, gradients, states)
         )
-        self._numbers: list[list[float]] = []
+        self._rows: dict[bool, list[Any]] = {}
+        self._numbers: tuple[list[float], ...] = ()
         self._written: list[str] = []
+        self._factor: tuple[float, Any] = (0.0, None)
 
-    def rows(self, *columns: Sequence[Any]) -> list[Any]:
-        """Return columns of arrays row by row, as MXNet's operators take them."""
-        return [array for row in zip(*columns) for array in row]
+    def rows(self, states: bool) -> list[Any]:
+        """Return weight, gradient and perhaps state of each row, one behind the other."""
+        if states not in self._rows:
+            columns = [self.weights, self.gradients] + [self.states] * states
+            self._rows[states] = [array for row in zip(*columns) for array in row]
+        return self._rows[states]
 
     def written(self, *numbers: list[float]) -> list[str]:
         """Return lists of numbers as MXNet reads them; most steps have the rates of the step before."""
-        if numbers != tuple(self._numbers):
-            self._numbers, self._written = list(numbers), [str(own) for own in numbers]
+        if numbers != self._numbers:
+            self._numbers, self._written = numbers, [str(own) for own in numbers]
         return self._written
+
+    def factor(self, number: float) -> Any:
+        """Return a number as an array on the weights' device, for operators that take it so."""
+        if number != self._factor[0]:
+            self._factor = number, mx.nd.full((1,), number, ctx=self.weights[0].context)
+        return self._factor[1]
 
 
 class SGD:
     """``mx.optimizer.SGD``."""
+
+    small = 10_000
 
     @staticmethod
     def rates(optimizer: Any, indices: Sequence[int]) -> list[float]:
@@ -55,9 +72,15 @@ class SGD:
         """Move small arrays."""
         weights, moved = arrays.weights, optimizer.momentum > 0
         call = mx.nd.multi_sgd_mom_update if moved else mx.nd.multi_sgd_update
-        flat = arrays.rows(weights, arrays.gradients, *([arrays.states] if moved else []))
         lrs, wds = arrays.written(rates, decays)
-        call(*flat, out=weights, num_weights=len(weights), lrs=lrs, wds=wds, **SGD._options(optimizer))
+        call(
+            *arrays.rows(moved),
+            out=weights,
+            num_weights=len(weights),
+            lrs=lrs,
+            wds=wds,
+            **SGD._options(optimizer),
+        )
 
     @staticmethod
     def one(optimizer: Any, weight: Any, gradient: Any, state: Any, rate: float, decay: float) -> None:
@@ -81,6 +104,8 @@ class Adam:
     https://arxiv.org/abs/1711.05101.
     """
 
+    small = 4096
+
     @staticmethod
     def rates(optimizer: Any, indices: Sequence[int]) -> list[float]:
         """Return the learning rate of each array, with the correction of the young means' bias."""
@@ -98,10 +123,11 @@ class Adam:
                 Adam.one(optimizer, *each)
             return
         options = Adam._options(optimizer)
-        factor = mx.nd.full((1,), options.pop("rescale_grad"), ctx=weights[0].context)
+        factor = arrays.factor(options.pop("rescale_grad"))
+        wds, etas = arrays.written(decays, [1.0] * len(weights))
         mx.nd.contrib.multi_adamw_update(
             weights, arrays.gradients, *zip(*states), factor, out=weights,
-            lrs=str(rates), wds=str(decays), etas=str([1.0] * len(weights)), **options,
+            lrs=str(rates), wds=wds, etas=etas, **options,
         )  # fmt: skip
 
     @staticmethod

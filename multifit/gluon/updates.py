@@ -12,10 +12,8 @@ from .update_rules import RULES, Together
 
 __all__ = ["Update"]
 
-# Elements up to which an array is moved together with others. MXNet's operators for many arrays take one
-# element of each in turn: that saves calls, but with large arrays every element is out of the cache.
-SMALL = 10_000
 TOGETHER = 45  # arrays in a call; MXNet's operators end the process at 64
+STOCK = {name: getattr(mx.gluon.Trainer, name) for name in ("update", "_update")}  # what somebody may replace
 
 
 class Update:
@@ -57,14 +55,14 @@ class Update:
     def __str__(self) -> str:
         if self._rule() is None:
             return "one by one"
-        small = sum(p._grad_req != "null" and _size(p) <= SMALL for p in self._trainer._params)
+        small = sum(p._grad_req != "null" and _size(p) <= rule.small for p in self._trainer._params)
         return f"{small} in {-(-small // TOGETHER)} calls" if small > 1 else "one by one"
 
     def _rule(self) -> Any:
-        trainer, stock = self._trainer, mx.gluon.Trainer
+        trainer = self._trainer
         rule = RULES.get(type(trainer.optimizer))
-        own = type(trainer)._update is not stock._update or type(trainer).update is not stock.update
-        if rule is None or own or getattr(trainer, "_amp_loss_scaler", None) is not None:
+        stock = all(getattr(getattr(trainer, n), "__func__", None) is STOCK[n] for n in STOCK)
+        if rule is None or not stock or getattr(trainer, "_amp_loss_scaler", None) is not None:
             return None
         gradients = [parameter._grad for parameter in trainer._params]
         if len(gradients) != len(self._plain) or not all(map(operator.is_, gradients, self._plain)):
@@ -80,7 +78,7 @@ class Update:
         held, states = self._held.get(device), [updater.states.get(index) for index in indices]
         if held is None or not held.holds(weights, gradients, states):
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
-            held = self._held[device] = _Held(weights, gradients, states)
+            held = self._held[device] = _Held(weights, gradients, states, rule.small)
         optimizer._update_count(indices)
         rates = rule.rates(optimizer, indices)
         decays = optimizer._get_wds(indices)
@@ -96,10 +94,12 @@ class Update:
 class _Held:
     """The arrays of one device, sorted out once for as long as they are the same."""
 
-    def __init__(self, weights: Sequence[Any], gradients: Sequence[Any], states: Sequence[Any]) -> None:
+    def __init__(
+        self, weights: Sequence[Any], gradients: Sequence[Any], states: Sequence[Any], limit: int
+    ) -> None:
         self._arrays = [*weights, *gradients, *states]
-        small = [i for i, weight in enumerate(weights) if weight.size <= SMALL]
-        self.large = [i for i, weight in enumerate(weights) if weight.size > SMALL]
+        small = [i for i, weight in enumerate(weights) if weight.size <= limit]
+        self.large = [i for i, weight in enumerate(weights) if weight.size > limit]
         self.small = [
             Together(small[start : start + TOGETHER], weights, gradients, states)
             for start in range(0, len(small), TOGETHER)

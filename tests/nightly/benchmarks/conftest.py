@@ -1,11 +1,15 @@
-"""What the benchmarks do to their own process ends with each test."""
+"""The benchmarks run from the top of the repository; what they do to their process ends with each test."""
 
 from __future__ import annotations
 
 import logging
+import sys
+from pathlib import Path
 from typing import Iterator
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 
 @pytest.fixture(autouse=True)
