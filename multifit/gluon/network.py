@@ -49,7 +49,7 @@ class Network:
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
         self._structure: Any = None
-        self._graph = Traced(self._flattened, net.collect_params) if self.traced else None
+        self._graph: Traced | None = None
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in what it returns."""
@@ -69,6 +69,10 @@ class Network:
         """Call the net; return its declared outputs by name."""
         return self.pick(self._result(slots))
 
+    def forget(self) -> None:
+        """Let the net's own graph go, where another does its work; it is traced again if need be."""
+        self._graph = None
+
     def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """Call the net with symbols, within a graph that is being traced."""
         flat: list[Any] = []
@@ -86,7 +90,8 @@ class Network:
                 return self.spec.forward(self.net, slots)
         inputs = [slots[name] for name in self.spec.inputs]
         with calling(lambda: f"the net's forward pass ({self.stage})", *zip(self.spec.inputs, inputs)):
-            if self._graph is not None:
+            if self.traced:
+                self._graph = self._graph or Traced(self._flattened, self.net.collect_params)
                 try:
                     leaves = self._graph.run(inputs, form_of(inputs) if self.repeats else None)
                     # the structure is known once it is traced

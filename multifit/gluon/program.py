@@ -113,7 +113,9 @@ class Program:
         if self.fused and self.traced:
             return f"the net, {count} losses and metrics are one graph; {self._rest()}"
         why = self.reason or (
-            "it has a forward or hooks of its own" if self.network.hybridized else "it is not hybridized"
+            "it has a forward or hooks of its own"
+            if self.network.hybridized
+            else "it is not hybridized; net.hybridize() lets it be part of the graph"
         )
         head = (
             f"{count} losses and metrics are one graph behind it"
@@ -135,7 +137,10 @@ class Program:
         if shown not in self._graphs:
             names: list[str] = []  # known once it is traced
             trace = partial(self._trace, names, shown, weights is not None)
-            self._graphs[shown] = Traced(trace, self._parameters), names
+            if self.fused:
+                self.network.forget()
+            # the program was built on a batch of this form
+            self._graphs[shown] = Traced(trace, self._parameters, form), names
         graph, names = self._graphs[shown]
         arrays = [size] if weights is None else [size, weights]
         arrays += [slots[name] for name in self._slots] + heads

@@ -189,4 +189,5 @@ def _trainer(engine: Engine, name: str) -> TrainerPlan:
         held,
         size,
         trainers.clip_norms.get(name),
+        trainers.calls(name),
     )

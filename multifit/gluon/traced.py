@@ -30,15 +30,20 @@ class Traced(mx.gluon.HybridBlock):
         ``function(F, *arrays) -> list of arrays``; called once with symbols.
     parameters : callable
         Returns the ParameterDict of everything that the function uses.
+    form : hashable, optional
+        Of arrays that were there before the graph was, as :meth:`run` takes it.
     """
 
-    def __init__(self, function: Callable[..., Any], parameters: Callable[[], Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], parameters: Callable[[], Any], form: Hashable = None
+    ) -> None:
         super().__init__()
         object.__setattr__(self, "_function", function)
         object.__setattr__(self, "_parameters", parameters)
         self._given: list[bool] = []
         self._arguments: _Arguments | None = None
         self._ready: Any = None
+        self._form = form
         self._rhythms: dict[Any, _Rhythm] = {}
         self.hybridize()
 
@@ -75,7 +80,7 @@ class Traced(mx.gluon.HybridBlock):
             # Made ready with gradient arrays that are no longer the parameters' own, the graph would go on
             # to write into those without a word.
             self._ready = None
-        rhythm = self._rhythms.setdefault(context, _Rhythm())
+        rhythm = self._rhythms.setdefault(context, _Rhythm(self._form))
         result = (self._made_ready() if rhythm.repeats(form) else self._cached_op)(*arguments)
         return result if isinstance(result, list) else [result]
 
@@ -106,9 +111,9 @@ class Traced(mx.gluon.HybridBlock):
 class _Rhythm:
     """Which form of arrays comes again and again on one device."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Hashable) -> None:
         self._form: Hashable = None
-        self._last: Hashable = None
+        self._last = last
         self._changes = 0
 
     def repeats(self, form: Hashable) -> bool:

@@ -93,6 +93,11 @@ class Trainers(Mapping[str, Any]):
                 if parameter.grad_req == "add":
                     parameter.zero_grad()
 
+    def calls(self, name: str) -> int | None:
+        """Return in how many calls a trainer's parameters are moved; None where it decides by itself."""
+        closed = _updates_on_kvstore(self._trainers[name])
+        return None if closed else self._updates[name].calls
+
     def closed(self) -> list[str]:
         """Return the trainers whose reduced gradients nobody sees: their kvstore updates by itself."""
         return [name for name, trainer in self._trainers.items() if _updates_on_kvstore(trainer)]

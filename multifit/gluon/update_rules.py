@@ -70,7 +70,7 @@ class SGD:
     @staticmethod
     def many(optimizer: Any, arrays: Together, rates: list[float], decays: list[float]) -> None:
         """Move small arrays."""
-        weights, moved = arrays.weights, optimizer.momentum > 0
+        weights, moved = arrays.weights, bool(optimizer.momentum > 0)
         call = mx.nd.multi_sgd_mom_update if moved else mx.nd.multi_sgd_update
         lrs, wds = arrays.written(rates, decays)
         call(

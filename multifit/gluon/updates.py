@@ -52,11 +52,15 @@ class Update:
             if fresh:
                 self._move(rule, device, updater, *zip(*fresh))
 
-    def __str__(self) -> str:
-        if self._rule() is None:
-            return "one by one"
-        small = sum(p._grad_req != "null" and _size(p) <= rule.small for p in self._trainer._params)
-        return f"{small} in {-(-small // TOGETHER)} calls" if small > 1 else "one by one"
+    @property
+    def calls(self) -> int | None:
+        """How many calls move all parameters on one device; None where they are the trainer's own."""
+        rule = self._rule()
+        if rule is None:
+            return None
+        sizes = [parameter.list_data()[0].size for _, parameter in self._moved]
+        small = sum(size <= rule.small for size in sizes)
+        return -(-small // TOGETHER) + len(sizes) - small
 
     def _rule(self) -> Any:
         trainer = self._trainer
@@ -123,7 +127,3 @@ def _state(updater: Any, index: int, weight: Any) -> Any:
 def _is_plain(parameter: Any) -> bool:
     dense = parameter._stype == parameter._grad_stype == "default"
     return dense and parameter.dtype in (np.float32, "float32")
-
-
-def _size(parameter: Any) -> int:
-    return int(np.prod(parameter.shape)) if parameter.shape else 0

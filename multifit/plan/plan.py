@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Iterable, Mapping
 
+from ..errors import counted
 from ..tables import table
 
 __all__ = ["Link", "Plan", "Row", "StagePlan", "TrainerPlan"]
@@ -15,7 +16,7 @@ Link = tuple[str, str, str, str, str]  # from (what, name) to (what, name), and 
 
 @dataclass(frozen=True)
 class TrainerPlan:
-    """One trainer: its optimizer, how many parameters it moves and which."""
+    """One trainer: its optimizer, how many parameters it moves and which, and in how many calls to MXNet."""
 
     name: str
     optimizer: str
@@ -23,16 +24,18 @@ class TrainerPlan:
     parameters: tuple[str, ...]
     size: int
     clip_norm: float | None = None
+    calls: int | None = None  # where the optimizer decides by itself, nobody counts them
 
     def row(self) -> tuple[str, str, str, str]:
         """Return the trainer's line."""
         clip = f", gradients clipped to norm {self.clip_norm:g}" if self.clip_norm is not None else ""
+        moved = f", in {counted(self.calls, 'call')}" if self.calls else ""
         what = f"{len(self.parameters)} parameters, {self.size:,} numbers"
         return (
             "trainer",
             self.name,
             what,
-            f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}: {_span(self.parameters)}",
+            f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{moved}: {_span(self.parameters)}",
         )
 
 

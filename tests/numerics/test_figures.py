@@ -191,16 +191,23 @@ def test_sums_stay_exact_beyond_what_float32_counts(devices: list, hybridized: b
     assert history["train_loss"] == history["train_l"]
 
 
-def test_an_accumulator_copies_what_it_is_given_and_adds_up_devices() -> None:
-    sums, value = Accumulator(), nd.array([2.0**24, 1], dtype="float64")
+@pytest.mark.parametrize("width", [2, 5000], ids=["many at once", "each at once"])
+@pytest.mark.parametrize("count", [1, 16, 17, 40])
+def test_an_accumulator_adds_up_batches_and_devices(width: int, count: int) -> None:
+    sums, read = Accumulator(), []
     assert sums.read() == 0.0
-    sums.add(value)
-    value[:] = 1
-    sums.add(value)
-    sums.add(value.as_in_context(mx.cpu(1)))
-    np.testing.assert_array_equal(sums.read(), [2.0**24 + 2, 3])
+    for device in (0, 1):
+        for i in range(count):
+            sums.add(nd.full((width,), 2.0**24 + i, ctx=mx.cpu(device), dtype="float64"))
+            read.append(sums.read()[0])  # who reads meanwhile changes nothing
+    total = 2 * (count * 2.0**24 + count * (count - 1) / 2)
+    np.testing.assert_array_equal(sums.read(), np.full(width, total))
+    assert read == sorted(read) and read[-1] == total
+    other = Accumulator()
+    other.load(sums.state())
     sums.clear()
     assert sums.read() == 0.0
+    np.testing.assert_array_equal(other.read(), np.full(width, total))
 
 
 def test_a_total_takes_numbers_and_arrays() -> None:
