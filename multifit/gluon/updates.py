@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -83,8 +83,9 @@ class Update:
         if held is None or not held.holds(weights, gradients, states):
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
             held = self._held[device] = _Held(weights, gradients, states, rule.small)
-        optimizer._update_count(indices)
-        rates = rule.rates(optimizer, indices)
+        rates = [
+            rate for some in _counted_at_once(optimizer, indices) for rate in rule.rates(optimizer, some)
+        ]
         decays = optimizer._get_wds(indices)
         for together in held.small:
             at = together.positions
@@ -113,6 +114,14 @@ class _Held:
         """Whether these are the same arrays."""
         arrays = [*weights, *gradients, *states]
         return len(arrays) == len(self._arrays) and all(map(operator.is_, arrays, self._arrays))
+
+
+def _counted_at_once(optimizer: Any, indices: Any) -> Iterator[Any]:
+    """Count the updates of so many arrays as MXNet counts together: a schedule looks at the counts so far."""
+    size = len(indices) if optimizer.lr_scheduler is None else max(1, optimizer.aggregate_num)
+    for start in range(0, len(indices), size):
+        optimizer._update_count(indices[start : start + size])
+        yield indices[start : start + size]
 
 
 def _state(updater: Any, index: int, weight: Any) -> Any:
