@@ -12,9 +12,16 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from multifit.gluon.seed import seed_everything  # noqa: E402
+from multifit.threads import setting  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test starts from the same random state, so that it says the same alone and among others."""
     seed_everything(0)
+
+
+@pytest.fixture(autouse=True)
+def threads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a fit says about threads depends on what else the machine does: here it has said it already."""
+    monkeypatch.setattr(setting(), "_told", True)

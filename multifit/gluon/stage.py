@@ -6,7 +6,6 @@ from typing import Any, Mapping, Sequence
 
 from ..errors import Problem, counted
 from ..spec import TaskSpec
-from ..spec.terms import MetricTerm, Term
 from . import metrics as devices
 from .arrays import form_of
 from .compat import mx
@@ -15,18 +14,16 @@ from .head import Head, HeadResult, fetch
 from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
 from .joint import Joint
 from .measures import Measure
-from .network import Changed, Network, is_traceable
+from .network import Changed, Network
 from .pace import Pace
 from .precision import FULL, Precision
 from .program import Program
+from .programs import Programs
 from .result import Result
-from .substitutes import substitute
 from .tally import Tally
 from .weights import Factors, Weights
 
 __all__ = ["Stage"]
-
-MAX_FORMS = 32  # batches of more forms than this (sequences of many lengths) are not worth a graph each
 
 
 class Stage:
@@ -78,17 +75,16 @@ class Stage:
         self.pace = Pace()
         self.bound = False
         self.known: dict[str, list[str]] = {}
-        self._single = len(contexts) == 1
-        # whether gradients are computed through the outputs behind the graph
-        self._differentiable = bool(self.joint.terms) or objective_changes
-        self._programs: dict[Any, Program] = {}
-        self._sized = False
+        differentiable = bool(self.joint.terms) or objective_changes
+        self._programs = Programs(
+            self.network, spec, self.measures, self.tally, len(contexts) == 1, differentiable
+        )
         self._ahead: dict[str, Any] | None = None
 
     @property
     def program(self) -> Program | None:
         """The program of the first form of batch that was seen."""
-        return next(iter(self._programs.values()), None)
+        return self._programs.first
 
     def recording(self) -> Any:
         """Return the scope in which this stage's forward passes run."""
@@ -186,12 +182,12 @@ class Stage:
         self, result: Result, slots: Mapping[str, Any], size: int, factors: Factors, context: Any
     ) -> tuple[Program, list[HeadResult]]:
         shapes = form_of(slots.values())
-        program = self._programs.get(self._form(shapes, size))
+        program = self._programs.find(shapes, size)
         count = self.weights.constant((float(size),), context)
         ahead, self._ahead = self._ahead, None
         if program is None or ahead is not None:
             outputs = ahead if ahead is not None else self.network(slots)
-            program = self._build(outputs, slots, size, shapes)
+            program = self._programs.build(outputs, slots, size, shapes)
             heads = program.heads(outputs, slots, self._vectors(program, factors, context), count)
             self.pace.fit([*slots.values(), *_last([(program, heads)])] * len(result.batch.contexts))
         else:
@@ -234,83 +230,6 @@ class Stage:
             if term.key in self.tally.weighted:
                 at = head.slices[term.where].start + term.minimized
                 self.tally.weighted[term.key].add(statistics[at : at + 1] * factors.weights[term.key])
-
-    def _form(self, shapes: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-        """Return what batches must have in common to share a program.
-
-        A graph fits arrays of any size; only a metric's device-side path and what is computed in a loss's
-        place are bound to the sizes of a sample.
-        """
-        on_device = [measure.on_device for measure in self.measures]
-        bound = self._sized or any(on_device)
-        return (size == 1, *[s if s is None else s[1:] if bound else len(s) for s in shapes])
-
-    def _build(
-        self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int, shapes: tuple[Any, ...]
-    ) -> Program:
-        terms = [term for term in self.spec.terms if term.spec.scope != "batch"]
-        traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
-        plain = [term for term in terms if term not in traced]
-        arrays = fetch(outputs, slots)
-        metrics = self._device_metrics(traced, plain, arrays, size)
-        faster = self._faster(traced, arrays)
-        heads = Head(traced, metrics["traceable"], faster), Head(plain, metrics["plain"])
-        for head in heads:
-            head.several = size > 1
-        program = Program(self.network, *heads, differentiable=self._differentiable)
-        if len(self._programs) < MAX_FORMS:
-            self._programs[self._form(shapes, size)] = program
-        return program
-
-    def _faster(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
-        found = {term.key: substitute(term.spec.fn, [arrays[ref] for ref in term.args]) for term in terms}
-        faster = {key: function for key, function in found.items() if function is not None}
-        self._sized = self._sized or bool(faster)
-        return faster
-
-    def _device_metrics(
-        self, traced: Sequence[Term], plain: Sequence[Term], arrays: Mapping[Any, Any], size: int
-    ) -> dict[str, list[tuple[MetricTerm, Any]]]:
-        metrics: dict[str, list[tuple[MetricTerm, Any]]] = {"traceable": [], "plain": []}
-        first = not self._programs
-        for measure in self.measures:
-            if measure.on_device or (first and not measure.settled):
-                where = self._home(measure, traced, plain)
-                device = self._bound(measure, arrays, size) if where else None
-                if device is not None:
-                    metrics[where].append((measure.term, device))
-                elif measure.on_device:
-                    self._leave_device(measure)
-                measure.on_device = device is not None
-        return metrics
-
-    def _bound(self, measure: Measure, arrays: Mapping[Any, Any], size: int) -> Any:
-        """Return a metric's device-side path for these arrays; None where there is none."""
-        device = devices.device_metric(measure.metric)
-        if device is None or (device.per_batch and not self._single):
-            return None
-        outputs = [arrays[ref].shape for ref in measure.term.outputs] + [(1,)] * len(measure.term.losses)
-        labels = [arrays[ref].shape for ref in measure.term.labels]
-        slots = all(ref.space != "outputs" for ref in measure.term.labels)
-        return device if device.bind(labels, outputs, size if slots else None) else None
-
-    def _leave_device(self, measure: Measure) -> None:
-        """Hand to the metric itself what was summed on the device: it goes on with batches of any form."""
-        sums = self.tally.read()
-        if measure.term.where in sums:
-            devices.device_metric(measure.metric).load(sums[measure.term.where])
-            measure.fed = True
-
-    @staticmethod
-    def _home(measure: Measure, traced: Sequence[Term], plain: Sequence[Term]) -> str:
-        """Return the head in which a metric can be computed, or an empty string."""
-        if measure.term.spec.transform is not None or not measure.stock:
-            return ""
-        needed = set(measure.term.losses)
-        for name, terms in (("traceable", traced), ("plain", plain)):
-            if needed <= {figure for term in terms for figure in term.figures}:
-                return name
-        return ""
 
 
 def _last(ran: Sequence[tuple[Program, list[HeadResult]]]) -> list[Any]:
