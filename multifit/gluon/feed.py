@@ -34,6 +34,8 @@ class Batch:
         Number of samples.
     contexts, slots, sizes : list
         Per device that got samples: the context, its arrays by slot, its number of samples.
+    shapes : tuple, optional
+        Of the one device's slots, where they are known already.
     """
 
     raw: Any
@@ -41,6 +43,7 @@ class Batch:
     contexts: list[Any] = field(default_factory=list)
     slots: list[dict[str, Any]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    shapes: tuple[Any, ...] | None = None
 
 
 class Feed:
@@ -76,7 +79,8 @@ class Feed:
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self.seen: list[dict[str, Any]] = []  # forms of batches: (shape, dtype as placed) or None by slot
         self._sound: set[Any] = set()  # forms of batches that were looked at: most batches are like the first
-        self._familiar: dict[Any, list[tuple[int, str]]] = {}  # and which of their arrays are which slots
+        # and which of their arrays are which slots, with these slots' shapes
+        self._familiar: dict[Any, tuple[list[tuple[int, str]], tuple[Any, ...]]] = {}
 
     def inspect(self, raw: Any) -> tuple[dict[str, Any], list[Problem]]:
         """Name the arrays of a raw batch; return them, on no device yet, and what is wrong with them."""
@@ -105,10 +109,10 @@ class Feed:
         """
         form = self._plain(raw)
         if form in self._familiar:
-            slots = {name: raw[i].as_in_context(self.contexts[0]) for i, name in self._familiar[form]}
-            samples = form[self._familiar[form][0][0]][0][self.batch_axis]
-            batch = Batch(raw, samples, [self.contexts[0]], [slots], [samples])
-            return self._changed(batch)
+            (context,), (order, shapes) = self.contexts, self._familiar[form]
+            slots = {name: raw[i].as_in_context(context) for i, name in order}
+            samples = shapes[0][self.batch_axis]
+            return self._changed(Batch(raw, samples, [context], [slots], [samples], shapes))
         arrays, problems = self.inspect(raw)
         raise_problems(problems)
         if form is not None:
@@ -131,7 +135,7 @@ class Feed:
 
     def _changed(self, batch: Batch) -> Batch:
         if self._change is not None:
-            batch.slots = [self._change(slots) for slots in batch.slots]
+            batch.slots, batch.shapes = [self._change(slots) for slots in batch.slots], None
         return batch
 
     def _plain(self, raw: Any) -> Any:
@@ -145,7 +149,8 @@ class Feed:
         at = {id(array): i for i, array in enumerate(raw)}
         casts = any(cast_of(array) for array in arrays.values()) or set(self._dtypes) & set(arrays)
         if len(at) == len(raw) and not casts and len(self._familiar) < MAX_SEEN:
-            self._familiar[form] = [(at[id(array)], name) for name, array in arrays.items()]
+            order = [(at[id(array)], name) for name, array in arrays.items()]
+            self._familiar[form] = order, tuple(form[i][0] for i, _ in order)
 
     def _see(self, arrays: Mapping[str, Any]) -> None:
         form = {name: self._form(name, array) for name, array in arrays.items()}

@@ -6,6 +6,7 @@ The same functions run on NDArrays and, traced once, on symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Mapping, Sequence
 
 from ..spec.names import OUTPUTS, Ref
@@ -13,7 +14,10 @@ from ..spec.terms import MetricTerm, Term
 from .compat import mx
 from .network import calling
 
-__all__ = ["Head", "HeadResult", "anchored", "call_term", "fetch", "joined", "named_parts"]
+__all__ = ["SAMPLES", "Head", "HeadResult", "anchored", "call_term", "fetch", "joined", "named_parts"]
+
+
+SAMPLES = "samples"  # where the number of samples stands among the statistics
 
 
 @dataclass
@@ -54,13 +58,17 @@ class Head:
         metrics: Sequence[tuple[MetricTerm, Any]],
         faster: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        # those whose sums float32 holds come first: they are joined with the losses' before a cast
-        self.metrics = sorted(metrics, key=lambda pair: not pair[1].small)
-        self.terms, self.faster = list(terms), dict(faster or {})
-        self.several = False  # whether devices get more than one sample, so that a scalar can be told
+        self.terms, self.metrics, self.faster = list(terms), list(metrics), dict(faster or {})
+        self.small = [pair for pair in metrics if pair[1].small]
+        self.large = [pair for pair in metrics if not pair[1].small]
+        self.samples = 1  # of the first batch; with more than one, a scalar can be told from a row
         self.scalar: set[tuple[str, int]] = set()
+        self.rows: set[str] = set()  # terms whose losses are a row: one for each sample
         self.layout = tuple(
-            [(t.where, len(t.parts)) for t in terms] + [(m.where, d.width) for m, d in self.metrics]
+            [(t.where, len(t.parts)) for t in terms]
+            + [(m.where, 1) for m, _ in self.small]
+            + [(SAMPLES, 1)] * bool(self.small)
+            + [(m.where, d.width) for m, d in self.large]
         )
         self.slices: dict[str, slice] = {}
         self.width = 0
@@ -82,47 +90,63 @@ class Head:
         size : float or array
             The device's number of samples: what a scalar loss counts for.
         """
-        result, sums = HeadResult(), []
+        result, every = HeadResult(), []
         for term in self.terms:
-            values = call_term(term, arrays, self.faster.get(term.key))
-            result.parts.update(named_parts(term, values))
-            sums.append([self._sum(F, (term.key, i), value, size) for i, value in enumerate(values)])
-        minimised = [values[term.minimized] for term, values in zip(self.terms, sums)]
-        losses = joined(F, minimised)
+            every.append(call_term(term, arrays, self.faster.get(term.key)))
+            result.parts.update(named_parts(term, every[-1]))
+        losses, pieces = self._sums(F, every, size)
         if weights is not None and self.terms:
             products = losses * (anchored(weights) if F is mx.nd else weights)
             result.objective = products if len(self.terms) == 1 else F.sum(products)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-            small, large = self._measured(F, arrays, result.parts, size)
-            if len(self.terms) == sum(map(len, sums)):  # each is in `losses` already
-                small = [losses, *small] if sums else small
-                pieces = [F.cast(joined(F, small), "float64")] if small else []
-            else:
-                pieces = [F.cast(value, "float64") for own in [*sums, small] for value in own]
-            if pieces + large:
-                result.statistics = F.BlockGrad(joined(F, pieces + large))
+            measured = partial(self._measured, F, arrays, result.parts, size)
+            small = [rows_summed(F, measured(self.small)), size] if self.small else []
+            if pieces + small:
+                pieces = [F.cast(joined(F, pieces + small), "float64")]
+            pieces += measured(self.large)
+            if pieces:
+                result.statistics = F.BlockGrad(joined(F, pieces))
         return result
 
     def _measured(
-        self, F: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any
-    ) -> tuple[list[Any], list[Any]]:
-        """Return the metrics' statistics: those in float32, then those in float64."""
-        found: tuple[list[Any], list[Any]] = [], []
-        for metric, device in self.metrics:
+        self, F: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any, metrics: Sequence[Any]
+    ) -> list[Any]:
+        """Return metrics' statistics, piece by piece."""
+        found: list[Any] = []
+        for metric, device in metrics:
             labels = [arrays[ref] for ref in metric.labels]
             outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
             with calling(lambda metric=metric: metric.where):  # type: ignore[misc]
                 pieces = device.statistics(F, labels, outputs, size)
-                pieces = [device.fold(F, joined(F, pieces))] if device.per_batch else pieces
-            found[not device.small].extend(pieces)
+                found += [device.fold(F, joined(F, pieces))] if device.per_batch else pieces
         return found
 
+    def _sums(self, F: Any, every: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
+        """Return the sums of what is minimised as one vector, and those of all parts in pieces."""
+        if F is mx.nd:
+            self._learn(every)
+        if self.terms and self.rows == {term.key for term in self.terms}:
+            losses = rows_summed(F, [values[0] for values in every])
+            return losses, [losses]
+        sums = [
+            [self._sum(F, (term.key, i), value, size) for i, value in enumerate(values)]
+            for term, values in zip(self.terms, every)
+        ]
+        losses = joined(F, [values[term.minimized] for term, values in zip(self.terms, sums)])
+        single = all(len(values) == 1 for values in sums)  # then each is in `losses` already
+        return losses, [losses] * bool(sums) if single else [value for values in sums for value in values]
+
+    def _learn(self, every: Sequence[Sequence[Any]]) -> None:
+        # from the first batch, before anything is traced: symbols have no size
+        for term, values in zip(self.terms, every):
+            if self.samples > 1:
+                self.scalar |= {(term.key, i) for i, value in enumerate(values) if value.size == 1}
+                stock = type(term.spec.fn).__module__ == mx.gluon.loss.__name__
+                if stock and [value.shape for value in values] == [(self.samples,)]:
+                    self.rows.add(term.key)
+
     def _sum(self, F: Any, part: tuple[str, int], value: Any, size: Any) -> Any:
-        # learnt from the first batch, before anything is traced: symbols have no size
-        if F is mx.nd and self.several and value.size == 1:
-            self.scalar.add(part)
-        total = F.sum(value)
-        return total * size if part in self.scalar else total
+        return F.sum(value) * size if part in self.scalar else F.sum(value)
 
 
 def call_term(term: Term, arrays: Mapping[Ref, Any], instead: Callable[..., Any] | None = None) -> list[Any]:
@@ -158,6 +182,11 @@ def anchored(weights: Any) -> Any:
         weights = weights.copy()
         weights.attach_grad()
     return weights
+
+
+def rows_summed(F: Any, rows: Sequence[Any]) -> Any:
+    """Return each row's sum, as one vector: less work than to sum each by itself."""
+    return F.sum(F.stack(*rows, axis=0), axis=1) if len(rows) > 1 else F.sum(rows[0])
 
 
 def joined(F: Any, pieces: Sequence[Any]) -> Any:

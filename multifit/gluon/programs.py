@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+import numpy as np
+
 from ..spec import TaskSpec
 from ..spec.terms import MetricTerm, Term
 from . import metrics as devices
-from .head import Head, fetch
+from .head import SAMPLES, Head, fetch
 from .measures import Measure
 from .network import Network, is_traceable
 from .program import Program
 from .substitutes import substitute
 from .tally import Tally
 
-__all__ = ["MAX_FORMS", "Programs"]
+__all__ = ["MAX_FORMS", "Programs", "load"]
 
 MAX_FORMS = 32  # batches of more forms than this (sequences of many lengths) are not worth a graph each
 
@@ -87,7 +89,7 @@ class Programs:
         faster = self._faster(traced, arrays)
         heads = Head(traced, metrics["traceable"], faster), Head(plain, metrics["plain"])
         for head in heads:
-            head.several = size > 1
+            head.samples = size
         program = Program(self.network, *heads, differentiable=self._differentiable)
         if len(self._known) < MAX_FORMS:
             self._known[self._form(shapes, size)] = program
@@ -139,7 +141,7 @@ class Programs:
         """Hand to the metric itself what was summed on the device: it goes on with batches of any form."""
         sums = self.tally.read()
         if measure.term.where in sums:
-            devices.device_metric(measure.metric).load(sums[measure.term.where])
+            load(measure, sums)
             measure.fed = True
 
     @staticmethod
@@ -152,3 +154,10 @@ class Programs:
             if needed <= {figure for term in terms for figure in term.figures}:
                 return name
         return ""
+
+
+def load(measure: Measure, sums: Mapping[str, Any]) -> None:
+    """Hand a metric what was summed on the devices."""
+    own = sums[measure.term.where]
+    totals = np.append(own, sums[SAMPLES]) if len(own) == 1 else own
+    devices.device_metric(measure.metric).load(totals)

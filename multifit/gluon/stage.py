@@ -6,7 +6,6 @@ from typing import Any, Mapping, Sequence
 
 from ..errors import Problem, counted
 from ..spec import TaskSpec
-from . import metrics as devices
 from .arrays import form_of
 from .compat import mx
 from .feed import Batch
@@ -18,7 +17,7 @@ from .network import Changed, Network
 from .pace import Pace
 from .precision import FULL, Precision
 from .program import Program
-from .programs import Programs
+from .programs import Programs, load
 from .result import Result
 from .tally import Tally
 from .weights import Factors, Weights
@@ -173,7 +172,7 @@ class Stage:
         figures = self.tally.figures(sums)
         for measure in self.measures:
             if measure.on_device:
-                devices.device_metric(measure.metric).load(sums[measure.term.where])
+                load(measure, sums)
                 measure.fed = True
             figures.update(measure.figures())
         return figures
@@ -181,7 +180,7 @@ class Stage:
     def _run_device(
         self, result: Result, slots: Mapping[str, Any], size: int, factors: Factors, context: Any
     ) -> tuple[Program, list[HeadResult]]:
-        shapes = form_of(slots.values())
+        shapes = result.batch.shapes or form_of(slots.values())
         program = self._programs.find(shapes, size)
         count = self.weights.constant((float(size),), context)
         ahead, self._ahead = self._ahead, None

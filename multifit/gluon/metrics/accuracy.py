@@ -16,10 +16,10 @@ class Counted(DeviceMetric):
     of_labels = True
 
     def agreement(self, F: Any, label: Any, said: Any, size: Any) -> list[Any]:
-        """Count where two arrays of one type and size agree: (right, all)."""
+        """Tell where two arrays of one type and size agree, or count it: (right, all)."""
         right = F.broadcast_equal(said, label)
         if self.small:
-            return [F.sum(right), size]
+            return [right]
         return doubles(F, F.sum(F.cast(right, "int32")), F.size_array(right))
 
 
@@ -29,13 +29,14 @@ class DeviceAccuracy(Counted):
     def fit(self, label: Shape, output: Shape) -> Pair | None:
         """See :meth:`DeviceMetric.fit`."""
         if label == output:
-            return partial(self._pair, axis=None, flat=False)
+            return partial(self._pair, axis=None, flat=self.small and len(label) > 1)
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
         if not 0 < axis < len(output) or label[:1] != output[:1]:
             return None
         classes = output[:axis] + output[axis + 1 :]
         same = inner_size(classes) == inner_size(label)
-        return partial(self._pair, axis=axis, flat=len(classes) != len(label)) if same else None
+        flat = self.small or len(classes) != len(label)
+        return partial(self._pair, axis=axis, flat=flat and len(label) + len(classes) > 2) if same else None
 
     def _pair(self, F: Any, label: Any, output: Any, size: Any, axis: int | None, flat: bool) -> list[Any]:
         classes = whole(F, output) if axis is None else F.argmax(output, axis=axis)
@@ -51,7 +52,8 @@ class DeviceBinaryAccuracy(Counted):
     def fit(self, label: Shape, output: Shape) -> Pair | None:
         """See :meth:`DeviceMetric.fit`."""
         same = label[:1] == output[:1] and inner_size(label) == inner_size(output)
-        return partial(self._pair, flat=len(label) != len(output)) if same else None
+        flat = self.small or len(label) != len(output)
+        return partial(self._pair, flat=flat and len(label) + len(output) > 2) if same else None
 
     def _pair(self, F: Any, label: Any, output: Any, size: Any, flat: bool) -> list[Any]:
         # in float32, for mxnet casts the threshold to the type of what it is compared with

@@ -32,8 +32,8 @@ class DeviceMetric:
     of_labels : bool
         Whether the statistics count labels.
     small : bool
-        Whether they are float32, which holds counts of a batch's samples; else they are float64. Known once
-        it is bound.
+        Whether there is one, and it is given as a row of float32, an element for each sample: whoever asked
+        adds these up together with others', and counts the samples. Known once it is bound.
     per_batch : bool
         True where the figure is a mean over updates of something that is not a sum: then the statistics of
         one batch are added over its devices, go through :meth:`fold`, and only that adds up over batches.
@@ -79,9 +79,11 @@ class DeviceMetric:
             False where these shapes are not covered: use the metric itself.
         """
         matched = self.match(labels, outputs) or []
-        self.small = self.of_labels and all(
-            label[:1] == (samples,) and inner_size(label) == 1 for label, _ in matched
-        )
+        shapes = [label for label, _ in matched]
+        self.small = self.of_labels and len(shapes) == 1
+        self.small = self.small and shapes[0][:1] == (samples,) and inner_size(shapes[0]) == 1
+        if self.of_labels:
+            self.width = 1 if self.small else 2
         pairs = [self.fit(label, output) for label, output in matched]
         self._pairs = [pair for pair in pairs if pair is not None]
         return bool(pairs) and len(self._pairs) == len(pairs)
@@ -100,9 +102,9 @@ class DeviceMetric:
 
         Returns
         -------
-        list of NDArray or Symbol, float64, or float32 where `small`
-            Vectors that make `width` statistics one behind the other. Additive over devices, and over batches
-            unless `per_batch`. No gradient flows through them.
+        list of NDArray or Symbol, float64, or float32 if `small`
+            Vectors that make `width` statistics one behind the other, or a row of samples if `small`.
+            Additive over devices, and over batches unless `per_batch`. No gradient flows through them.
         """
         matched = self.match(labels, outputs) or []
         found = [pair(F, *slots, size) for pair, slots in zip(self._pairs, matched)]

@@ -24,6 +24,8 @@ class Traced(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
         pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]), size)
+        if self.device.small:
+            pieces = [F.sum(pieces[0]), size]
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
 
@@ -51,11 +53,11 @@ def totals_of(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
     if traced:
         graph.hybridize(static_alloc=True)
         fold.hybridize(static_alloc=True)
-    totals = np.zeros(device.width)
+    totals = np.zeros(2 if device.small else device.width)
     for batch in batches:
         sizes = [mx.nd.array([(labels or outputs)[0].shape[0]]) for labels, outputs in batch]
         statistics = sum(graph(size, *labels, *outputs) for size, (labels, outputs) in zip(sizes, batch))
-        assert statistics.shape == (device.width,)
+        assert statistics.shape == totals.shape
         assert statistics.dtype == (np.float32 if device.small else np.float64)
         folded = fold(statistics) if device.per_batch else device.fold(mx.nd, statistics)
         totals += folded.asnumpy()
