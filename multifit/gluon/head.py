@@ -100,7 +100,7 @@ class Head:
             result.objective = products if len(self.terms) == 1 else F.sum(products)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             measured = partial(self._measured, F, arrays, result.parts, size)
-            small = [rows_summed(F, measured(self.small)), size] if self.small else []
+            small = [agreeing(F, measured(self.small)), size] if self.small else []
             if pieces + small:
                 pieces = [F.cast(joined(F, pieces + small), "float64")]
             pieces += measured(self.large)
@@ -187,6 +187,14 @@ def anchored(weights: Any) -> Any:
 def rows_summed(F: Any, rows: Sequence[Any]) -> Any:
     """Return each row's sum, as one vector: less work than to sum each by itself."""
     return F.sum(F.stack(*rows, axis=0), axis=1) if len(rows) > 1 else F.sum(rows[0])
+
+
+def agreeing(F: Any, rows: Sequence[Any]) -> Any:
+    """Return how often the first row is as the second, the third as the fourth …, as one vector."""
+    if len(rows) == 2:
+        return F.sum(F.broadcast_equal(rows[0], F.trunc(rows[1])))
+    said, labels = (F.stack(*own, axis=0) for own in (rows[::2], rows[1::2]))
+    return F.sum(F.broadcast_equal(said, F.trunc(labels)), axis=1)
 
 
 def joined(F: Any, pieces: Sequence[Any]) -> Any:

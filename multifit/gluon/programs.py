@@ -13,7 +13,7 @@ from .head import SAMPLES, Head, fetch
 from .measures import Measure
 from .network import Network, is_traceable
 from .program import Program
-from .substitutes import substitute
+from .substitutes import cross_entropy, substitute
 from .tally import Tally
 
 __all__ = ["MAX_FORMS", "Programs", "load"]
@@ -108,7 +108,7 @@ class Programs:
     def _faster(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
         found = {term.key: substitute(term.spec.fn, [arrays[ref] for ref in term.args]) for term in terms}
         faster = {key: function for key, function in found.items() if function is not None}
-        self._sized = self._sized or bool(faster)
+        self._sized = self._sized or any(function is not cross_entropy for function in faster.values())
         return faster
 
     def _device_metrics(

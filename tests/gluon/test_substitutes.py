@@ -9,7 +9,8 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec
 from multifit.gluon.losses import SegmentationCELoss
-from multifit.gluon.substitutes import MANY_CLASSES, negative_log_likelihood, substitute
+from multifit.gluon.substitutes import MANY_CLASSES, cross_entropy, negative_log_likelihood, substitute
+from multifit.gluon.traced import Traced
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
@@ -129,7 +130,14 @@ def hooked() -> Any:
     ("loss", "logits", "label"),
     [
         (Softmax(), (2, 3, 4), (2, 3)),
-        (Softmax(axis=1), (2, 3), (2,)),
+        (Softmax(axis=1, weight=0.3), (2, 3), (2,)),
+        (Softmax(axis=1, from_logits=True), (2, 3), (2,)),
+        (Softmax(sparse_label=False), (2, 3), (2, 3)),
+        (Softmax(axis=0), (2, 3), (3,)),
+        (Softmax(batch_axis=1), (2, 3), (2,)),
+        (Softmax(), (2, 3), (2, 1)),
+        (Own(), (2, 3), (2,)),
+        (hooked(), (2, 3), (2,)),
         (Softmax(axis=1, sparse_label=False), (2, 3, 4), (2, 3, 4)),
         (Softmax(axis=1, from_logits=True), (2, 3, 4), (2, 4)),
         (Softmax(axis=1), (2, 3, 4), (2, 1, 4)),
@@ -143,6 +151,30 @@ def hooked() -> Any:
 )
 def test_everything_else_computes_itself(loss: Any, logits: Any, label: Any) -> None:
     assert substitute(loss, (mx.nd.ones(logits), mx.nd.zeros(label))) is None
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_class_for_each_sample(axis: int, dtype: str, hybrid: bool) -> None:
+    """Bit for bit, labels that are none included."""
+    random, loss = np.random.RandomState(5), Softmax(axis=axis)
+    logits = mx.nd.array(random.normal(size=(9, 4)) * 30)
+    label = mx.nd.array([0, 1, 2, 3, -1, 7, 2, 1, 0], dtype=dtype)
+    function = substitute(loss, (logits, label))
+    assert function is cross_entropy
+    if hybrid:
+        function = Traced(lambda F, *args: [cross_entropy(*args)], mx.gluon.ParameterDict).run
+    found = []
+    for call in (loss, function):
+        own = logits.copy()
+        own.attach_grad()
+        with mx.autograd.record():
+            value = call(own, label) if call is not function or not hybrid else call([own, label])[0]
+        value.backward(mx.nd.arange(9))
+        found.append((value.asnumpy(), own.grad.asnumpy()))
+    for one, other in zip(*found):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_half_precision_computes_itself() -> None:

@@ -16,10 +16,10 @@ class Counted(DeviceMetric):
     of_labels = True
 
     def agreement(self, F: Any, label: Any, said: Any, size: Any) -> list[Any]:
-        """Tell where two arrays of one type and size agree, or count it: (right, all)."""
-        right = F.broadcast_equal(said, label)
+        """Count where an array and a label agree: (right, all); or return the two, if `small`."""
         if self.small:
-            return [right]
+            return [said, label]
+        right = F.broadcast_equal(said, F.trunc(label))
         return doubles(F, F.sum(F.cast(right, "int32")), F.size_array(right))
 
 
@@ -40,7 +40,7 @@ class DeviceAccuracy(Counted):
 
     def _pair(self, F: Any, label: Any, output: Any, size: Any, axis: int | None, flat: bool) -> list[Any]:
         classes = whole(F, output) if axis is None else F.argmax(output, axis=axis)
-        label = whole(F, label)
+        label = F.cast(label, "float32")
         if flat:
             classes, label = F.reshape(classes, (-1,)), F.reshape(label, (-1,))
         return self.agreement(F, label, classes, size)

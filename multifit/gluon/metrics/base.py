@@ -32,8 +32,9 @@ class DeviceMetric:
     of_labels : bool
         Whether the statistics count labels.
     small : bool
-        Whether there is one, and it is given as a row of float32, an element for each sample: whoever asked
-        adds these up together with others', and counts the samples. Known once it is bound.
+        Whether it gives two rows of float32 instead, with an element for each sample: what was said, and
+        the label. Whoever asked counts where they agree (what is behind a label's point is cut off),
+        together with others', and counts the samples. Known once it is bound.
     per_batch : bool
         True where the figure is a mean over updates of something that is not a sum: then the statistics of
         one batch are added over its devices, go through :meth:`fold`, and only that adds up over batches.
@@ -103,7 +104,7 @@ class DeviceMetric:
         Returns
         -------
         list of NDArray or Symbol, float64, or float32 if `small`
-            Vectors that make `width` statistics one behind the other, or a row of samples if `small`.
+            Vectors that make `width` statistics one behind the other, or the two rows if `small`.
             Additive over devices, and over batches unless `per_batch`. No gradient flows through them.
         """
         matched = self.match(labels, outputs) or []

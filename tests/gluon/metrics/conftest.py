@@ -7,6 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
+from multifit.gluon.head import agreeing
 from multifit.gluon.metrics import copy_metric, device_metric
 
 import mxnet as mx  # isort: skip
@@ -25,7 +26,7 @@ class Traced(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
         pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]), size)
         if self.device.small:
-            pieces = [F.sum(pieces[0]), size]
+            pieces = [agreeing(F, pieces), size]
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
 
