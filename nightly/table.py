@@ -52,7 +52,7 @@ ROWS = (
     Row("logistic_regression", "", 20, {"val_accuracy": 0.97, "val_f1": 0.97}),
     Row("classification", "model=mlp", 20, {"val_accuracy": 0.97}),
     Row("classification", "model=lenet", 12, {"val_accuracy": 0.96}),
-    Row("classification", "model=alexnet", 8, {"val_accuracy": 0.94}),
+    Row("classification", "model=alexnet", 10, {"val_accuracy": 0.94}),
     Row("classification", "model=vgg", 6, {"val_accuracy": 0.90}),
     Row("classification", "model=resnet18", 8, {"val_accuracy": 0.95}),
     Row("augmentation", "", 12, {"val_accuracy": 0.98}),

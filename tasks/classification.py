@@ -56,7 +56,7 @@ class Choice(NamedTuple):
 MODELS = {
     "mlp": Choice(mlp, 8, "adam", {"learning_rate": 2e-3}),
     "lenet": Choice(lenet, 28, "adam", {"learning_rate": 1e-3}),
-    "alexnet": Choice(lambda: vision.alexnet(classes=10), 64, "adam", {"learning_rate": 4e-4}),
+    "alexnet": Choice(lambda: vision.alexnet(classes=10), 64, "adam", {"learning_rate": 2e-4}),
     "vgg": Choice(
         lambda: vision.VGG([1, 1, 1], [16, 32, 64], classes=10, batch_norm=True),
         32,
