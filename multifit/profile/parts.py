@@ -109,7 +109,7 @@ def kind_of(name: str) -> str:
     """Return the kind of an operator of this name; what adds up gradients counts as backward."""
     if name in HOUSEKEEPING or name.startswith("Copy"):
         return "engine"
-    if name.startswith("_backward") or name in ("add_n", "_grad_add"):
+    if "_backward" in name or name in ("add_n", "_grad_add"):  # also among others that run in a row
         return "backward"
     return "update" if "_update" in name else "forward"
 

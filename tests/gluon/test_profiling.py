@@ -29,6 +29,7 @@ from multifit.gluon.profiling.parts import parts_of
 from multifit.gluon.profiling.stopwatch import Stopwatch
 from multifit.gluon.seed import seed_everything
 from multifit.profile import Profile
+from multifit.profile.parts import Operator
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
@@ -420,3 +421,11 @@ def test_not_in_the_middle_of_a_fit() -> None:
 
     with pytest.raises(Exception, match="profile was called by an event handler"):
         MultiEstimator(made(), spec()).fit(batches(), epochs=1, event_handlers=[Asks()])
+
+
+def test_operators_that_run_in_a_row_have_a_name_that_fits() -> None:
+    assert profiler._short("FullyConnected") == "FullyConnected"
+    assert profiler._short("Activation,Pooling,Flatten") == "Activation and 2 more in a row"
+    name = profiler._short("add_n,_backward_pick,_backward_log_softm")
+    assert name == "_backward_pick and 2 more in a row"
+    assert Operator(name, 1.0, 0.1).kind == "backward"

@@ -67,6 +67,16 @@ def _ordered(found: dict[str, dict[str, float]], steps: int) -> list[Operator]:
     # what somebody waits for is no work of the engine's
     found = {name: figures for name, figures in found.items() if name != "WaitForVar"}
     each = [
-        Operator(name, figures["Count"] / steps, figures["Total"] / steps) for name, figures in found.items()
+        Operator(_short(name), figures["Count"] / steps, figures["Total"] / steps)
+        for name, figures in found.items()
     ]
     return sorted(each, key=lambda operator: -operator.ms)
+
+
+def _short(name: str) -> str:
+    """Return a name that fits a table: operators that a graph runs in a row have all their names."""
+    names = name.split(",")
+    if len(names) == 1:
+        return name
+    shown = next((each for each in names if each.startswith("_backward")), names[0])
+    return f"{shown} and {len(names) - 1} more in a row"
