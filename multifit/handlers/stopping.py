@@ -85,7 +85,10 @@ class StoppingHandler:
 
     def epoch_end(self, estimator: Running, **facts: Any) -> bool:
         """Count the epoch, and say whether to stop."""
-        self._epochs += 1
+        if (
+            not estimator.state.interrupted
+        ):  # else it is not over: the run that goes on ends it, and counts it
+            self._epochs += 1
         return self._stop(estimator, self._limit("epoch", self._epochs, self.max_epoch, estimator.max_epoch))
 
     def state_dict(self) -> dict[str, Any]:

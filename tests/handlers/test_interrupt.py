@@ -261,3 +261,19 @@ def test_bad_signals(signals: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         InterruptHandler(signals)
     assert str(caught.value).startswith(f"InterruptHandler: {message}")
+
+
+def test_an_epoch_that_is_interrupted_at_its_end_counts_once(tmp_path: Path) -> None:
+    """Its validation is made up for by the run that goes on, which ends the epoch a second time."""
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    data = [(mx.nd.ones((4, 3)), mx.nd.zeros(4))] * 3
+
+    def fit(*handlers: Any, **options: Any) -> Any:
+        estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss())
+        return estimator.fit(
+            data, data, epochs=4, event_handlers=[CheckpointHandler(tmp_path), *handlers], **options
+        )
+
+    assert fit(At("epoch_end", 6, send("SIGINT"))).epochs == 2
+    assert fit(resume=tmp_path).epochs == 4
