@@ -218,3 +218,15 @@ def test_twice_is_twice_with_or_without_a_rhythm(estimator: Any) -> None:
     for given in ([good, good], [good, Every(2, "epoch", good)], [Every(2, "epoch", good), good]):
         with pytest.raises(ValueError, match="Good is given twice"):
             Events(estimator, given)
+
+
+def test_what_is_named_behind_stars_is_handed_on() -> None:
+    seen: list[object] = []
+
+    class Starred:
+        def batch_end(self, *args: object, pred: object) -> None:
+            seen.append((len(args), pred))
+
+    estimator = type("Estimator", (), {"state": None})()
+    Events(estimator, Starred()).emit("batch_end", batch=1, pred=2, loss=3)
+    assert seen == [(1, 2)]

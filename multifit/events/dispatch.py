@@ -179,4 +179,5 @@ def _of_code(code: CodeType) -> frozenset[str] | None:
         rest = code.co_varnames[named + bool(code.co_flags & inspect.CO_VARARGS)]
         if not rest.startswith("_"):
             return None
-    return frozenset(code.co_varnames[2:named])  # behind self and the estimator
+    # behind self and the estimator, which *args may take; what is named behind these stands next
+    return frozenset(code.co_varnames[2 : code.co_argcount] + code.co_varnames[code.co_argcount : named])
