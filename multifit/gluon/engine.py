@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..errors import Problem, SpecError, TrainerError, names, raise_problems
+from ..errors import Problem, SpecError, TrainerError, raise_problems
 from ..spec import TaskSpec
 from ..spec.names import listed
 from . import metrics as devices
@@ -161,7 +161,7 @@ class Engine:
         trainers.reduce()
         self.scaling.settle(trainers, self.gradients, self.notice)
         if self.flow is not None and self.flow.changes("change_gradients"):
-            self._check_open(trainers)
+            trainers.check_open("where no handler can change gradients")
             self.flow.gradients()
         trainers.clip()
         trainers.update()
@@ -183,15 +183,6 @@ class Engine:
             for kind in ("pred", "loss"):
                 views[kind] = {name: _passed_on(own) for name, own in views[kind].items()}
             result.objectives = self.flow.objective(result.objectives, **views)
-
-    @staticmethod
-    def _check_open(trainers: Trainers) -> None:
-        closed = [name for name in trainers.closed() if len(trainers[name]._contexts) > 1]
-        if closed:
-            raise TrainerError(
-                f"trainers: {names(closed)} update on the kvstore, where no handler can change gradients; "
-                "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
-            )
 
     def evaluate(self, raw: Any, batch_axis: int = 0) -> Result:
         """Measure a batch; the first one is checked.

@@ -99,7 +99,7 @@ class Head:
             products = losses * (anchored(weights) if F is mx.nd else weights)
             result.objective = products if len(self.terms) == 1 else F.sum(products)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-            measured = partial(self._measured, F, arrays, result.parts, size)
+            measured = partial(self._measured, F, arrays, result.parts)
             small = [agreeing(F, measured(self.small)), size] if self.small else []
             if pieces + small:
                 pieces = [F.cast(joined(F, pieces + small), "float64")]
@@ -109,7 +109,7 @@ class Head:
         return result
 
     def _measured(
-        self, F: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any, metrics: Sequence[Any]
+        self, F: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any], metrics: Sequence[Any]
     ) -> list[Any]:
         """Return metrics' statistics, piece by piece."""
         found: list[Any] = []
@@ -117,7 +117,7 @@ class Head:
             labels = [arrays[ref] for ref in metric.labels]
             outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
             with calling(lambda metric=metric: metric.where):  # type: ignore[misc]
-                pieces = device.statistics(F, labels, outputs, size)
+                pieces = device.statistics(F, labels, outputs)
                 found += [device.fold(F, joined(F, pieces))] if device.per_batch else pieces
         return found
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Mapping
 
-from ..errors import TrainerError, names
 from .compat import mx
 
 __all__ = ["LossScaling", "NoScaling", "TrainerScale"]
@@ -124,7 +123,7 @@ class LossScaling:
         TrainerError
             A trainer updates on its kvstore, where its gradients cannot be divided.
         """
-        _check_open(trainers)
+        trainers.check_open("where scaled gradients cannot be divided again")
         used, found = self.scale, gradients()
         flags = {name: _all_finite([g[0] for g in own.values()]) for name, own in found.items() if own}
         for gradient in (g for own in found.values() for per_device in own.values() for g in per_device):
@@ -145,15 +144,6 @@ class LossScaling:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set what :meth:`state_dict` returned."""
         self.trainers = {name: TrainerScale(**own) for name, own in state.items()}
-
-
-def _check_open(trainers: Any) -> None:
-    closed = [name for name in trainers.closed() if len(trainers[name]._contexts) > 1]
-    if closed:
-        raise TrainerError(
-            f"trainers: {names(closed)} update on the kvstore, where scaled gradients cannot be divided "
-            "again; give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
-        )
 
 
 def _all_finite(gradients: list[Any]) -> Any:

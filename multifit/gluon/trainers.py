@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ..errors import Problem
+from ..errors import Problem, TrainerError, names
 from ..spec import TrainerSpec
 from .compat import mx
 from .controls import TrainerHandle
@@ -101,6 +101,21 @@ class Trainers(Mapping[str, Any]):
     def closed(self) -> list[str]:
         """Return the trainers whose reduced gradients nobody sees: their kvstore updates by itself."""
         return [name for name, trainer in self._trainers.items() if _updates_on_kvstore(trainer)]
+
+    def check_open(self, why: str) -> None:
+        """Check that the gradients of several devices can be changed before they are used.
+
+        Raises
+        ------
+        TrainerError
+            A kvstore adds them up and moves the parameters by itself; `why` says what cannot be done there.
+        """
+        closed = [name for name in self.closed() if len(self._trainers[name]._contexts) > 1]
+        if closed:
+            raise TrainerError(
+                f"trainers: {names(closed)} update on the kvstore, {why}; "
+                "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
+            )
 
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures: ``lr``, or ``lr_<trainer>`` where there are several."""

@@ -15,7 +15,7 @@ class Counted(DeviceMetric):
 
     of_labels = True
 
-    def agreement(self, F: Any, label: Any, said: Any, size: Any) -> list[Any]:
+    def agreement(self, F: Any, label: Any, said: Any) -> list[Any]:
         """Count where an array and a label agree: (right, all); or return the two, if `small`."""
         if self.small:
             return [said, label]
@@ -38,12 +38,12 @@ class DeviceAccuracy(Counted):
         flat = self.small or len(classes) != len(label)
         return partial(self._pair, axis=axis, flat=flat and len(label) + len(classes) > 2) if same else None
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any, axis: int | None, flat: bool) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any, axis: int | None, flat: bool) -> list[Any]:
         classes = whole(F, output) if axis is None else F.argmax(output, axis=axis)
         label = F.cast(label, "float32")
         if flat:
             classes, label = F.reshape(classes, (-1,)), F.reshape(label, (-1,))
-        return self.agreement(F, label, classes, size)
+        return self.agreement(F, label, classes)
 
 
 class DeviceBinaryAccuracy(Counted):
@@ -55,12 +55,12 @@ class DeviceBinaryAccuracy(Counted):
         flat = self.small or len(label) != len(output)
         return partial(self._pair, flat=flat and len(label) + len(output) > 2) if same else None
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any, flat: bool) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any, flat: bool) -> list[Any]:
         # in float32, for mxnet casts the threshold to the type of what it is compared with
         true, said = F.cast(label, "float32") > 0.5, F.cast(output, "float32") > self.metric.threshold
         if flat:
             true, said = F.reshape(true, (-1,)), F.reshape(said, (-1,))
-        return self.agreement(F, true, said, size)
+        return self.agreement(F, true, said)
 
 
 class DeviceTopKAccuracy(DeviceMetric):
@@ -76,7 +76,7 @@ class DeviceTopKAccuracy(DeviceMetric):
             return None
         return self._pair if label[:1] == output[:1] and inner_size(label) == 1 else None
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
         best = F.topk(output, k=self.metric.top_k, axis=1, ret_typ="indices", dtype="int32")
         right = F.broadcast_equal(best, F.reshape(F.cast(label, "int32"), (-1, 1)))
         return doubles(F, F.sum(right), F.size_array(label))

@@ -10,8 +10,8 @@ import numpy as np
 __all__ = ["DeviceMetric", "Pair", "Shape", "doubles", "inner_size", "total"]
 
 Shape = tuple[int, ...]
-Pair = Callable[[Any, Any, Any, Any], "list[Any]"]
-"""``pair(F, label, output, size)``: the statistics of one label and its output, in vectors."""
+Pair = Callable[[Any, Any, Any], "list[Any]"]
+"""``pair(F, label, output)``: the statistics of one label and its output, in vectors."""
 
 
 class DeviceMetric:
@@ -89,7 +89,7 @@ class DeviceMetric:
         self._pairs = [pair for pair in pairs if pair is not None]
         return bool(pairs) and len(self._pairs) == len(pairs)
 
-    def statistics(self, F: Any, labels: Sequence[Any], outputs: Sequence[Any], size: Any) -> list[Any]:
+    def statistics(self, F: Any, labels: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """Reduce one device's batch.
 
         Parameters
@@ -98,8 +98,6 @@ class DeviceMetric:
             ``mx.nd`` or ``mx.sym``.
         labels, outputs : sequence of NDArray or Symbol
             What the metric's ``update`` would be given, of the shapes that were bound.
-        size : NDArray or Symbol, shape (1,), float32
-            The number of samples.
 
         Returns
         -------
@@ -108,7 +106,7 @@ class DeviceMetric:
             Additive over devices, and over batches unless `per_batch`. No gradient flows through them.
         """
         matched = self.match(labels, outputs) or []
-        found = [pair(F, *slots, size) for pair, slots in zip(self._pairs, matched)]
+        found = [pair(F, *slots) for pair, slots in zip(self._pairs, matched)]
         return found[0] if len(found) == 1 else [F.add_n(*pieces) for pieces in zip(*found)]
 
     def fold(self, F: Any, statistics: Any) -> Any:

@@ -47,7 +47,7 @@ class DeviceF1(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return self._pair if len(output) == 2 and label == output[:1] else None
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
         said = F.cast(F.argmax(output, axis=1), "int32") == 1
         label = F.cast(label, "int32")
         true = label == 1

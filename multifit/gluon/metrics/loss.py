@@ -21,6 +21,6 @@ class DeviceLoss(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return self._pair
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
         values = F.BlockGrad(output)
         return doubles(F, total(F, F.cast(values, "float32")), F.size_array(values))

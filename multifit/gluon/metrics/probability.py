@@ -21,7 +21,7 @@ class DeviceCrossEntropy(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return partial(self._pair, classes=output[1]) if one_label_a_row(label, output) else None
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any, classes: int) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any, classes: int) -> list[Any]:
         index = F.cast(F.reshape(label, (-1,)), "int32")
         chosen = F.cast(F.pick(F.BlockGrad(output), index, axis=1, mode="wrap"), "float32")
         # 1 inside of the classes, NaN (0 / 0) outside
@@ -42,7 +42,7 @@ class DevicePerplexity(DeviceMetric):
         """See :meth:`DeviceMetric.fit`."""
         return self._pair if one_label_a_row(label, output) else None
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
         label = F.reshape(label, (-1,))
         chosen = F.cast(F.pick(F.BlockGrad(output), F.cast(label, "int32"), axis=1), "float32")
         loss = -F.log(F.broadcast_maximum(chosen, F.ones_like(chosen) * 1e-10))

@@ -24,7 +24,7 @@ class DeviceMAE(DeviceMetric):
         """Turn one pair's mean error, of shape (1,), into its figure."""
         return mean
 
-    def _pair(self, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
+    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
         label = F.cast(F.reshape(label, (0, -1)), "float32")
         output = F.cast(F.reshape(F.BlockGrad(output), (0, -1)), "float32")
         error = self.error(F, F.elemwise_sub(label, output))

@@ -33,7 +33,7 @@ class DeviceSegmentation(DeviceMetric):
         same = len(output) > 1 and label == output[:1] + output[2:]
         return partial(self._pair, output[1]) if same and output[1] <= self.classes else None
 
-    def _pair(self, scores: int, F: Any, label: Any, output: Any, size: Any) -> list[Any]:
+    def _pair(self, scores: int, F: Any, label: Any, output: Any) -> list[Any]:
         column = F.cast(first_largest(F, output, scores), "int32")
         row = F.clip(F.cast(label, "int32"), a_min=-1, a_max=self.classes) + 1
         cell = F.reshape(row * self.classes + column, (1, -1))

@@ -24,7 +24,7 @@ class Traced(mx.gluon.HybridBlock):
         self.labels = labels
 
     def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
-        pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]), size)
+        pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]))
         if self.device.small:
             pieces = [agreeing(F, pieces), size]
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
