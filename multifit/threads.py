@@ -119,6 +119,11 @@ class Setting:
         self._threads = threads_of(environment, machine.cpus)
         self._machine, self._neighbours, self._told = machine, neighbours, False
 
+    @property
+    def threads(self) -> int:
+        """How many threads MXNet takes."""
+        return self._threads[0]
+
     def tell(self, workers: int = 0) -> str | None:
         """Return :func:`advice` on it, at this moment; once."""
         if self._told:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Collection, Iterator, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
-from .compat import mx
+from .rewriting import Entry, Node, Rewriter
 
 __all__ = ["Rules", "lower"]
 
-Entry = list[int]  # a node's number, which of its outputs, and MXNet's version of it: 0
 FULL = "float32"
 
 
@@ -38,7 +35,7 @@ class Rules:
     unless: Mapping[str, tuple[str, Collection[str]]]
     mixed: Collection[str] = ()
 
-    def keeps(self, node: Mapping[str, Any]) -> bool:
+    def keeps(self, node: Node) -> bool:
         """Whether an operator may compute in the precision of its inputs."""
         attribute, values = self.unless.get(node["op"], ("", ()))
         return node["op"] in self.kept and node.get("attrs", {}).get(attribute) not in values
@@ -67,32 +64,12 @@ def lower(symbols: Sequence[Any], dtype: str, rules: Rules) -> tuple[list[Any], 
     list of Symbol, int
         The symbols, of the same variables, and how many operators compute in the lower precision.
     """
-    made = [symbol for symbol in symbols if not _is_variable(symbol)]
-    if not made:
-        return list(symbols), 0
-    group = mx.sym.Group(made)
-    graph, writer = json.loads(group.tojson()), _Writer(dtype, rules)
-    for node in graph["nodes"]:
-        writer.add(node)
-    read = mx.sym.load_json(json.dumps({**graph, **writer.graph(graph["heads"])}))
-    # It has variables of its own: other nodes, to MXNet, than those that the rest of the graph shares.
-    heads = iter(read(**{each.name: each for each in group.get_internals() if _is_variable(each)}))
-    return [symbol if _is_variable(symbol) else _next(heads, symbol) for symbol in symbols], writer.count
+    lowering = _Lowering(dtype, rules)
+    return lowering.rewrite(symbols), lowering.count
 
 
-def _is_variable(symbol: Any) -> bool:
-    # an operator without inputs, such as arange, has no children either
-    return symbol.get_children() is None and symbol.list_inputs() == [symbol.name]
-
-
-def _next(heads: Iterator[Any], symbol: Any) -> Any:
-    """Return as many of the heads as a symbol has outputs: ``F.split`` makes one of several."""
-    own = list(islice(heads, len(symbol.list_outputs())))
-    return own[0] if len(own) == 1 else mx.sym.Group(own)
-
-
-class _Writer:
-    """Copies a graph node by node, with casts between them.
+class _Lowering(Rewriter):
+    """Adds casts between operators.
 
     Parameters
     ----------
@@ -101,16 +78,14 @@ class _Writer:
     """
 
     def __init__(self, dtype: str, rules: Rules) -> None:
+        super().__init__()
         self.dtype, self.rules = dtype, rules
-        self.nodes: list[dict[str, Any]] = []
-        self.count = 0
-        self._numbers: list[int] = []  # of the nodes that were copied, in the new graph
         self._low: set[int] = set()  # nodes of the new graph whose outputs are in the lower precision
         self._casts: dict[tuple[int, int, str], Entry] = {}
 
-    def add(self, node: Mapping[str, Any]) -> None:
-        """Copy the next node; what it is given comes before it."""
-        inputs = [self._moved(entry) for entry in node["inputs"]]
+    def replace(self, node: Node) -> int:
+        """Add a node, behind the casts that it needs."""
+        inputs = node["inputs"]
         low = [entry[0] in self._low for entry in inputs]
         if node["op"] in self.rules.low:
             inputs, lowered = [self._cast(entry, self.dtype) for entry in inputs], True
@@ -118,24 +93,18 @@ class _Writer:
             deciding = low[:1] if node["op"] in self.rules.mixed else low
             lowered = self.rules.keeps(node) and bool(deciding) and all(deciding)
             inputs = inputs if lowered else [self._cast(entry, FULL) for entry in inputs]
-        self._numbers.append(self._append({**node, "inputs": inputs}, lowered))
         self.count += lowered
+        return self._append({**node, "inputs": inputs}, lowered)
 
-    def graph(self, heads: Sequence[Entry]) -> dict[str, Any]:
-        """Return the nodes with what MXNet's format asks for; `heads` are those of the graph read."""
-        ends = [self._cast(self._moved(head), FULL) for head in heads]
-        variables = [number for number, node in enumerate(self.nodes) if node["op"] == "null"]
-        rows = list(range(len(self.nodes) + 1))
-        return {"nodes": self.nodes, "arg_nodes": variables, "node_row_ptr": rows, "heads": ends}
+    def end(self, entry: Entry) -> Entry:
+        """Return an output in float32."""
+        return self._cast(entry, FULL)
 
-    def _moved(self, entry: Entry) -> Entry:
-        return [self._numbers[entry[0]], *entry[1:]]
-
-    def _append(self, node: dict[str, Any], lowered: bool) -> int:
-        self.nodes.append(node)
+    def _append(self, node: Node, lowered: bool) -> int:
+        number = self.append(node)
         if lowered:
-            self._low.add(len(self.nodes) - 1)
-        return len(self.nodes) - 1
+            self._low.add(number)
+        return number
 
     def _cast(self, entry: Entry, dtype: str) -> Entry:
         number, output = entry[:2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["first_largest", "largest", "split_maps"]
+__all__ = ["first_largest", "largest", "reaches", "split_maps"]
 
 
 def split_maps(F: Any, scores: Any, classes: int) -> list[Any]:
@@ -26,14 +26,20 @@ def largest(F: Any, scores: Any, classes: int) -> Any:
 
 def first_largest(F: Any, scores: Any, classes: int) -> Any:
     """Return the index of the largest score of each position, (N, ...), float32; the first of equal ones."""
+    reached = reaches(F, scores, classes)
+    index = F.add_n(*reached) if reached else F.zeros_like(F.BlockGrad(scores))
+    return F.reshape(index, (0, -3, -2))
+
+
+def reaches(F: Any, scores: Any, classes: int) -> list[Any]:
+    """Return for 1, 2, …, classes - 1 whether the largest score's index reaches it: (N, 1, ...), float32."""
     maps = _fixed(F, scores, classes)
     best = _best(F, maps)
-    index = None
-    for before in reversed(maps[:-1]):
+    found: list[Any] = []
+    for before in maps[:-1]:
         elsewhere = F.broadcast_greater(best, before)
-        # one further than behind this map, unless the largest is here
-        index = elsewhere if index is None else elsewhere * (index + 1)
-    return F.reshape(F.zeros_like(best) if index is None else index, (0, -3, -2))
+        found.append(found[-1] * elsewhere if found else elsewhere)
+    return found
 
 
 def _fixed(F: Any, scores: Any, classes: int) -> list[Any]:

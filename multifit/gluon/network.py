@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ..checks import bind_outputs, describe
-from ..errors import Problem, UserCodeError
+from ..errors import Problem, UserCodeError, counted
 from ..spec import TaskSpec
 from .arrays import form_of
 from .compat import mx
 from .lowering import lower
 from .precision import FULL, Precision
 from .traced import Traced
+from .upsampling import as_convolutions
 
 __all__ = ["Changed", "Network", "calling", "is_traceable"]
 
@@ -23,7 +24,8 @@ class Network:
     """Calls the net for one stage of one spec and picks the declared outputs by name.
 
     A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
-    hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32.
+    hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32, and
+    only in a graph is an operator replaced by what computes the same in less time.
 
     Parameters
     ----------
@@ -44,7 +46,7 @@ class Network:
         self, net: Any, spec: TaskSpec, stage: str, repeats: bool = True, precision: Precision = FULL
     ) -> None:
         self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
-        self.precision, self.lowered, self.reason = precision, 0, ""
+        self.precision, self.lowered, self.replaced, self.reason = precision, 0, 0, ""
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
@@ -69,6 +71,17 @@ class Network:
         """Call the net; return its declared outputs by name."""
         return self.pick(self._result(slots))
 
+    @property
+    def changes(self) -> str:
+        """What the net's graph computes in another way than the net says."""
+        if self.replaced:
+            return f"; {counted(self.replaced, 'transposed convolution')} computed as convolutions"
+        return (
+            f"; {counted(self.lowered, 'operator')} of the net in {self.precision.name}"
+            if self.lowered
+            else ""
+        )
+
     def forget(self) -> None:
         """Let the net's own graph go, where another does its work; it is traced again if need be."""
         self._graph = None
@@ -77,7 +90,7 @@ class Network:
         """Call the net with symbols, within a graph that is being traced."""
         flat: list[Any] = []
         structure = _taken_apart(self.net(*inputs), flat)
-        return self.pick(_regrouped(structure, iter(self._lower(flat))))
+        return self.pick(_regrouped(structure, iter(self._rewritten(flat))))
 
     def pick(self, result: Any) -> dict[str, Any]:
         """Index the net's result by the bound paths."""
@@ -108,13 +121,15 @@ class Network:
     def _flattened(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []
         self._structure = _taken_apart(self.net(*inputs), flat)
-        return self._lower(flat)
+        return self._rewritten(flat)
 
-    def _lower(self, symbols: list[Any]) -> list[Any]:
+    def _rewritten(self, symbols: list[Any]) -> list[Any]:
+        """Return the net's outputs, in the lower precision, or computed in less time."""
         if self.precision.rules is None:
-            return symbols
-        lowered, self.lowered = lower(symbols, self.precision.name, self.precision.rules)
-        return lowered
+            symbols, self.replaced = as_convolutions(symbols, self.net.collect_params().values())
+        else:
+            symbols, self.lowered = lower(symbols, self.precision.name, self.precision.rules)
+        return symbols
 
     def _not_lowered(self, where: str) -> list[Problem]:
         """Return why the net, which was called, did not compute in the precision that was asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ..errors import Problem, counted
+from ..errors import Problem
 from ..spec import TaskSpec
 from .arrays import form_of
 from .compat import mx
@@ -160,9 +160,7 @@ class Stage:
         """Say what was traced into graphs, and what was not."""
         assert self.program is not None
         joint = "; losses of scope batch run on all devices at once" if self.joint.terms else ""
-        lowered, name = self.network.lowered, self.network.precision.name
-        low = f"; {counted(lowered, 'operator')} of the net in {name}" if lowered else ""
-        return self.program.how() + low + joint
+        return f"{self.program.how()}{self.network.changes}{joint}"
 
     def figures(self) -> dict[str, float]:
         """Return all figures by name, without prefix; this waits for the engine."""
