@@ -166,6 +166,7 @@ class MultiEstimator(Loop, Tools):
         else:
             result = self._prove(batch)
             self._engine.update(result)
+            self._engine.settle()
         return result
 
     # ---- evaluating ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ..errors import Problem, SpecError, TrainerError, raise_problems
+from ..heap import give_back
 from ..spec import TaskSpec
 from ..spec.names import listed
 from . import metrics as devices
@@ -165,6 +166,11 @@ class Engine:
             self.flow.gradients()
         trainers.clip()
         trainers.update()
+
+    def settle(self) -> None:
+        """Wait for a fit's first batch, and give back what its check took: graphs are to find room there."""
+        mx.nd.waitall()
+        give_back()
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         """Return by trainer and parameter the gradients of the last batch, one per device."""

@@ -14,7 +14,7 @@ from .base import DeviceMetric, Pair, Shape, doubles
 __all__ = ["DeviceSegmentation"]
 
 FEW = 6  # classes, up to which inner products are faster on one thread
-EXACT = 2**24  # how far float32 counts
+EXACT = 2**21  # pixels: float32 counts up to 2**24, and a later batch may be larger than the first
 
 
 class DeviceSegmentation(DeviceMetric):

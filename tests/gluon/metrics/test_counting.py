@@ -54,7 +54,7 @@ def test_fractions_of_a_label_are_cut_off_either_way(monkeypatch):
         (8, 4, 1, "_multiplied"),
         (8, 4, 2, "_scattered"),
         (8, 7, 1, "_scattered"),
-        (4097, 4, 1, "_scattered"),  # more pixels than float32 counts
+        (1449, 4, 1, "_scattered"),  # a few such samples, and float32 no longer counts their pixels
     ],
 )
 def test_which_way_is_taken(monkeypatch, side, classes, count, way):
