@@ -206,3 +206,20 @@ def test_a_fit_ends_as_the_hand_written_loop_does_and_the_plan_says_it():
     for mine, other in zip(ours.collect_params().values(), theirs.collect_params().values()):
         np.testing.assert_allclose(mine.data().asnumpy(), other.data().asnumpy(), rtol=1e-4, atol=1e-5)
     assert "1 transposed convolution computed as convolutions" in str(estimator.plan)
+
+
+def test_a_fit_in_two_parts_ends_bit_for_bit_as_one():
+    batches = [
+        (mx.nd.array(RNG.randn(4, 3, 16, 16)), mx.nd.array(RNG.randint(0, 4, (4, 16, 16)))) for _ in range(6)
+    ]
+    ends = []
+    for parts in ([batches], [batches[:3], batches[3:]]):  # the first batch of each is checked
+        mx.random.seed(0)
+        net = initialised(Net())
+        net.hybridize()
+        estimator = MultiEstimator(net, spec(), trainers=TrainerSpec(".*", "sgd", {"learning_rate": 0.5}))
+        for part in parts:
+            estimator.fit(part, epochs=1)
+        ends.append([parameter.data().asnumpy() for parameter in net.collect_params().values()])
+    for whole, parted in zip(*ends):
+        np.testing.assert_array_equal(whole, parted)
