@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Callable
 
 # Two test processes with OpenMP's default of one thread per core each would slow each other many times over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,3 +26,9 @@ def seeded() -> None:
 def threads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a fit says about threads depends on what else the machine does: here it has said it already."""
     monkeypatch.setattr(setting(), "_told", True)
+
+
+@pytest.fixture
+def with_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """``with_threads(2)``: MXNet is taken to have so many threads from here on."""
+    return lambda count: monkeypatch.setattr(setting(), "_threads", (count, True))

@@ -166,21 +166,21 @@ class _Replacing(Rewriter):
         """Return what a transposed convolution is, if it is one that is faster as a convolution."""
         attributes = node["attrs"]
         shape = self._shapes.get(self.nodes[node["inputs"][1][0]]["name"]) or ()
-        kernel, stride = _numbers(attributes, "kernel", ()), _numbers(attributes, "stride", ())
+        kernel, stride = _sizes(attributes, "kernel", ()), _sizes(attributes, "stride", ())
         plain = (
             attributes.get("layout", "None") in ("None", "NCHW")
             and attributes.get("num_group", "1") == "1"
-            and set(_numbers(attributes, "dilate", (1,))) == {1}
-            and not any(_numbers(attributes, "target_shape", ()))
+            and set(_sizes(attributes, "dilate", (1,))) == {1}
+            and not any(_sizes(attributes, "target_shape", ()))
         )
         if not plain or len(shape) != 4 or len(kernel) != 2 or len(stride) != 2 or min(stride) < STRIDE:
             return None
         if not (0 < shape[0] <= MAX_MAPS and shape[0] != 8 and shape[1] <= MAX_MAPS + 1):
             return None
-        form = Form(int(attributes["num_filter"]), kernel, stride, _numbers(attributes, "pad", (0, 0)))
-        return form if form.is_even(_numbers(attributes, "adj", (0, 0))) else None
+        form = Form(int(attributes["num_filter"]), kernel, stride, _sizes(attributes, "pad", (0, 0)))
+        return form if form.is_even(_sizes(attributes, "adj", (0, 0))) else None
 
 
-def _numbers(attributes: Mapping[str, str], name: str, default: Sequence[int]) -> Any:
+def _sizes(attributes: Mapping[str, str], name: str, default: Sequence[int]) -> Any:
     said = attributes.get(name, "None")
     return tuple(default) if said in ("None", "[]", "()") else tuple(ast.literal_eval(said))

@@ -90,38 +90,40 @@ def test_equals_the_trainers_own_update(optimizer: str, options: dict[str, Any],
     assert one.learning_rate == other.learning_rate
 
 
+def move_both(step: int, ours: Any, theirs: Any, update: Any, other: Any) -> None:
+    """Give both the same gradients; move ours together, theirs by their trainer."""
+    backward(ours, step)
+    backward(theirs, step)
+    update()
+    other.update(1)
+
+
+def assert_alike(ours: Any, theirs: Any) -> None:
+    for a, b in zip(ours, theirs):
+        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_states_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
     options = {"learning_rate": 0.05, **({"momentum": 0.9} if optimizer == "sgd" else {})}
     (ours, one), (theirs, other) = pair(optimizer, options)
     update = Update(one)
     for step in range(3):
-        backward(ours, step)
-        backward(theirs, step)
-        update()
-        other.update(1)
+        move_both(step, ours, theirs, update, other)
     one.save_states(str(tmp_path / "states"))
     other.load_states(str(tmp_path / "states"))  # and back: what was loaded is used from then on
     one.load_states(str(tmp_path / "states"))
-    backward(ours, 3)
-    backward(theirs, 3)
-    update()
-    other.update(1)
-    for a, b in zip(ours, theirs):
-        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-5)
+    move_both(3, ours, theirs, update, other)
+    assert_alike(ours, theirs)
 
 
 def test_momentum_that_is_taken_away_meanwhile() -> None:
     (ours, one), (theirs, other) = pair("sgd", {"learning_rate": 0.05, "momentum": 0.9})
     update = Update(one)
     for step in range(4):
-        backward(ours, step)
-        backward(theirs, step)
-        update()
-        other.update(1)
+        move_both(step, ours, theirs, update, other)
         one.optimizer.momentum = other.optimizer.momentum = 0.9 * (step % 2)
-    for a, b in zip(ours, theirs):
-        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-5)
+    assert_alike(ours, theirs)
 
 
 def test_a_factor_of_nothing_is_no_overflow() -> None:
@@ -134,8 +136,7 @@ def test_a_factor_of_nothing_is_no_overflow() -> None:
         one._scale = other._scale = float(step != 1)
         update()
         other.update(1)
-    for a, b in zip(ours, theirs):
-        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-5)
+    assert_alike(ours, theirs)
 
 
 class Own(mx.optimizer.SGD):

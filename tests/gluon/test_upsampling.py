@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.cores import Neighbours
-from multifit.gluon import upsampling
 from multifit.gluon.upsampling import Form, as_convolutions, enlarged
-from multifit.threads import Machine, Setting
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
@@ -21,15 +18,8 @@ RNG = np.random.RandomState(3)
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    with_threads(monkeypatch, 1)
-
-
-def with_threads(monkeypatch, count: int) -> None:
-    neighbours = Neighbours(set())
-    monkeypatch.setattr(
-        upsampling, "setting", lambda: Setting({"OMP_NUM_THREADS": str(count)}, Machine(4, 4), neighbours)
-    )
+def one_thread(with_threads):
+    with_threads(1)
 
 
 def arrays(maps: int, form: Form, bias: bool) -> list[Any]:
@@ -170,12 +160,12 @@ def test_a_kernel_that_is_computed_is_left_to_mxnet():
     assert as_convolutions(symbols, [])[1] == 0
 
 
-def test_with_several_threads_and_on_gpus_nothing_changes(monkeypatch):
+def test_with_several_threads_and_on_gpus_nothing_changes(with_threads):
     net = initialised(Net())
     with mx.gpu(0):
         before, after, count = rewritten(net)
     assert (after, count) == (before, 0)
-    with_threads(monkeypatch, 2)
+    with_threads(2)
     before, after, count = rewritten(net)
     assert (after, count) == (before, 0)
 

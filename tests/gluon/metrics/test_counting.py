@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multifit.cores import Neighbours
-from multifit.gluon.metrics import device_metric, segmentation
-from multifit.threads import Machine, Setting
+from multifit.gluon.metrics import device_metric
 
 # isort: split
 import mxnet as mx
@@ -16,31 +14,26 @@ from gluoncv.utils.metrics import SegmentationMetric
 RNG = np.random.RandomState(8)
 
 
-def threads(monkeypatch, count):
-    made = Setting({"OMP_NUM_THREADS": str(count)}, Machine(4, 4), Neighbours(set()))
-    monkeypatch.setattr(segmentation, "setting", lambda: made)
-
-
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize(("classes", "scores"), [(2, 2), (4, 4), (6, 6), (6, 3), (7, 7), (21, 21)])
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_both_ways_count_what_the_metric_counts(monkeypatch, totals, classes, scores, dtype, hybrid):
+def test_both_ways_count_what_the_metric_counts(with_threads, totals, classes, scores, dtype, hybrid):
     label = mx.nd.array(RNG.randint(-2, classes + 2, (4, 5, 6)), dtype=dtype)
     output = mx.nd.array(RNG.randint(0, 3, (4, scores, 5, 6)))  # with many that are equal
     stock = SegmentationMetric(classes)
     stock.update([label], [output])
     for count in (1, 2):
-        threads(monkeypatch, count)
+        with_threads(count)
         device = device_metric(SegmentationMetric(classes))
         device.load(totals(device, [[([label], [output])]], hybrid))
         assert device.metric.get() == pytest.approx(stock.get(), abs=1e-12)
 
 
-def test_fractions_of_a_label_are_cut_off_either_way(monkeypatch):
+def test_fractions_of_a_label_are_cut_off_either_way(with_threads):
     label, output = mx.nd.array([[[-0.7, 0.9, 1.4]]]), mx.nd.array(RNG.randn(1, 2, 1, 3))
     found = []
     for count in (1, 2):
-        threads(monkeypatch, count)
+        with_threads(count)
         device = device_metric(SegmentationMetric(2))
         assert device.bind([label.shape], [output.shape])
         found.append(device.statistics(mx.nd, [label], [output])[0].asnumpy())
@@ -57,7 +50,7 @@ def test_fractions_of_a_label_are_cut_off_either_way(monkeypatch):
         (1449, 4, 1, "_scattered"),  # a few such samples, and float32 no longer counts their pixels
     ],
 )
-def test_which_way_is_taken(monkeypatch, side, classes, count, way):
-    threads(monkeypatch, count)
+def test_which_way_is_taken(with_threads, side, classes, count, way):
+    with_threads(count)
     pair = device_metric(SegmentationMetric(classes)).fit((1, side, side), (1, classes, side, side))
     assert pair.func.__name__ == way
