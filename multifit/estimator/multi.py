@@ -166,7 +166,7 @@ class MultiEstimator(Loop, Tools):
         else:
             result = self._prove(batch)
             self._engine.update(result)
-            self._engine.settle()
+            self._engine.wait()
         return result
 
     # ---- evaluating ----------------------------------------------------------------------------------------

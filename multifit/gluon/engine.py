@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ..errors import Problem, SpecError, TrainerError, raise_problems
-from ..heap import give_back
 from ..spec import TaskSpec
 from ..spec.names import listed
 from . import metrics as devices
@@ -167,10 +166,9 @@ class Engine:
         trainers.clip()
         trainers.update()
 
-    def settle(self) -> None:
-        """Wait for a fit's first batch, and give back what its check took: graphs are to find room there."""
+    def wait(self) -> None:
+        """Wait until the device has done all its work."""
         mx.nd.waitall()
-        give_back()
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         """Return by trainer and parameter the gradients of the last batch, one per device."""
