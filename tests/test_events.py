@@ -1,4 +1,4 @@
-"""multifit.events: who is called, when, in which order, and what happens if it fails."""
+"""multifit.events: which handlers are called, when, in which order, and what happens if one fails."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from mxnet.gluon.contrib.estimator import event_handler as gluon
 
+import multifit
 from multifit.errors import DataError, UserCodeError
-from multifit.events import CHANGES, MOMENTS, Events, HandlerError, Priority
+from multifit.events import EVENTS, HOOKS, EventDispatcher, HandlerError, Priority
 from multifit.state import RunState
 from multifit.triggers import Every
 
 
-def handler(name: str = "Handler", priority: Any = None, **moments: Any) -> Any:
-    """Make a handler whose class is called `name`; `moments` are its methods, without self."""
-    body = {moment: staticmethod(method) for moment, method in moments.items()}
+def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:
+    """Make a handler whose class is called `name`; `methods` are its methods, without self."""
+    body = {event: staticmethod(method) for event, method in methods.items()}
     if priority is not None:
         body["priority"] = priority
     return type(name, (), body)()
@@ -27,40 +28,38 @@ def nothing(estimator: Any, **facts: Any) -> None:
     """Do nothing."""
 
 
-@pytest.fixture
-def estimator() -> Any:
-    return SimpleNamespace(state=RunState(epoch=1, batch=6))
+def emit(handlers: Any, event: str, estimator: Any = None, **facts: Any) -> bool:
+    """Call the handlers of one event, in epoch 2, batch 7."""
+    estimator = estimator or SimpleNamespace(state=RunState(epoch=1, batch=6))
+    return EventDispatcher(estimator, handlers).emit(event, **facts)
 
 
-def test_each_moment_reaches_who_implements_it(estimator: Any) -> None:
-    heard = []
-    for moment in MOMENTS:
-        listener = handler(**{moment: lambda est, **facts: heard.append((est, facts))})
-        events = Events(estimator, [listener])
-        assert [each for each in MOMENTS if events.listens(each)] == [moment]
-        for each in MOMENTS:
+def test_the_older_names_are_aliases() -> None:
+    assert multifit.MOMENTS is EVENTS and multifit.CHANGES is HOOKS
+
+
+def test_an_event_reaches_the_handlers_that_implement_it() -> None:
+    estimator, calls = SimpleNamespace(state=RunState()), []
+    for event in EVENTS:
+        listener = handler(**{event: lambda est, **facts: calls.append((est, facts))})
+        events = EventDispatcher(estimator, [listener])
+        assert [each for each in EVENTS if events.listens(each)] == [event]
+        for each in EVENTS:
             assert events.emit(each, fact=each) is False
-        assert heard.pop() == (estimator, {"fact": moment})
-        assert not heard
+        assert calls.pop() == (estimator, {"fact": event})
+        assert not calls
 
 
-def test_gluons_six_moments_are_among_ours() -> None:
-    mixins = (
-        gluon.TrainBegin,
-        gluon.TrainEnd,
-        gluon.EpochBegin,
-        gluon.EpochEnd,
-        gluon.BatchBegin,
-        gluon.BatchEnd,
-    )
-    theirs = {name for mixin in mixins for name in vars(mixin) if not name.startswith("_")}
+def test_gluons_six_events_are_among_ours() -> None:
+    names = ("TrainBegin", "TrainEnd", "EpochBegin", "EpochEnd", "BatchBegin", "BatchEnd")
+    theirs = {event for name in names for event in vars(getattr(gluon, name)) if not event.startswith("_")}
     assert len(theirs) == 6
-    assert theirs < set(MOMENTS)
+    assert theirs < set(EVENTS)
 
 
-def test_gluons_stock_handlers_are_called_and_the_updating_one_is_refused(estimator: Any) -> None:
-    estimator.max_epoch, estimator.max_batch = None, 1
-    events = Events(estimator, [gluon.StoppingHandler()])
+def test_gluons_handlers_are_called_but_its_update_handler_is_an_error() -> None:
+    estimator: Any = SimpleNamespace(state=RunState(), max_epoch=None, max_batch=1)
+    events = EventDispatcher(estimator, [gluon.StoppingHandler()])
     events.emit("train_begin")
     assert events.emit("batch_end", batch=None, pred=None, label=None, loss=None)
     assert estimator.state.stop_reason == "StoppingHandler"
@@ -69,102 +68,129 @@ def test_gluons_stock_handlers_are_called_and_the_updating_one_is_refused(estima
         pass
 
     for offender in (gluon.GradientUpdateHandler(), Mine(), Every(2, "batch", Mine())):
-        with pytest.raises(ValueError, match="would step twice"):
-            Events(estimator, [offender])
+        with pytest.raises(ValueError, match="would update the parameters a second time"):
+            EventDispatcher(estimator, [offender])
 
 
-@pytest.mark.parametrize("given", [None, [], ()])
-def test_no_handlers(estimator: Any, given: Any) -> None:
-    assert Events(estimator, given).handlers == []
-
-
-def test_one_handler_need_not_be_in_a_list(estimator: Any) -> None:
+def test_handlers_are_none_or_one_or_several() -> None:
     one = handler(train_end=nothing)
-    assert Events(estimator, one).handlers == [one]
+    for handlers, expected in [(None, []), ([], []), ((), []), (one, [one]), ([one], [one])]:
+        assert EventDispatcher(SimpleNamespace(), handlers).handlers == expected
 
 
-def test_order_is_by_priority_and_else_as_given(estimator: Any) -> None:
-    heard: list[str] = []
-    given = [
-        handler(name, priority, epoch_end=lambda est, name=name: heard.append(name))
-        for name, priority in [
-            ("log", Priority.LOGGING),
-            ("a", None),
-            ("metrics", Priority.METRICS),
-            ("stop", Priority.STOPPING),
-            ("b", Priority.NORMAL),
-            ("validation", Priority.VALIDATION),
-            ("bar", Priority.PROGRESS),
-        ]
+def test_handlers_are_called_by_priority_then_as_passed() -> None:
+    calls: list[str] = []
+    priorities = {
+        "log": Priority.LOGGING,
+        "a": None,
+        "metrics": Priority.METRICS,
+        "stop": Priority.STOPPING,
+        "b": Priority.NORMAL,
+        "validation": Priority.VALIDATION,
+        "checkpoint": Priority.CHECKPOINT,
+        "bar": Priority.PROGRESS,
+    }
+    handlers = [
+        handler(name, priority, epoch_end=lambda est, name=name: calls.append(name))
+        for name, priority in priorities.items()
     ]
-    Events(estimator, given).emit("epoch_end")
-    assert heard == ["metrics", "validation", "a", "b", "stop", "bar", "log"]
+    emit(handlers, "epoch_end")
+    assert calls == ["metrics", "validation", "a", "b", "stop", "checkpoint", "bar", "log"]
 
 
-def test_a_rhythm_keeps_the_priority(estimator: Any) -> None:
+def test_every_keeps_the_priority_of_its_handler() -> None:
     first = Every(2, "epoch", handler("First", -5, epoch_end=nothing))
     second = handler("Second", -4, epoch_end=nothing)
-    assert Events(estimator, [second, first]).handlers == [first, second]
+    assert EventDispatcher(SimpleNamespace(), [second, first]).handlers == [first, second]
 
 
-def test_a_method_gets_the_facts_that_it_takes(estimator: Any) -> None:
-    heard: list[Any] = []
-    takers = [
-        handler(batch_end=lambda est: heard.append(())),
-        handler(batch_end=lambda est, loss: heard.append(loss)),
-        handler(batch_end=lambda est, *args, **kwargs: heard.append(kwargs)),
-        Every(6, "batch", handler(batch_end=lambda est, batch=None: heard.append(batch))),
+class _NoSignature:
+    """A method whose signature cannot be inspected."""
+
+    __signature__ = "none"
+
+    def __init__(self, calls: list[Any]) -> None:
+        self.calls = calls
+
+    def __call__(self, estimator: Any, **facts: Any) -> None:
+        self.calls.append(facts)
+
+
+def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
+    calls: list[Any] = []
+
+    class Plain:
+        def batch_end(self, estimator: Any, loss: Any) -> None:
+            calls.append(loss)
+
+    class Starred:
+        def batch_end(self, *args: Any, loss: Any) -> None:
+            calls.append((len(args), loss))
+
+    class Keywords:
+        def batch_end(self, estimator: Any, *args: Any, **facts: Any) -> None:
+            calls.append(facts)
+
+    class Ignoring:
+        def batch_end(self, estimator: Any, **_: Any) -> None:
+            calls.append(_)
+
+    no_signature = handler(batch_end=nothing)
+    no_signature.batch_end = _NoSignature(calls)
+    facts = {"batch": "B", "loss": "L"}
+    cases: list[tuple[Any, Any]] = [
+        (Plain(), "L"),
+        (Starred(), (1, "L")),
+        (Keywords(), facts),
+        (Ignoring(), {}),
+        (no_signature, facts),
+        (handler(batch_end=lambda est: calls.append(())), ()),
+        (handler(batch_end=lambda est, loss: calls.append(loss)), "L"),
+        (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), facts),
+        (handler(batch_end=lambda est, **_: calls.append(_)), {}),
+        (Every(6, "batch", handler(batch_end=lambda est, batch=None: calls.append(batch))), "B"),
     ]
-    estimator.state.step = 6
-    Events(estimator, takers).emit("batch_end", batch="B", loss="L")
-    assert heard == [(), "L", {"batch": "B", "loss": "L"}, "B"]
+    for each, expected in cases:
+        emit(each, "batch_end", SimpleNamespace(state=RunState(step=6)), **facts)
+        assert calls.pop() == expected
+        assert not calls
 
 
-def test_a_method_without_a_signature_gets_all(estimator: Any) -> None:
-    unreadable = handler("Odd", batch_end=nothing)
-
-    class Method:
-        __signature__ = "none"  # inspect.signature refuses this
-
-        def __call__(self, estimator: Any, **facts: Any) -> None:
-            heard.append(facts)
-
-    heard: list[Any] = []
-    unreadable.batch_end = Method()
-    Events(estimator, [unreadable]).emit("batch_end", batch=1)
-    assert heard == [{"batch": 1}]
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_only_the_ends_of_batch_and_epoch_can_stop(estimator: Any, moment: str) -> None:
-    heard: list[str] = []
-    given = [
-        handler("Stopper", **{moment: lambda est: 1}),
-        handler(**{moment: lambda est: heard.append(moment)}),
+@pytest.mark.parametrize("event", EVENTS)
+def test_only_the_end_of_a_batch_or_an_epoch_can_stop_the_run(event: str) -> None:
+    calls: list[str] = []
+    estimator = SimpleNamespace(state=RunState())
+    handlers = [
+        handler("Stopper", **{event: lambda est: 1}),
+        handler(**{event: lambda est: calls.append(event)}),
     ]
-    stops = moment in ("batch_end", "epoch_end")
-    assert Events(estimator, given).emit(moment) is stops
+    stops = event in ("batch_end", "epoch_end")
+    assert emit(handlers, event, estimator) is stops
     assert estimator.state.stop_reason == ("Stopper" if stops else None)
-    assert heard == [moment]  # the others are called all the same
+    assert calls == [event]  # the handlers behind it are called all the same
 
 
-def test_a_better_reason_stays(estimator: Any) -> None:
+def test_a_handlers_own_stop_reason_stays() -> None:
     def epoch_end(est: Any) -> bool:
         est.state.stop("it rains")
         return True
 
-    assert Events(estimator, Every(2, "epoch", handler(epoch_end=epoch_end))).emit("epoch_end")
+    estimator = SimpleNamespace(state=RunState(epoch=1))
+    assert emit(Every(2, "epoch", handler(epoch_end=epoch_end)), "epoch_end", estimator)
     assert estimator.state.stop_reason == "it rains"
 
 
-def test_a_failing_handler_is_named_and_chained(estimator: Any) -> None:
+def _raising(error: BaseException) -> Any:
+    def method(est: Any, **facts: Any) -> None:
+        raise error
+
+    return method
+
+
+def test_an_error_names_the_handler_and_the_event() -> None:
     cause = KeyError("x")
-
-    def batch_end(est: Any, **facts: Any) -> None:
-        raise cause
-
     with pytest.raises(HandlerError) as caught:
-        Events(estimator, handler("Plot", batch_end=batch_end)).emit("batch_end")
+        emit(handler("Plot", batch_end=_raising(cause)), "batch_end")
     assert str(caught.value) == "Plot failed in batch_end (epoch 2, batch 7): KeyError: 'x'"
     assert caught.value.__cause__ is cause
     assert isinstance(caught.value, RuntimeError)
@@ -173,18 +199,15 @@ def test_a_failing_handler_is_named_and_chained(estimator: Any) -> None:
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), SystemExit(3), DataError("empty"), UserCodeError("in the net")]
 )
-def test_what_passes_as_it_is(estimator: Any, error: BaseException) -> None:
-    def epoch_end(est: Any) -> None:
-        raise error
-
+def test_multifits_errors_and_interrupts_are_not_wrapped(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
-        Events(estimator, handler(epoch_end=epoch_end)).emit("epoch_end")
+        emit(handler(epoch_end=_raising(error)), "epoch_end")
     assert caught.value is error
 
 
-def test_all_that_cannot_be_handlers_are_named(estimator: Any) -> None:
+def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
     good = handler("Good", epoch_end=nothing)
-    given = [
+    handlers = [
         type(good),
         handler("Lightning", on_epoch_end=nothing),
         handler("Other", call=nothing),
@@ -196,37 +219,25 @@ def test_all_that_cannot_be_handlers_are_named(estimator: Any) -> None:
         Every(2, "epoch", good),
     ]
     with pytest.raises(ValueError) as caught:
-        Events(estimator, given)
-    valid = ", ".join(f'"{moment}"' for moment in MOMENTS + CHANGES)
+        EventDispatcher(SimpleNamespace(), handlers)
+    valid = ", ".join(f'"{event}"' for event in EVENTS + HOOKS)
     assert str(caught.value).splitlines() == [
         "event_handlers that cannot be used:",
         "  1. Good is a class; pass an instance, Good(...)",
-        '  2. Lightning has none of the moments, but "on_epoch_end" (did you mean "epoch_end"?); valid are '
-        + valid,
-        "  3. Other has none of the moments; valid are " + valid,
+        '  2. Lightning implements no event or hook, but has "on_epoch_end" (did you mean "epoch_end"?); '
+        "valid are " + valid,
+        "  3. Other implements no event or hook; valid are " + valid,
         "  4. Hasty has the priority 'first'; valid is a number",
         "  5. Lost has the priority nan; valid is a number",
-        "  6. GradientUpdateHandler would step twice: the estimator itself moves the parameters after each "
-        "batch; leave it out, or override fit_batch",
-        "  7. Every has none of the moments; valid are " + valid,
-        "  8. Good is given twice",
+        "  6. GradientUpdateHandler would update the parameters a second time: the estimator updates them "
+        "after each batch; leave it out, or override fit_batch",
+        "  7. Every implements no event or hook; valid are " + valid,
+        "  8. Good is passed twice",
     ]
 
 
-def test_twice_is_twice_with_or_without_a_rhythm(estimator: Any) -> None:
+def test_a_handler_passed_twice_is_an_error_also_within_every() -> None:
     good = handler("Good", epoch_end=nothing)
-    for given in ([good, good], [good, Every(2, "epoch", good)], [Every(2, "epoch", good), good]):
-        with pytest.raises(ValueError, match="Good is given twice"):
-            Events(estimator, given)
-
-
-def test_what_is_named_behind_stars_is_handed_on() -> None:
-    seen: list[object] = []
-
-    class Starred:
-        def batch_end(self, *args: object, pred: object) -> None:
-            seen.append((len(args), pred))
-
-    estimator = type("Estimator", (), {"state": None})()
-    Events(estimator, Starred()).emit("batch_end", batch=1, pred=2, loss=3)
-    assert seen == [(1, 2)]
+    for handlers in ([good, good], [good, Every(2, "epoch", good)], [Every(2, "epoch", good), good]):
+        with pytest.raises(ValueError, match="Good is passed twice"):
+            EventDispatcher(SimpleNamespace(), handlers)

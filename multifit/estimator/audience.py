@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping
 
-from ..events import Events, HandlerError, echoing, name_of
+from ..events import (
+    TRAINING_EVENTS,
+    EventDispatcher,
+    HandlerError,
+    PassEvents,
+    adapt_for_evaluation,
+    handler_name,
+)
 from ..handlers import ProgressBar, StoppingHandler
 
-__all__ = ["EVALUATE", "TRAIN", "Audience", "Moments"]
+__all__ = ["Audience"]
 
 
 VIEWS = ("pred", "label", "loss")
 LOOKING = ("change_objective", "hold_update")  # what handlers may change by what they see of a batch
 
 
-class Moments(NamedTuple):
-    """The stage and the moments of a pass over data."""
-
-    stage: str
-    begin: str
-    batch_begin: str
-    batch_end: str
-    end: str
-
-
-TRAIN = Moments("train", "epoch_begin", "batch_begin", "batch_end", "epoch_end")
-EVALUATE = Moments("evaluate", "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end")
-
-
 class Audience:
-    """Passes the moments of a run on to the handlers that are listening, if any.
+    """Passes the events of a run on to the handlers that are listening, if any.
 
     Parameters
     ----------
@@ -40,7 +33,7 @@ class Audience:
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
-        self._events: Events | None = None
+        self._events: EventDispatcher | None = None
 
     @property
     def listening(self) -> bool:
@@ -52,21 +45,21 @@ class Audience:
         """The handlers that are listening."""
         return [] if self._events is None else self._events.handlers
 
-    def tell(self, moment: str, **facts: Any) -> None:
-        """Call the handlers of a moment."""
+    def tell(self, event: str, **facts: Any) -> None:
+        """Call the handlers of an event."""
         if self._events is not None:
-            self._events.emit(moment, **facts)
+            self._events.emit(event, **facts)
 
-    def looks(self, moments: Moments) -> bool:
+    def looks(self, events: PassEvents) -> bool:
         """Whether a handler looks at a batch's outputs or losses; without handlers, the caller may."""
-        within = (moments.batch_end, *(LOOKING if moments is TRAIN else ()))
-        return self._events is None or any(self._events.takes(each, "pred", "loss") for each in within)
+        within = (events.batch_end, *(LOOKING if events is TRAINING_EVENTS else ()))
+        return self._events is None or any(self._events.accepts(each, "pred", "loss") for each in within)
 
-    def tell_result(self, moment: str, batch: Any, result: Any) -> None:
+    def tell_result(self, event: str, batch: Any, result: Any) -> None:
         """Call the handlers of a batch's end; its arrays are only sorted out where somebody looks at them."""
-        if self._events is not None and self._events.listens(moment):
-            looked_at = self._events.takes(moment, *VIEWS)
-            self._events.emit(moment, batch=batch, **(result.views() if looked_at else {}))
+        if self._events is not None and self._events.listens(event):
+            looked_at = self._events.accepts(event, *VIEWS)
+            self._events.emit(event, batch=batch, **(result.views() if looked_at else {}))
 
     def states(self) -> dict[str, Any]:
         """Return the states of those handlers that have one, by name."""
@@ -89,13 +82,13 @@ class Audience:
         found: dict[str, Any] = {}
         for handler in self.handlers:
             if callable(getattr(handler, "state_dict", None)):
-                name = name_of(handler)
+                name = handler_name(handler)
                 twins = sum(each.split("#")[0] == name for each in found)
                 found[f"{name}#{twins + 1}" if twins else name] = handler
         return found
 
     @contextmanager
-    def fit(self, events: Events) -> Iterator[None]:
+    def fit(self, events: EventDispatcher) -> Iterator[None]:
         """Let `events` hear a fit: that it begins, and that it ends, however it does."""
         self._events = events
         try:
@@ -118,9 +111,9 @@ class Audience:
         """Let those hear an evaluation who should: `handlers`, else those of the running fit, else a bar."""
         before = self._events
         if handlers is not None:
-            self._events = Events(self._estimator, echoing(handlers))
+            self._events = EventDispatcher(self._estimator, adapt_for_evaluation(handlers))
         elif before is None:
-            self._events = Events(self._estimator, ProgressBar())
+            self._events = EventDispatcher(self._estimator, ProgressBar())
         try:
             yield
         finally:

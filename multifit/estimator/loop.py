@@ -9,13 +9,12 @@ from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
-from ..events import Flow
+from ..events import TRAINING_EVENTS, PassEvents, TrainingHooks
 from ..gluon.loaders import length, no_batch, positioned, replay, rewound
 from ..gluon.proof import check_monitors, make_plan, prove
 from ..gluon.workers import has_own_workers, seedable
 from ..plan import Plan
 from ..state import RunState
-from .audience import TRAIN, Moments
 from .kept import Kept
 
 __all__ = ["Loop"]
@@ -26,8 +25,8 @@ class Loop(Kept):
 
     plan: Plan | None
     fit_batch: Callable[[Any], Any]
-    _shown: Callable[[Moments], bool]
-    _flow: Flow | None
+    _shown: Callable[[PassEvents], bool]
+    _hooks: TrainingHooks | None
     _proved: bool
     _val_data: Any
 
@@ -60,11 +59,11 @@ class Loop(Kept):
 
     def _train_on(self, data: Any, batches: Iterable[Any], done: int = 0) -> None:
         self._epoch_over, total = False, length(data)
-        done = self._epoch(batches, total, self._step, TRAIN, self.state, done)
+        done = self._epoch(batches, total, self._step, TRAINING_EVENTS, self.state, done)
         if not done:
             raise_problems(no_batch("train_data", self.state.epoch, self._proved))
         self._epoch_over = not self.state.stopped or done == total
-        self._audience.tell(TRAIN.end)
+        self._audience.tell(TRAINING_EVENTS.end)
         self.state.epoch += 1
         if one_shot(data):
             self.state.stop("the data is exhausted")
@@ -80,23 +79,23 @@ class Loop(Kept):
             return self.fit_batch(batch)
 
     def _around(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._flow is None else self._flow.around(what)
+        return nullcontext() if self._hooks is None else self._hooks.around(what)
 
     def _epoch(
         self,
         batches: Iterable[Any],
         total: int | None,
         step: Callable[[Any], Any],
-        moments: Moments,
+        events: PassEvents,
         state: RunState,
         count: int = 0,
     ) -> int:
         """Pass once over the data: the same for training and evaluating, which differ by their step."""
-        self._audience.tell(moments.begin, batches=total)
-        self._engine.stages[moments.stage].shown = self._shown(moments)
+        self._audience.tell(events.begin, batches=total)
+        self._engine.stages[events.stage].shown = self._shown(events)
         for batch in batches:
             state.batch = count
-            self._audience.tell(moments.batch_begin, batch=batch)
+            self._audience.tell(events.batch_begin, batch=batch)
             try:
                 result = step(batch)
             except UserCodeError as error:
@@ -105,7 +104,7 @@ class Loop(Kept):
             count += 1
             state.step += 1
             state.samples += result.batch.samples
-            self._audience.tell_result(moments.batch_end, batch, result)
+            self._audience.tell_result(events.batch_end, batch, result)
             if state.stopped:
                 break
         return count

@@ -6,7 +6,7 @@ import os
 from typing import Any, Iterator, Mapping
 
 from ..errors import SpecError
-from ..events import Flow
+from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, PassEvents, TrainingHooks
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine, gathered
 from ..gluon.loaders import length, peeked
@@ -15,7 +15,7 @@ from ..history import History
 from ..plan import Plan
 from ..spec import TaskSpec
 from ..state import RunState
-from .audience import EVALUATE, TRAIN, Audience, Moments
+from .audience import Audience
 from .loop import Loop
 from .notices import Notices, get_logger
 from .opening import check_loaders, limits, prepared, tell_threads
@@ -83,7 +83,7 @@ class MultiEstimator(Loop, Tools):
         self._audience = Audience(self)
         self._val_data: Any = None
         self._proved = False
-        self._flow: Flow | None = None
+        self._hooks: TrainingHooks | None = None
         self._epoch_over = True
         self._order: dict[str, Any] = {}
 
@@ -136,12 +136,12 @@ class MultiEstimator(Loop, Tools):
         check_loaders(train_data, val_data, self.max_epoch)
         tell_threads(self._notices, train_data)
         events, self._val_data = prepared(self, event_handlers, val_data)
-        flow = Flow(events)
-        self._flow = flow if flow.changes() else None
-        self._engine.renew(self._flow)
+        hooks = TrainingHooks(events)
+        self._hooks = hooks if hooks.active() else None
+        self._engine.renew(self._hooks)
         self._proved, self.history, self._epoch_over = False, History(), True
         self.state.start()
-        with flow.around("fit"), self._audience.fit(events):
+        with hooks.around("fit"), self._audience.fit(events):
             if resume is not None:
                 self._train_rest(train_data, self._go_on(resume))
             while not self.state.stopped:
@@ -181,7 +181,7 @@ class MultiEstimator(Loop, Tools):
         data : DataLoader, DataIter or re-iterable of batches
             `val_data` is another name for it, which Gluon's ValidationHandler uses.
         event_handlers : handler or list of handlers, optional
-            Called at the evaluation's moments, and at ``epoch_…`` and ``batch_…`` as Gluon's Estimator does.
+            Called at the evaluation's events, and at ``epoch_…`` and ``batch_…`` as Gluon's Estimator does.
         batch_axis : int
             The axis of the samples in all slots.
 
@@ -202,9 +202,9 @@ class MultiEstimator(Loop, Tools):
         try:
             with self._audience.evaluation(event_handlers), self._around("evaluation"):
                 stage.reset()
-                self._epoch(batches, length(data), self.evaluate_batch, EVALUATE, RunState())
+                self._epoch(batches, length(data), self.evaluate_batch, EVALUATION_EVENTS, RunState())
                 figures = stage.figures()
-                self._audience.tell(EVALUATE.end, figures=figures)
+                self._audience.tell(EVALUATION_EVENTS.end, figures=figures)
         finally:
             self.batch_axis = axis
         if (
@@ -271,11 +271,11 @@ class MultiEstimator(Loop, Tools):
                 f"{what} was called by an event handler, in the middle of a run; call it before or after"
             )
 
-    def _shown(self, moments: Moments) -> bool:
+    def _shown(self, events: PassEvents) -> bool:
         """Whether outputs and losses are looked at: by a handler, or by a step of the user's own."""
-        step = "fit_batch" if moments is TRAIN else "evaluate_batch"
+        step = "fit_batch" if events is TRAINING_EVENTS else "evaluate_batch"
         own = getattr(type(self), step) is not getattr(MultiEstimator, step)
-        return own or self._audience.looks(moments)
+        return own or self._audience.looks(events)
 
     def _default_spec(self, loss: Any) -> TaskSpec:
         if not callable(loss) or isinstance(loss, type):

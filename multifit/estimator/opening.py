@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from ..checks import loader_problems, one_shot
 from ..errors import raise_problems
-from ..events import Events
+from ..events import EventDispatcher
 from ..gluon.loaders import peeked
 from ..gluon.proof import undisturbed
 from ..gluon.workers import has_own_workers
@@ -50,7 +50,7 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
     raise_problems(problems)
 
 
-def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[Events, Any]:
+def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[EventDispatcher, Any]:
     """Return the handlers, and the first batch that they will evaluate, in a list; None without any.
 
     The batch is read before the training begins: both may read from one and the same DataIter.
@@ -67,7 +67,7 @@ def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[Events
         if val_data is not None and one_shot(val_data):
             batch, val_data = peeked(val_data, "val_data")
             first = [batch]
-        events = Events(estimator, with_defaults(event_handlers, val_data))
+        events = EventDispatcher(estimator, with_defaults(event_handlers, val_data))
         found = validation_data(events.handlers)  # a ValidationHandler of the user's own brings it along
         if found is not None and not first:
             raise_problems(loader_problems("val_data", found, once=False))

@@ -1,27 +1,41 @@
-"""The moments of a run, and who is called at them.
+"""The events and hooks of a run, and the dispatcher that calls handlers.
 
-The moments are a superset of the six of Gluon's Fit API (`mxnet.gluon.contrib.estimator.event_handler`), so
-that a handler written for Gluon's Estimator runs here unchanged.
+The events are a superset of the six of Gluon's Fit API (`mxnet.gluon.contrib.estimator.event_handler`), so
+handlers written for Gluon's Estimator run here unchanged.
 """
 
 from __future__ import annotations
 
-from .dispatch import Events, HandlerError
-from .echo import echoing
-from .flow import Flow
-from .moments import CHANGES, MOMENTS, Priority
-from .running import Running
-from .vetting import name_of, vetted
+from .dispatcher import EventDispatcher, HandlerError
+from .estimator_protocol import EstimatorProtocol
+from .evaluation_adapter import adapt_for_evaluation
+from .events import (
+    CHANGES,
+    EVALUATION_EVENTS,
+    EVENTS,
+    HOOKS,
+    MOMENTS,
+    TRAINING_EVENTS,
+    PassEvents,
+    Priority,
+)
+from .handler_validation import checked_handlers, handler_name
+from .training_hooks import TrainingHooks
 
 __all__ = [
     "CHANGES",
+    "EVALUATION_EVENTS",
+    "EVENTS",
+    "HOOKS",
     "MOMENTS",
-    "Events",
-    "Flow",
+    "TRAINING_EVENTS",
+    "EstimatorProtocol",
+    "EventDispatcher",
     "HandlerError",
+    "PassEvents",
     "Priority",
-    "Running",
-    "echoing",
-    "name_of",
-    "vetted",
+    "TrainingHooks",
+    "adapt_for_evaluation",
+    "checked_handlers",
+    "handler_name",
 ]

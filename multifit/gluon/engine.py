@@ -73,30 +73,30 @@ class Engine:
         self.seen: dict[str, list[Any]] = {name: [] for name in STAGES}  # forms of batches, for exporting
         self.renew()
 
-    def renew(self, flow: Any = None) -> None:
+    def renew(self, hooks: Any = None) -> None:
         """Forget everything that was bound, traced and measured: the net may have changed since.
 
         Parameters
         ----------
-        flow : Flow, optional
+        hooks : TrainingHooks, optional
             What handlers change on a batch's way through training.
         """
-        self.flow = flow
+        self.hooks = hooks
         for measure in (measure for measures in self.measures.values() for measure in measures):
             measure.renew()
         self.scaling = self.precision.scaling()
         self._feeds: dict[Any, Feed] = {}
         self.stages = {
-            name: Stage(self.net, spec, name, self.measures[name], self.contexts, flow, self.precision)
-            for name, spec, flow in zip(STAGES, (self.spec, self.spec.evaluation), (flow, None))
+            name: Stage(self.net, spec, name, self.measures[name], self.contexts, hooks, self.precision)
+            for name, spec, hooks in zip(STAGES, (self.spec, self.spec.evaluation), (hooks, None))
         }
 
     def feed(self, name: str, labels: bool = True, batch_axis: int = 0) -> Feed:
         """Return the feed of a stage."""
         key = (name, labels, batch_axis)
         if key not in self._feeds:
-            changed = name == "train" and self.flow is not None and self.flow.changes("change_batch")
-            change = self.flow.batch if changed else None
+            changed = name == "train" and self.hooks is not None and self.hooks.active("change_batch")
+            change = self.hooks.change_batch if changed else None
             spec = self.stages[name].spec
             self._feeds[key] = Feed(spec, self.contexts, self.notice, labels, batch_axis, change)
             if batch_axis == 0:
@@ -149,20 +149,20 @@ class Engine:
 
     def backward(self, result: Result) -> None:
         """Compute the gradients of a batch's objective, as handlers change it, on all devices."""
-        if self.flow is not None and self.flow.changes("change_objective"):
+        if self.hooks is not None and self.hooks.active("change_objective"):
             self._change_objective(result)
         self.scaling.backward(result.objectives)
 
     def step(self, result: Result) -> None:
         """Move the parameters by the gradients that are there, unless a handler holds or changes them."""
         trainers = self.bound_trainers()
-        if self.flow is not None and self.flow.held(loss=result.named()["loss"]):
+        if self.hooks is not None and self.hooks.hold_update(loss=result.named()["loss"]):
             return
         trainers.reduce()
         self.scaling.settle(trainers, self.gradients, self.notice)
-        if self.flow is not None and self.flow.changes("change_gradients"):
+        if self.hooks is not None and self.hooks.active("change_gradients"):
             trainers.check_open("where no handler can change gradients")
-            self.flow.gradients()
+            self.hooks.change_gradients()
         trainers.clip()
         trainers.update()
 
@@ -186,7 +186,7 @@ class Engine:
             # same order whether there is a graph or, with the first batch, none
             for kind in ("pred", "loss"):
                 views[kind] = {name: _passed_on(own) for name, own in views[kind].items()}
-            result.objectives = self.flow.objective(result.objectives, **views)
+            result.objectives = self.hooks.change_objective(result.objectives, **views)
 
     def evaluate(self, raw: Any, batch_axis: int = 0) -> Result:
         """Measure a batch; the first one is checked.

@@ -40,7 +40,7 @@ class Stage:
         The metrics of this stage.
     contexts : list of Context
         The devices; a metric that needs a whole batch at once has a device-side path only on one.
-    flow : Flow, optional
+    hooks : TrainingHooks, optional
         What handlers change of outputs and objectives.
     precision : Precision
         In what the net computes.
@@ -59,15 +59,15 @@ class Stage:
         name: str,
         measures: Sequence[Measure],
         contexts: Sequence[Any],
-        flow: Any = None,
+        hooks: Any = None,
         precision: Precision = FULL,
     ) -> None:
         self.spec, self.name, self.measures = spec, name, list(measures)
         self.training, self.shown = name == "train", True
-        objective_changes = flow is not None and flow.changes("change_objective")
+        objective_changes = hooks is not None and hooks.active("change_objective")
         self.network: Any = Network(net, spec, name, not objective_changes, precision)
-        if flow is not None and flow.changes("change_outputs"):
-            self.network = Changed(self.network, flow.outputs)
+        if hooks is not None and hooks.active("change_outputs"):
+            self.network = Changed(self.network, hooks.change_outputs)
         self.joint = Joint([term for term in spec.terms if term.spec.scope == "batch"])
         self.tally = Tally(spec.terms)
         self.weights = Weights(spec.terms)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checkpoints import Shelf, checkpoints_folder
 from ..errors import names, shown, suggest
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..triggers import Every, whole_number
 from .trouble import Trouble
 
@@ -93,7 +93,7 @@ class CheckpointHandler:
         self._begun = self._told_inexact = False
         self._writing, self._removing = Trouble(), Trouble()
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin to compare anew, and see to it that a run with a schedule has a seed."""
         self._direction = None
         if self.monitor is not None:
@@ -105,7 +105,7 @@ class CheckpointHandler:
             drawn = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
             estimator.state.seed = drawn
 
-    def epoch_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
         """Seed the generators anew, where there is a schedule."""
         self._batches, self._cut_short = batches, False
         if not self._begun:
@@ -115,7 +115,7 @@ class CheckpointHandler:
         if self.every is not None:
             estimator.reseed_epoch()
 
-    def batch_end(self, estimator: Running, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Write a checkpoint if one is due, or the fit is asked to stop."""
         due = self._due(estimator, "batch", "batch_end")
         if due or estimator.state.stopped:
@@ -124,7 +124,7 @@ class CheckpointHandler:
         if due:  # also if it could not be written: the run is the same with a full disk
             estimator.reseed()
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Write a checkpoint if one is due, the figure improved, or the fit is asked to stop."""
         cut = self._is_cut(estimator)
         if cut or estimator.state.interrupted:
@@ -149,17 +149,17 @@ class CheckpointHandler:
 
     # ---- when ----------------------------------------------------------------------------------------------
 
-    def _due(self, estimator: Running, unit: str, moment: str) -> bool:
+    def _due(self, estimator: EstimatorProtocol, unit: str, moment: str) -> bool:
         every = self.every
         return every is not None and every.unit == unit and every.due(estimator.state, moment)
 
-    def _is_cut(self, estimator: Running) -> bool:
+    def _is_cut(self, estimator: EstimatorProtocol) -> bool:
         """Whether the fit was asked to stop before the epoch was over."""
         if self._batches is None:
             return self._cut_short
         return estimator.state.stopped and estimator.state.batch + 1 < self._batches
 
-    def _improved(self, estimator: Running) -> bool:
+    def _improved(self, estimator: EstimatorProtocol) -> bool:
         value = self._value(estimator)
         if value is None or self._direction is None:
             return False
@@ -169,13 +169,13 @@ class CheckpointHandler:
         self._best = value
         return True
 
-    def _value(self, estimator: Running) -> float | None:
+    def _value(self, estimator: EstimatorProtocol) -> float | None:
         value = math.nan if self.monitor is None else estimator.history.last.get(self.monitor, math.nan)
         return value if math.isfinite(value) else None
 
     # ---- what ----------------------------------------------------------------------------------------------
 
-    def _write(self, estimator: Running, complete: bool, exact: bool) -> None:
+    def _write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> None:
         state = estimator.state
         name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
         facts = {
@@ -202,7 +202,7 @@ class CheckpointHandler:
             self._tell_inexact(estimator, path)
         self._trim(estimator)
 
-    def _trim(self, estimator: Running) -> None:
+    def _trim(self, estimator: EstimatorProtocol) -> None:
         try:
             self._shelf.trim(self.monitor, self._direction)
         except OSError as error:
@@ -211,12 +211,12 @@ class CheckpointHandler:
         else:
             self._removing.over(estimator.logger, f"superfluous checkpoints are removed again: {self.folder}")
 
-    def _tell_inexact(self, estimator: Running, path: Path) -> None:
+    def _tell_inexact(self, estimator: EstimatorProtocol, path: Path) -> None:
         if not self._told_inexact:
             self._told_inexact = True
             estimator.logger.info(_INEXACT, path)
 
-    def _warn_of_other(self, estimator: Running) -> None:
+    def _warn_of_other(self, estimator: EstimatorProtocol) -> None:
         if self._other is not None:
             estimator.logger.warning(
                 "the run was begun with every=%s, and goes on with every=%r: correct, but not bit for bit as "
@@ -225,7 +225,7 @@ class CheckpointHandler:
                 self.every,
             )
 
-    def _warn_of_later(self, estimator: Running) -> None:
+    def _warn_of_later(self, estimator: EstimatorProtocol) -> None:
         furthest, here = self._shelf.furthest(), estimator.state.step
         if furthest > here:
             estimator.logger.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
-from ..events import vetted
+from ..events import checked_handlers
 from ..triggers import Every
 from .interrupt import InterruptHandler
 from .logging import LoggingHandler
@@ -22,7 +22,7 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
     Stopping and metrics are always there. Interrupts, logging, progress bars and, with `val_data`, validation
     are left out where a handler of the same name is given, be it Gluon's.
     """
-    given = vetted(handlers)
+    given = checked_handlers(handlers)
     found: list[object] = [*given, StoppingHandler(), MetricHandler()]
     names = {base.__name__ for handler in given for base in type(_inner(handler)).__mro__}
     if val_data is not None and "ValidationHandler" not in names:

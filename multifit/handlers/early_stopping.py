@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import names, suggest
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
 from ..triggers import whole_number
 
@@ -80,7 +80,7 @@ class EarlyStoppingHandler:
         self.restore_best = restore_best
         self._kept: dict[str, Any] = {}  # the best parameters, of the first device
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin anew."""
         # Where nobody knows it, the estimator refuses the monitor with the first batch, before any update.
         direction = self.mode or estimator.direction(self.monitor) or "min"
@@ -89,7 +89,7 @@ class EarlyStoppingHandler:
         self._waited, self._best_epoch = 0, 0
         self._kept = {}
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> bool:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
         """Compare the epoch's value with the best, and say whether to stop."""
         value = estimator.history.last.get(self.monitor, math.nan)
         if math.isnan(value):

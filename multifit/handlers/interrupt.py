@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from ..errors import names, suggest
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 
 __all__ = ["InterruptHandler"]
 
@@ -55,13 +55,13 @@ class InterruptHandler:
                     f"{suggest(name, _VALID)}; valid are {names(_VALID)}"
                 )
         self._taken: list[signal.Signals] = []
-        self._estimator: Running | None = None
+        self._estimator: EstimatorProtocol | None = None
         self._process = os.getpid()
         self._reason = ""
         self._told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._teller: threading.Thread | None = None
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin to listen."""
         self._estimator, self._process, self._reason = estimator, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
@@ -75,15 +75,15 @@ class InterruptHandler:
                 signal.signal(number, self._came)
                 self._taken.append(number)
 
-    def batch_end(self, estimator: Running, **_: Any) -> bool:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
         """Say whether to stop."""
         return self._stops(estimator)
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> bool:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
         """Say whether to stop, for a signal that came during the validation."""
         return self._stops(estimator)
 
-    def train_end(self, estimator: Running, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Listen no more."""
         self._restore()
         self._estimator = None  # a handler may live longer than the estimator should
@@ -92,7 +92,7 @@ class InterruptHandler:
             self._teller.join()
             self._teller = None
 
-    def _stops(self, estimator: Running) -> bool:
+    def _stops(self, estimator: EstimatorProtocol) -> bool:
         if not estimator.state.interrupted:  # asked once: the signal may come at any line
             return False
         if self._reason:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ..errors import names, suggest
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..files import atomic_write
 from ..plots import chosen, curves
 
@@ -55,13 +55,13 @@ class LivePlot:
         self.path = None if path is None else Path(path)
         self._display = display
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin a new picture."""
         self._show = self._display or _notebook()
         self._shown: Any = None
         self._idle = self.path is None and self._show is None
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Draw what was measured up to here."""
         if self._idle:
             return
@@ -71,7 +71,7 @@ class LivePlot:
             self._idle = True
             estimator.logger.warning("LivePlot: %s; the training goes on without", error)
 
-    def train_end(self, estimator: Running, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Say which of the figures there never were."""
         history = estimator.history
         missing = chosen(history, self.figures)[1]
@@ -81,7 +81,7 @@ class LivePlot:
                 "LivePlot: no figure %s%s; there are %s", names(missing), near, names(history)
             )
 
-    def _draw(self, estimator: Running) -> None:
+    def _draw(self, estimator: EstimatorProtocol) -> None:
         history = estimator.history
         # a figure may come later: validation begins in its own time
         found = chosen(history, self.figures)[0]

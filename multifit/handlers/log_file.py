@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..events import Running
+from ..events import EstimatorProtocol
 
 __all__ = ["LogFile"]
 
@@ -35,7 +35,7 @@ class LogFile:
         self.path = Path(path)
 
     @contextmanager
-    def around_fit(self, estimator: Running) -> Iterator[None]:
+    def around_fit(self, estimator: EstimatorProtocol) -> Iterator[None]:
         """Open the file, and close it when the fit is over, however it ends."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

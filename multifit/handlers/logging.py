@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..triggers import Every, whole_number
 from .wording import epoch_text, figures_text, of_text, report_text
 
@@ -48,7 +48,7 @@ class LoggingHandler:
         self._clock = clock
         self._epoch: _Stretch | None = None
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Log how far this fit goes, and the learning rates."""
         self._first, self._epochs = estimator.state.epoch, 0
         self._run = _Stretch(self._clock(), estimator.state.samples)
@@ -57,7 +57,7 @@ class LoggingHandler:
         rates = figures_text(estimator.learning_rates())
         estimator.logger.info("training for %s: %s", goal or "as long as nobody stops it", rates)
 
-    def epoch_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
         """Begin to measure the epoch."""
         self._batches = batches
         if not self._epochs:  # a run that goes on brought the samples of before
@@ -66,7 +66,7 @@ class LoggingHandler:
         self._epoch = _Stretch(self._clock(), estimator.state.samples)
         self._interval = _Stretch(self._clock(), estimator.state.samples)
 
-    def batch_end(self, estimator: Running, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Log the running figures where the interval is due."""
         state = estimator.state
         if self._trigger is None or not self._trigger.fires(state.batch + 1):
@@ -79,7 +79,7 @@ class LoggingHandler:
         estimator.logger.info("%s", report_text(f"{place}  {rate:8.0f} samples/s", figures, _WIDTH))
         self._interval = _Stretch(self._clock(), state.samples)
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Log the epoch's figures from the history, where other handlers put them: nothing is read twice."""
         assert self._epoch is not None  # epoch_begin came before
         now = self._clock()
@@ -88,7 +88,7 @@ class LoggingHandler:
         estimator.logger.info("%s", report_text(head, estimator.history.last, _WIDTH))
         self._epoch = None
 
-    def train_end(self, estimator: Running, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Log what was done, and why it ended."""
         samples = estimator.state.samples - self._run.samples if self._epochs else 0
         seconds = self._clock() - self._run.began
@@ -109,11 +109,11 @@ class LoggingHandler:
         """Set what :meth:`state_dict` returned."""
         self._first = state["first"]
 
-    def evaluate_begin(self, estimator: Running, **facts: Any) -> None:
+    def evaluate_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin to measure the evaluation."""
         self._evaluation = self._clock()
 
-    def evaluate_end(self, estimator: Running, figures: Mapping[str, float], **facts: Any) -> None:
+    def evaluate_end(self, estimator: EstimatorProtocol, figures: Mapping[str, float], **facts: Any) -> None:
         """Log the figures.
 
         In an epoch they are part of its line, and only the time is taken out of its rate.

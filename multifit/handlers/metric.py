@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 
 __all__ = ["MetricHandler"]
 
@@ -17,6 +17,6 @@ class MetricHandler:
 
     priority = Priority.METRICS
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Read the figures and record them."""
         estimator.history.record({**estimator.figures("train"), **estimator.learning_rates()})

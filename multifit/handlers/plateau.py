@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import Problem, names, raise_problems, suggest
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
 from ..triggers import whole_number
 
@@ -81,7 +81,7 @@ class PlateauHandler:
         self._best: float | None = None
         self._waited = self._cooling = 0
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin anew, and look whether the trainers are there."""
         self._best, self._waited, self._cooling = None, 0, 0
         # Where nobody knows it, the estimator refuses the monitor with the first batch, before any update.
@@ -89,7 +89,7 @@ class PlateauHandler:
         if estimator.learning_rates():  # none: what is wrong with the trainers is told with the first batch
             raise_problems(Problem("trainer", message) for message in self._unusable(_trainers(estimator)))
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Compare the epoch's value with the best, and lower the rates where it is time."""
         value = estimator.history.last.get(self.monitor, math.nan)
         if math.isnan(value):
@@ -128,7 +128,7 @@ class PlateauHandler:
                 messages.append(f"PlateauHandler: {message}; leave it out with trainers=[…]")
         return messages
 
-    def _lower(self, estimator: Running) -> None:
+    def _lower(self, estimator: EstimatorProtocol) -> None:
         trainers = _trainers(estimator)
         changes = []
         for name in trainers if self.trainers is None else self.trainers:

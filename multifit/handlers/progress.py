@@ -10,7 +10,7 @@ from typing import Any, Callable, TextIO
 import tqdm.auto
 import tqdm.std
 
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from .wording import epoch_text, figures_text
 
 __all__ = ["ProgressBar"]
@@ -51,23 +51,23 @@ class ProgressBar:
         self._first = 0
         self._bars: dict[str, Any] = {}
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin to count anew."""
         self._first = estimator.state.epoch
 
-    def epoch_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
         """Open the epoch's bar; without a known number of batches it only counts."""
         self._open("train", epoch_text(estimator, self._first), batches)
 
-    def batch_end(self, estimator: Running, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Move the epoch's bar."""
         self._advance("train", estimator)
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the epoch's bar."""
         self._close("train")
 
-    def train_end(self, estimator: Running, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close what is open."""
         self._close("train", "evaluate")
 
@@ -79,15 +79,15 @@ class ProgressBar:
         """Set what :meth:`state_dict` returned."""
         self._first = state["first"]
 
-    def evaluate_begin(self, estimator: Running, batches: int | None = None, **facts: Any) -> None:
+    def evaluate_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
         """Open the evaluation's bar, in an epoch below the epoch's."""
         self._open("evaluate", "evaluate", batches)
 
-    def evaluate_batch_end(self, estimator: Running, **_: Any) -> None:
+    def evaluate_batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Move the evaluation's bar."""
         self._advance("evaluate", estimator)
 
-    def evaluate_end(self, estimator: Running, **facts: Any) -> None:
+    def evaluate_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the evaluation's bar."""
         self._close("evaluate")
 
@@ -99,7 +99,7 @@ class ProgressBar:
                 desc=title, total=batches, unit=" batches", leave=False, file=stream, dynamic_ncols=True
             )
 
-    def _advance(self, stage: str, estimator: Running) -> None:
+    def _advance(self, stage: str, estimator: EstimatorProtocol) -> None:
         if stage not in self._bars:
             return
         bar = self._bars[stage]

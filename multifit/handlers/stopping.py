@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from ..errors import shown
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..state import RunState
 from ..triggers import whole_number
 
@@ -65,7 +65,7 @@ class StoppingHandler:
         self._begun = 0.0
         self._epochs = self._batches = 0
 
-    def reached(self, estimator: Running) -> str | None:
+    def reached(self, estimator: EstimatorProtocol) -> str | None:
         """Return what a run that goes on has reached already, in words; None where there is more to do."""
         return (
             self._limit("epoch", self._epochs, self.max_epoch, estimator.max_epoch)
@@ -73,17 +73,17 @@ class StoppingHandler:
             or self._other_reason(estimator)
         )
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin to count anew."""
         self._begun = self._clock()
         self._epochs = self._batches = 0
 
-    def batch_end(self, estimator: Running, **_: Any) -> bool:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
         """Count the batch, and say whether to stop."""
         self._batches += 1
         return self._stop(estimator, self._limit("batch", self._batches, self.max_batch, estimator.max_batch))
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> bool:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
         """Count the epoch, and say whether to stop."""
         if (
             not estimator.state.interrupted
@@ -100,7 +100,7 @@ class StoppingHandler:
         self._epochs, self._batches = state["epochs"], state["batches"]
         self._begun = self._clock() - state["seconds"]
 
-    def _stop(self, estimator: Running, limit: str | None) -> bool:
+    def _stop(self, estimator: EstimatorProtocol, limit: str | None) -> bool:
         reason = limit or self._other_reason(estimator)
         if reason is not None:
             estimator.state.stop(reason)
@@ -113,7 +113,7 @@ class StoppingHandler:
             return None
         return f"1 {unit}" if limit == 1 else f"{limit} {PLURALS[unit]}"
 
-    def _other_reason(self, estimator: Running) -> str | None:
+    def _other_reason(self, estimator: EstimatorProtocol) -> str | None:
         if self.max_seconds is not None and self._clock() - self._begun >= self.max_seconds:
             return f"{self.max_seconds:g} seconds"
         answer = self.condition is not None and self.condition(estimator.state)

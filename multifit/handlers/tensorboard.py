@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..triggers import Every, whole_number
 
 __all__ = ["TensorBoardHandler"]
@@ -71,24 +71,24 @@ class TensorBoardHandler:
         self._epochs: Any = None
         self._batches: Any = None
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Forget which files an earlier fit wrote to, and that the plan was told."""
         self._close()
         self._told = False
 
-    def epoch_begin(self, estimator: Running, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Open the files where none are; only now it is certain where the run goes on."""
         if self._epochs is None:
             self._epochs = self._writer(self.folder, estimator.state.epoch)
             if self._trigger is not None:
                 self._batches = self._writer(self.folder / "batches", estimator.state.step)
 
-    def batch_end(self, estimator: Running, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Write the running figures where they are due."""
         if self._trigger is not None and self._trigger.due(estimator.state, "batch_end"):
             self._write_figures(self._batches, estimator.figures("train"), estimator.state.step)
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Write what the epoch gave."""
         epoch = estimator.state.epoch + 1
         plan = getattr(estimator, "plan", None)
@@ -103,7 +103,7 @@ class TensorBoardHandler:
             self._epochs.add_figure(name, picture, epoch, close=False, walltime=self._clock())
         self._epochs.flush()  # who looks on does not wait for the writer's own two minutes
 
-    def train_end(self, estimator: Running, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the files."""
         self._close()
 
@@ -119,7 +119,7 @@ class TensorBoardHandler:
             if not math.isnan(value):
                 writer.add_scalar(_tag(name), value, step, walltime=self._clock())
 
-    def _drawn(self, estimator: Running) -> Iterator[tuple[str, Any]]:
+    def _drawn(self, estimator: EstimatorProtocol) -> Iterator[tuple[str, Any]]:
         drawn = {} if self.pictures is None else self.pictures(estimator)
         if not isinstance(drawn, Mapping) or not all(hasattr(each, "savefig") for each in drawn.values()):
             raise ValueError(f"pictures must return a dict of matplotlib figures by name, not {drawn!r:.80}")

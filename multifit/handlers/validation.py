@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..events import Priority, Running
+from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
 
 __all__ = ["ValidationHandler"]
@@ -53,15 +53,15 @@ class ValidationHandler:
         self._batches = None if batch_period is None else Every(batch_period, "batch", skip=skip)
         self._evaluated: int | None = None
 
-    def train_begin(self, estimator: Running, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Forget what an earlier fit evaluated."""
         self._evaluated = None
 
-    def batch_end(self, estimator: Running, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Evaluate where the batch is due."""
         self._evaluate_if_due(estimator, self._batches, "batch_end")
 
-    def epoch_end(self, estimator: Running, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Evaluate where the epoch is due."""
         self._evaluate_if_due(estimator, self._epochs, "epoch_end")
 
@@ -73,7 +73,7 @@ class ValidationHandler:
         """Set what :meth:`state_dict` returned."""
         self._evaluated = state["evaluated"]
 
-    def _evaluate_if_due(self, estimator: Running, trigger: Every | None, moment: str) -> None:
+    def _evaluate_if_due(self, estimator: EstimatorProtocol, trigger: Every | None, moment: str) -> None:
         step = estimator.state.step
         due = trigger is not None and trigger.due(estimator.state, moment) and step != self._evaluated
         if due and not estimator.state.interrupted:

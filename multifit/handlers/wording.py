@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..events import Running
+from ..events import EstimatorProtocol
 from ..history import figure_text
 
 __all__ = ["epoch_text", "figures_text", "of_text", "report_text"]
@@ -17,12 +17,12 @@ def of_text(number: int, total: int | None) -> str:
     return f"{number}" if total is None else f"{number:{len(str(total))}}/{total}"
 
 
-def epoch_text(estimator: Running, first: int) -> str:
+def epoch_text(estimator: EstimatorProtocol, first: int) -> str:
     """Return the epoch of the run, counted from 1, and the one that ends this fit.
 
     Parameters
     ----------
-    estimator : Running
+    estimator : EstimatorProtocol
         A second fit of 5 epochs after one of 20 shows ``epoch 21/25``.
     first : int
         Index of the epoch with which this fit began.

@@ -10,7 +10,7 @@ import pytest
 import tqdm
 
 from multifit import HandlerError, MultiEstimator, ProgressBar, UserCodeError
-from multifit.events import MOMENTS
+from multifit.events import EVENTS
 
 
 class Recorder:
@@ -20,7 +20,7 @@ class Recorder:
         self.moments: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name not in MOMENTS:
+        if name not in EVENTS:
             raise AttributeError(name)
         return lambda estimator, **facts: self.moments.append((name, facts))
 
@@ -132,7 +132,7 @@ def test_an_interruption(estimator: MultiEstimator, batches: Any, moment: str, l
     assert estimator.fit(batches, batches, epochs=1).epochs == 1  # and on it goes
 
 
-@pytest.mark.parametrize("moment", [moment for moment in MOMENTS if moment != "train_end"])
+@pytest.mark.parametrize("moment", [moment for moment in EVENTS if moment != "train_end"])
 def test_a_handler_that_fails(estimator: MultiEstimator, batches: Any, moment: str) -> None:
     with pytest.raises(HandlerError, match=f"Acting failed in {moment} .*: OSError: disk full") as caught:
         estimator.fit(batches, batches, epochs=1, event_handlers=acting(moment, fail))
@@ -191,8 +191,8 @@ def test_an_evaluation_that_fails_leaves_the_fit_in_order(estimator: MultiEstima
     ("handlers", "message"),
     [
         (Recorder, "Recorder is a class; pass an instance"),
-        ([object()], "object has none of the moments"),
-        (3, "int has none of the moments"),
+        ([object()], "object implements no event or hook"),
+        (3, "int implements no event or hook"),
     ],
 )
 def test_what_is_no_handler(estimator: MultiEstimator, batches: Any, handlers: Any, message: str) -> None:

@@ -1,6 +1,6 @@
 """A run for the handlers: real state, history and events around figures that the test chooses.
 
-The estimator is another layer, above the handlers; what they see of it is `multifit.events.Running`.
+Handlers see an estimator as `multifit.events.EstimatorProtocol`, so none is needed here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
-from multifit.events import Events
+from multifit.events import EventDispatcher
 from multifit.history import History
 from multifit.state import RunState
 
@@ -41,7 +41,7 @@ class Run:
         self.directions = {"train_loss": "min", "val_loss": "min", "val_acc": "max"}
         self.read: list[tuple[str, int]] = []  # the stage and step of each reading of figures
         self.evaluated: list[tuple[Any, int]] = []  # the data and step of each evaluation
-        self.events = Events(self)
+        self.events = EventDispatcher(self)
 
     def figures(self, stage: str = "train") -> dict[str, float]:
         self.read.append((stage, self.state.step))
@@ -57,7 +57,7 @@ class Run:
 
     def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
         self.evaluated.append((data, self.state.step))
-        events = self.events if event_handlers is None else Events(self, event_handlers)
+        events = self.events if event_handlers is None else EventDispatcher(self, event_handlers)
         events.emit("evaluate_begin", batches=2)
         for _ in range(2):
             events.emit("evaluate_batch_begin", batch=data)
@@ -71,7 +71,7 @@ class Run:
 
     def fit(self, *handlers: Any, epochs: int = 1, batches: int = 3, known: bool = True) -> History:
         """Run up to `epochs` epochs of `batches` batches (`known`: the loader has a length)."""
-        self.events = Events(self, handlers)
+        self.events = EventDispatcher(self, handlers)
         self.history = History()
         self.state.start()
         self.events.emit("train_begin")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from multifit.events import Events
+from multifit.events import EventDispatcher
 from multifit.handlers import MetricHandler, ValidationHandler
 from multifit.handlers.live_plot import LivePlot
 
@@ -114,7 +114,7 @@ def test_a_figure_that_never_came_is_a_warning(
 def test_a_fit_that_ended_before_it_began_has_nothing_to_say(
     run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events = Events(run, LivePlot("train_loss", tmp_path / "a.png"))
+    events = EventDispatcher(run, LivePlot("train_loss", tmp_path / "a.png"))
     events.begin()
     events.close()
     assert warnings(caplog) == []

@@ -10,7 +10,7 @@ from ..metrics import copy_metric
 
 __all__ = ["set_aside"]
 
-OF_ENGINE = ("flow", "measures", "seen", "stages", "_feeds")
+OF_ENGINE = ("hooks", "measures", "seen", "stages", "_feeds")
 OF_ESTIMATOR = ("history", "max_epoch", "max_batch")
 
 

@@ -37,11 +37,11 @@ def pieces_of_forward(engine: Engine, batches: Sequence[Batch], watch: Stopwatch
         None where handlers change the outputs: they would be asked more often than there are batches.
     """
     stage = engine.stages["train"]
-    if engine.flow is not None and engine.flow.changes("change_outputs"):
+    if engine.hooks is not None and engine.hooks.active("change_outputs"):
         return []
     runs = {"net": lambda batch: _net(stage, batch), "all": lambda batch: stage.run(batch, engine.state)}
     if any(measure.on_device for measure in stage.measures):
-        bare = Stage(engine.net, engine.spec, "train", [], engine.contexts, engine.flow)
+        bare = Stage(engine.net, engine.spec, "train", [], engine.contexts, engine.hooks)
         raise_problems(bare.bind(batches[0]))
         runs["losses"] = lambda batch: bare.run(batch, engine.state)
     for batch in [*batches, *batches]:  # the first of each form runs without a graph, the second traces it

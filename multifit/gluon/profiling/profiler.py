@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 
 from ...checks import loader_problems
 from ...errors import DataError, TrainerError, raise_problems
-from ...events import Flow
+from ...events import TrainingHooks
 from ...profile import Part, Profile
 from ...triggers import whole_number
 from ..compat import mx
@@ -59,9 +59,9 @@ def profile(
         prove(engine, first)  # before anything is copied: the net may not be initialised
         _check_local(engine)
         with untouched(engine.parameters.values(), engine.bound_trainers().values()):
-            flow = Flow(events)
-            engine.renew(flow if flow.changes() else None)
-            with flow.around("fit"), estimator._audience.fit(events):
+            hooks = TrainingHooks(events)
+            engine.renew(hooks if hooks.active() else None)
+            with hooks.around("fit"), estimator._audience.fit(events):
                 estimator._audience.tell("epoch_begin", batches=length(data))
                 return _measured(engine, Steps(estimator, _endless(data), events), count, clock, busy)
 

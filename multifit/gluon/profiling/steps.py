@@ -58,17 +58,17 @@ class Steps:
                 raise
 
     def _step(self, watch: Stopwatch, apart: bool) -> None:
-        state, flow = self._estimator.state, self._engine.flow
+        state, hooks = self._estimator.state, self._engine.hooks
         with watch("data", "loader"):
             raw = next(self._batches)
         state.batch = len(self.sizes)
         self._tell.tell("batch_begin", batch=raw)  # each handler is on the watch by itself
         with ExitStack() as around:
-            if flow is not None:
+            if hooks is not None:
                 with watch("handlers"):
-                    around.enter_context(flow.around("step"))
+                    around.enter_context(hooks.around("step"))
             result = self._train(watch, raw, apart)
-            if flow is not None:
+            if hooks is not None:
                 with watch("handlers"):
                     around.close()
         state.step += 1
@@ -84,7 +84,7 @@ class Steps:
         """Do what ``fit_batch`` does."""
         with watch("data", "placing"):
             batch = self._engine.feed("train").split(raw)
-        if not self.stage.bound:  # the handlers that change what flows have seen this batch begin
+        if not self.stage.bound:  # the handlers that change the step have seen this batch begin
             raise_problems(self.stage.bind(batch))
         with watch("forward"):
             result: Result = self.stage.run(batch, self._estimator.state)
@@ -96,7 +96,7 @@ class Steps:
 
     def _update(self, watch: Stopwatch, result: Result, apart: bool) -> None:
         trainers = self._engine.bound_trainers()
-        if not apart or self._engine.flow is not None or len(trainers) == 1:
+        if not apart or self._engine.hooks is not None or len(trainers) == 1:
             with watch("update"):
                 self._engine.step(result)
             return

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Mapping
+from typing import Any
 
-from ...events import Events, name_of
+from ...events import EventDispatcher, handler_name
+from ...events.handler_method import HandlerMethod
 from .stopwatch import Stopwatch
 
 __all__ = ["TimedEvents"]
 
 
-class TimedEvents(Events):
+class TimedEvents(EventDispatcher):
     """Calls the handlers, and measures each of them by its name.
 
     Parameters
@@ -27,6 +29,7 @@ class TimedEvents(Events):
         super().__init__(estimator, handlers)
         self.watch = watch
 
-    def _ask(self, moment: str, handler: object, call: Callable[..., Any], takes: Any, facts: Any) -> Any:
-        with self.watch("handlers", name_of(handler)):
-            return super()._ask(moment, handler, call, takes, facts)
+    def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
+        """Call one method of a handler and measure it."""
+        with self.watch("handlers", handler_name(method.handler)):
+            return super().call(method, facts)

@@ -1,4 +1,4 @@
-"""What a handler may use of the estimator."""
+"""What handlers can use of the estimator."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Protocol
 from ..history import History
 from ..state import RunState
 
-__all__ = ["Running"]
+__all__ = ["EstimatorProtocol"]
 
 
-class Running(Protocol):
-    """The estimator as the handlers see it: they never import it, they are handed it.
+class EstimatorProtocol(Protocol):
+    """The estimator as handlers see it; handlers never import it.
 
     Attributes
     ----------
     max_epoch, max_batch : int, optional
-        How far this fit goes. A handler may rewrite them.
+        The limits of this fit. Handlers may change them.
     """
 
     max_epoch: int | None
@@ -27,7 +27,7 @@ class Running(Protocol):
 
     @property
     def state(self) -> RunState:
-        """Where the run stands."""
+        """The counters of the run."""
 
     @property
     def history(self) -> History:
@@ -45,25 +45,25 @@ class Running(Protocol):
         """Return the running figures of "train" or "evaluate"; synchronises with the engine."""
 
     def direction(self, figure: str) -> str | None:
-        """Return "min" or "max", whichever is better for this figure; None where that is not known."""
+        """Return "min" or "max", whichever is better for this figure; None if that is not known."""
 
     def learning_rates(self) -> dict[str, float]:
-        """Return the current rates, ``lr`` or ``lr_<trainer>``; does not synchronise."""
+        """Return the current rates as ``lr`` or ``lr_<trainer>``, without synchronising."""
 
     def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
-        """Measure on `data`; in a running fit the figures go to the history as ``val_…``."""
+        """Measure on `data`; in a running fit the figures are recorded in the history as ``val_…``."""
 
     def write_checkpoint(self, folder: Path) -> None:
-        """Write everything of the run into an existing empty folder."""
+        """Write the state of the whole run into an existing, empty folder."""
 
     def reseed(self) -> None:
-        """Seed MXNet's generator from the run's seed and place."""
+        """Seed MXNet's generator from the run's seed and the current step."""
 
     def reseed_epoch(self) -> None:
-        """Seed all generators from the run's seed and the epoch."""
+        """Seed all generators from the run's seed and the current epoch."""
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
-        """Return the gradients of the last batch by trainer and parameter, one array per device."""
+        """Return the last batch's gradients by trainer and parameter, one array per device."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -1,0 +1,140 @@
+"""Call the handlers of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
+
+from ..errors import DataError, SpecError, TrainerError, UserCodeError
+from .estimator_protocol import EstimatorProtocol
+from .events import EVENTS, HOOKS, implements, priority_of
+from .handler_method import HandlerMethod, handler_method
+from .handler_validation import checked_handlers, handler_name
+
+__all__ = ["EventDispatcher", "HandlerError"]
+
+_CAN_STOP = ("batch_end", "epoch_end")  # a true return value of these methods stops the run
+
+
+class HandlerError(UserCodeError):
+    """An event handler raised; the original exception is the ``__cause__``."""
+
+
+class EventDispatcher:
+    """Calls handlers for the events and hooks that they implement, in order of priority.
+
+    A handler's method is called as ``handler.epoch_end(estimator, **facts)``, with those facts of the event
+    that its signature accepts.
+
+    Parameters
+    ----------
+    estimator : EstimatorProtocol
+        Passed to every handler.
+    handlers : object or iterable of object, optional
+        Event handlers: objects with at least one method named in `EVENTS` or `HOOKS`.
+
+    Raises
+    ------
+    ValueError
+        Some of the handlers cannot be used. The message names all of them.
+    """
+
+    def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
+        self.handlers = sorted(checked_handlers(handlers), key=priority_of)
+        self._estimator = estimator
+        self._begun: list[object] = []
+        self._methods = {
+            event: [handler_method(handler, event) for handler in self.handlers if implements(handler, event)]
+            for event in EVENTS + HOOKS
+        }
+
+    def listens(self, event: str) -> bool:
+        """Return whether any handler implements `event`."""
+        return bool(self._methods[event])
+
+    def accepts(self, event: str, *facts: str) -> bool:
+        """Return whether any handler of `event` accepts one of these facts."""
+        return any(method.accepts(*facts) for method in self._methods[event])
+
+    def emit(self, event: str, **facts: Any) -> bool:
+        """Call all handlers that implement `event`.
+
+        Parameters
+        ----------
+        event : str
+            One of `EVENTS`.
+        **facts
+            What handlers of this event can read: the batch, the figures and so on.
+
+        Returns
+        -------
+        bool
+            Whether a handler's ``batch_end`` or ``epoch_end`` returned a true value, which stops the run. The
+            stop reason is then the handler's name, unless the handler gave another.
+
+        Raises
+        ------
+        HandlerError
+            A handler raised an exception, which is the ``__cause__``. multifit's own errors are passed on as
+            they are, and so is what is not an `Exception`, such as KeyboardInterrupt.
+        """
+        stop = False
+        for method in self._methods[event]:
+            if self.call(method, facts) and event in _CAN_STOP:
+                self._estimator.state.stop(handler_name(method.handler))
+                stop = True
+        return stop
+
+    def begin(self) -> None:
+        """Call ``train_begin`` of all handlers that implement it.
+
+        If one raises, :meth:`close` skips the handlers behind it: for them, training never began.
+        """
+        self._begun = [handler for handler in self.handlers if not implements(handler, "train_begin")]
+        for method in self._methods["train_begin"]:
+            self._begun.append(method.handler)
+            self.call(method, {})
+
+    def close(self) -> None:
+        """Call ``train_end`` of all handlers that implement it, even if one of them raises.
+
+        Raises
+        ------
+        HandlerError
+            The first error that a handler raised.
+        """
+        errors = []
+        for method in self._methods["train_end"]:
+            try:
+                if any(method.handler is handler for handler in self._begun):
+                    self.call(method, {})
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def callers(self, event: str) -> Iterator[tuple[object, Callable[..., Any]]]:
+        """Yield each handler of `event`, and a function that calls it with facts and returns its result.
+
+        The function raises as :meth:`emit` does.
+        """
+        for method in self._methods[event]:
+
+            def call(method: HandlerMethod = method, **facts: Any) -> Any:
+                return self.call(method, facts)
+
+            yield method.handler, call
+
+    def handler_error(self, handler: object, event: str, error: Exception) -> HandlerError:
+        """Return an error that says which handler raised `error`, in which event, and where in the run."""
+        where = f"{handler_name(handler)} failed in {event} ({self._estimator.state.place})"
+        return HandlerError(f"{where}: {type(error).__name__}: {error}")
+
+    def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
+        """Call one method of a handler and return its result; every call goes through here."""
+        try:
+            return method.call(self._estimator, facts)
+        except (DataError, SpecError, TrainerError, UserCodeError):
+            raise  # these already say what is wrong and where
+        except Exception as error:
+            raise self.handler_error(method.handler, method.event, error) from error

@@ -1,0 +1,89 @@
+"""The events and hooks that handlers can implement, and the order in which handlers are called."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+__all__ = [
+    "CHANGES",
+    "EVALUATION_EVENTS",
+    "EVENTS",
+    "HOOKS",
+    "MOMENTS",
+    "TRAINING_EVENTS",
+    "PassEvents",
+    "Priority",
+    "implements",
+    "priority_of",
+]
+
+EVENTS = (
+    "train_begin",
+    "epoch_begin",
+    "batch_begin",
+    "batch_end",
+    "epoch_end",
+    "train_end",
+    "evaluate_begin",
+    "evaluate_batch_begin",
+    "evaluate_batch_end",
+    "evaluate_end",
+)
+
+# Methods by which handlers change a training step; see `TrainingHooks`.
+HOOKS = (
+    "change_batch",
+    "change_outputs",
+    "change_objective",
+    "hold_update",
+    "change_gradients",
+    "around_step",
+    "around_evaluation",
+    "around_fit",
+)
+
+# Older names of the same; `multifit.MOMENTS` and `multifit.CHANGES` stay.
+MOMENTS, CHANGES = EVENTS, HOOKS
+
+
+class PassEvents(NamedTuple):
+    """The events of one pass over data, and the stage whose figures the pass computes."""
+
+    stage: str
+    begin: str
+    batch_begin: str
+    batch_end: str
+    end: str
+
+
+TRAINING_EVENTS = PassEvents("train", "epoch_begin", "batch_begin", "batch_end", "epoch_end")
+EVALUATION_EVENTS = PassEvents(
+    "evaluate", "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"
+)
+
+
+class Priority:
+    """Named values for a handler's ``priority``: handlers with lower numbers are called earlier.
+
+    Handlers of equal priority are called in the order in which they were passed. The scale is that of Gluon's
+    handlers: its MetricHandler has -1000, its LoggingHandler infinity.
+    """
+
+    METRICS = -1000.0  # records the epoch's training figures, which all others may read
+    VALIDATION = -900.0  # records the validation figures
+    NORMAL = 0.0  # a handler without a priority
+    STOPPING = 1000.0  # after handlers that may give a better reason to stop, or change the limits
+    CHECKPOINT = 1500.0  # saves what all handlers before it have changed
+    PROGRESS = 2000.0  # closes its bars before anything is printed
+    LOGGING = math.inf  # sees what all others did
+
+
+def implements(handler: object, event: str) -> bool:
+    """Return whether `handler` has a method for the event or hook `event`."""
+    return callable(getattr(handler, event, None))
+
+
+def priority_of(handler: object) -> float:
+    """Return the handler's priority; NORMAL if it has none."""
+    return float(getattr(handler, "priority", Priority.NORMAL))

@@ -1,0 +1,78 @@
+"""One method of a handler, and the facts that its signature accepts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, Callable
+
+__all__ = ["HandlerMethod", "handler_method"]
+
+
+@dataclass(frozen=True)
+class HandlerMethod:
+    """A handler's method for an event or hook.
+
+    Attributes
+    ----------
+    handler : object
+        The handler.
+    event : str
+        The event or hook.
+    function : callable
+        The bound method.
+    parameters : frozenset of str, optional
+        The names of the facts that it accepts; None if it accepts all.
+    """
+
+    handler: object
+    event: str
+    function: Callable[..., Any]
+    parameters: frozenset[str] | None
+
+    def accepts(self, *facts: str) -> bool:
+        """Return whether the method accepts at least one of these facts."""
+        return self.parameters is None or not self.parameters.isdisjoint(facts)
+
+    def call(self, estimator: object, facts: Mapping[str, Any]) -> Any:
+        """Call the method with those facts that it accepts, and return its result."""
+        if self.parameters is None:
+            return self.function(estimator, **facts)
+        return self.function(estimator, **{name: facts[name] for name in self.parameters if name in facts})
+
+
+def handler_method(handler: object, event: str) -> HandlerMethod:
+    """Return the method of `handler` for `event`.
+
+    A method with ``**facts`` accepts all facts. ``**_`` accepts none: the underscore says that the method
+    does not read them, so they need not be computed.
+    """
+    method = getattr(handler, event)
+    function = getattr(method, "__func__", None)
+    if type(function) is FunctionType and not hasattr(function, "__wrapped__"):
+        # Almost all methods are plain ones, and inspect.signature takes twenty times as long.
+        return HandlerMethod(handler, event, method, _parameters_of_code(function.__code__))
+    return HandlerMethod(handler, event, method, _parameters_of_signature(method))
+
+
+def _parameters_of_signature(method: Callable[..., Any]) -> frozenset[str] | None:
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):  # a compiled function may have no signature
+        return None
+    keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
+    if keywords and not keywords[0].startswith("_"):
+        return None
+    return frozenset(parameter.name for parameter in list(parameters)[1:])
+
+
+def _parameters_of_code(code: CodeType) -> frozenset[str] | None:
+    named = code.co_argcount + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keywords = code.co_varnames[named + bool(code.co_flags & inspect.CO_VARARGS)]
+        if not keywords.startswith("_"):
+            return None
+    # Skip self and the estimator, which *args may take; keyword-only names follow the positional ones.
+    return frozenset(code.co_varnames[2 : code.co_argcount] + code.co_varnames[code.co_argcount : named])

@@ -1,0 +1,73 @@
+"""Check which objects can be event handlers."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Iterator
+
+from ..errors import names, suggest
+from ..triggers import Every
+from .events import EVENTS, HOOKS, Priority, implements
+
+__all__ = ["checked_handlers", "handler_name"]
+
+
+def checked_handlers(handlers: object) -> list[object]:
+    """Return the handlers as a list.
+
+    Parameters
+    ----------
+    handlers : object or iterable of object, optional
+        One handler, several, or None.
+
+    Raises
+    ------
+    ValueError
+        Some cannot be used. The message has one numbered line per problem.
+    """
+    listed = [] if handlers is None else list(handlers) if isinstance(handlers, Iterable) else [handlers]
+    problems = [problem for handler in listed for problem in _problems(handler)]
+    problems += [
+        f"{handler_name(handler)} is passed twice"
+        for index, handler in enumerate(listed)
+        if any(_unwrapped(handler) is _unwrapped(other) for other in listed[:index])
+    ]
+    if problems:
+        lines = (f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
+        raise ValueError("\n".join(["event_handlers that cannot be used:", *lines]))
+    return listed
+
+
+def handler_name(handler: object) -> str:
+    """Return the name of the handler's class; for an `Every`, that of the handler it wraps."""
+    return type(_unwrapped(handler)).__name__
+
+
+def _problems(handler: object) -> Iterator[str]:
+    if isinstance(handler, type):
+        yield f"{handler.__name__} is a class; pass an instance, {handler.__name__}(...)"
+        return
+    # Recognised by name, because this layer does not import mxnet; a subclass does the same harm.
+    if any(base.__name__ == "GradientUpdateHandler" for base in type(_unwrapped(handler)).__mro__):
+        yield (
+            f"{handler_name(handler)} would update the parameters a second time: the estimator updates them "
+            "after each batch; leave it out, or override fit_batch"
+        )
+    if not any(implements(handler, event) for event in EVENTS + HOOKS):
+        valid = names(EVENTS + HOOKS)
+        yield f"{handler_name(handler)} implements no event or hook{_nearest(handler)}; valid are {valid}"
+    priority = getattr(handler, "priority", Priority.NORMAL)
+    if not isinstance(priority, numbers.Real) or math.isnan(priority):
+        yield f"{handler_name(handler)} has the priority {priority!r}; valid is a number"
+
+
+def _nearest(handler: object) -> str:
+    hints = ((name, suggest(name, EVENTS + HOOKS)) for name in dir(handler) if not name.startswith("_"))
+    return "".join(f', but has "{name}"{hint}' for name, hint in hints if hint)
+
+
+def _unwrapped(handler: object) -> object:
+    while isinstance(handler, Every) and handler.handler is not None:
+        handler = handler.handler
+    return handler

@@ -1,0 +1,114 @@
+"""The hooks by which handlers change a training step, from the batch to the update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ..errors import names, suggest
+from .dispatcher import EventDispatcher, HandlerError
+from .events import HOOKS
+from .handler_validation import handler_name
+
+__all__ = ["TrainingHooks"]
+
+
+class TrainingHooks:
+    """Calls the hooks of handlers, in order of priority; each sees what the one before it returned.
+
+    Hooks are called in training only: an evaluation measures the data and the net as they are.
+
+    Parameters
+    ----------
+    events : EventDispatcher
+        The dispatcher with the handlers.
+    """
+
+    def __init__(self, events: EventDispatcher) -> None:
+        self._events = events
+
+    def active(self, *hooks: str) -> bool:
+        """Return whether any handler implements one of `hooks`; by default, any hook but ``around_fit``."""
+        hooks = hooks or tuple(hook for hook in HOOKS if hook != "around_fit")
+        return any(self._events.listens(hook) for hook in hooks)
+
+    def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one device's slots as they are passed to the net and the losses.
+
+        Raises
+        ------
+        HandlerError
+            A handler raised, or returned something other than a dict of slots.
+        """
+        for handler, call in self._events.callers("change_batch"):
+            slots = _replaced(handler, "change_batch", slots, call(slots=dict(slots)))
+        return dict(slots)
+
+    def change_outputs(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one device's outputs as they are passed to the losses and metrics.
+
+        Raises
+        ------
+        HandlerError
+            A handler raised, or returned something other than a dict of outputs.
+        """
+        for handler, call in self._events.callers("change_outputs"):
+            replacements = call(outputs=dict(outputs), slots=slots)
+            outputs = _replaced(handler, "change_outputs", outputs, replacements)
+        return dict(outputs)
+
+    def change_objective(self, objectives: list[Any], **views: Any) -> list[Any]:
+        """Return the arrays whose sum is minimised, one per device.
+
+        Parameters
+        ----------
+        objectives : list of NDArray
+            The batch's objective on each device.
+        **views
+            ``pred``, ``label`` and ``loss`` of the batch, by name.
+        """
+        for _, call in self._events.callers("change_objective"):
+            changed = call(objectives=objectives, **views)
+            objectives = objectives if changed is None else list(changed)
+        return objectives
+
+    def hold_update(self, **facts: Any) -> bool:
+        """Return whether a handler holds the trainers' update back; all handlers are called."""
+        answers = [call(**facts) for _, call in self._events.callers("hold_update")]
+        return any(map(bool, answers))
+
+    def change_gradients(self) -> None:
+        """Let handlers change the gradients in place."""
+        self._events.emit("change_gradients")
+
+    @contextmanager
+    def around(self, what: str) -> Iterator[None]:
+        """Enter the handlers' context managers around a "step", an "evaluation" or a "fit"."""
+        hook = f"around_{what}"
+        with ExitStack() as stack:
+            for handler, call in self._events.callers(hook):
+                manager = call()
+                try:
+                    stack.enter_context(manager)
+                except Exception as error:
+                    raise self._events.handler_error(handler, hook, error) from error
+            yield
+
+
+def _replaced(handler: object, hook: str, arrays: Mapping[str, Any], replacements: Any) -> Mapping[str, Any]:
+    """Return `arrays` with a hook's replacements, which must have the same names."""
+    if replacements is None:
+        return arrays
+    if not isinstance(replacements, Mapping):
+        raise HandlerError(
+            f"{handler_name(handler)}.{hook} returned {type(replacements).__name__}; "
+            "return a dict of the arrays to replace, or None"
+        )
+    for name in replacements:
+        if name not in arrays:
+            near = suggest(str(name), arrays)
+            raise HandlerError(
+                f'{handler_name(handler)}.{hook} returned "{name}"{near}; valid are {names(arrays)}'
+            )
+    return {**arrays, **replacements}
