@@ -31,6 +31,7 @@ setup(
         "numpy>=1.20,<1.24; python_version < '3.12'",
         "numpy>=1.26,<2; python_version >= '3.12'",
         "tqdm>=4.60",
+        "rich>=13",
     ],
     extras_require={
         "cpu": CPU,

@@ -30,4 +30,4 @@ def run(options: argparse.Namespace) -> None:
                 f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
             )
         figures = task.estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
-    print(table([name, f"{value:.6g}"] for name, value in figures.items()))
+    print(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -55,11 +55,8 @@ class RateSearch:
             How many, spread evenly.
         """
         chosen = np.unique(np.linspace(0, len(self.rates) - 1, rows).round().astype(int))
-        cells = [
-            (f"{self.rates[i]:.2e}", f"{self.losses[i]:.4g}".rjust(9), f"{self.smoothed[i]:.4g}".rjust(9))
-            for i in chosen
-        ]
-        return table(cells, ("rate", "loss".rjust(9), "smoothed".rjust(9)))
+        cells = [(f"{self.rates[i]:.2e}", f"{self.losses[i]:.4g}", f"{self.smoothed[i]:.4g}") for i in chosen]
+        return table(("rate", "loss", "smoothed"), cells)
 
     def plot(self) -> Any:
         """Draw the losses over the rates, and the suggestion; return the ``matplotlib.figure.Figure``.

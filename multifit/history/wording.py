@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..tables import table
+from ..tables import UNLIMITED, table
 
 __all__ = ["STAGES", "all_epochs", "figure_text", "last_epoch"]
 
@@ -30,7 +30,7 @@ def all_epochs(figures: Mapping[str, Sequence[float]], epochs: int, width: int |
             blocks.append([first])
         blocks[-1].append(column)
     rows = ([list(row) for row in zip(*block)] for block in blocks)
-    return "\n\n".join(table(lines, header) for header, *lines in rows)
+    return "\n\n".join(table(header, lines, UNLIMITED) for header, *lines in rows)
 
 
 def last_epoch(last: Mapping[str, float]) -> str:
@@ -38,12 +38,7 @@ def last_epoch(last: Mapping[str, float]) -> str:
     names = dict.fromkeys(name.partition("_")[2] for name in last if name.startswith(STAGES))
     rows = [[name, *(_cell(last, stage + name) for stage in STAGES)] for name in names]
     rows += [[name, _cell(last, name), ""] for name in last if not name.startswith(STAGES)]
-    columns = list(zip(("figure", "train", "val"), *rows))
-    width = [max(map(len, column)) for column in columns[1:]]
-    header, *lines = [
-        [name, *(cell.rjust(w) for cell, w in zip(cells, width))] for name, *cells in zip(*columns)
-    ]
-    return table(lines, header)
+    return table(("figure", "train", "val"), rows)
 
 
 def _cell(figures: Mapping[str, float], name: str) -> str:

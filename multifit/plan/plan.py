@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Iterable, Mapping
 
 from ..errors import counted
-from ..tables import table
+from ..tables import UNLIMITED, table
 
 __all__ = ["Link", "Plan", "Row", "StagePlan", "TrainerPlan"]
 
@@ -58,7 +58,7 @@ class StagePlan:
     links: tuple[Link, ...] = ()
 
     def __str__(self) -> str:
-        return table(self.rows, header=("what", "name", "found", "where it goes")) + f"\n{self.how}"
+        return table(("what", "name", "found", "where it goes"), self.rows, UNLIMITED) + f"\n{self.how}"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Plan:
             rows = [trainer.row() for trainer in self.trainers]
             if self.frozen:
                 rows.append(("frozen", "", f"{len(self.frozen)} parameters", _span(self.frozen)))
-            parts.append("parameters\n" + table(rows))
+            parts.append("parameters\n" + table((), rows, UNLIMITED))
         if self.evaluate is not None:
             parts.append(f"evaluating and predicting\n{self.evaluate}")
         parts += ["\n".join(f"note: {notice}" for notice in self.notices)] if self.notices else []

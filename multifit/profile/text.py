@@ -55,7 +55,7 @@ def _parts(profile: Profile) -> str:
     )
     rows = [_row(profile, part) for part in profile.parts if part.whole or _counts(part)]
     rows.append(["sum of the parts", _number(profile.total), "", "", "", "", _number(profile.python)])
-    return table(rows, header)
+    return table(header, rows, 110)
 
 
 def _row(profile: Profile, part: Part) -> list[str]:
@@ -95,7 +95,7 @@ def _operators(profile: Profile, count: int) -> str:
     ]
     header = ("operator", "kind", " count", "ms".rjust(8), "µs each".rjust(8), "share")
     rest = len(profile.operators) - count
-    return table(rows, header) + (f"\n… and {rest} more" if rest > 0 else "")
+    return table(header, rows) + (f"\n… and {rest} more" if rest > 0 else "")
 
 
 def _counts(part: Part) -> bool:

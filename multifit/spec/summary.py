@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable
 
-from ..tables import table
+from ..tables import UNLIMITED, table
 from .names import Ref
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def summary(spec: TaskSpec) -> str:
     rows += [("label", name, _takers(spec, Ref("labels", name))) for name in spec.labels]
     rows += [("loss", term.key, _loss(term)) for term in spec.terms]
     rows += [("metric", metric.key, _metric(metric)) for metric in spec.metric_terms]
-    text = table(rows, header=("what", "name", "where it goes, what it takes"))
+    text = table(("what", "name", "where it goes, what it takes"), rows, UNLIMITED)
     title = f"TaskSpec {spec.name}\n" if spec.name else ""
     if spec.evaluate is not None:
         text += "\n\nwhen evaluating and predicting:\n" + summary(spec.evaluate)

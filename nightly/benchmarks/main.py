@@ -55,11 +55,8 @@ def shown(rows: Sequence[Row]) -> str:
             unit = "ratio" if figure.startswith("/ ") else row.unit
             cells = (f"{spread.median:.3f}", f"({spread.low:.3f} … {spread.high:.3f})", unit, said)
             lines.append((row.case, figure, *cells))
-    return (
-        "\n"
-        + table(lines, (f"{rows[0].table if rows else ''}", "", "median", "(quartiles)", "", "target"))
-        + "\n"
-    )
+    headers = (rows[0].table if rows else "", "", "median", "(quartiles)", "", "target")
+    return f"\n{table(headers, lines)}\n"
 
 
 def _measured(module: ModuleType, begins: Sequence[str], epochs: int | None) -> Iterator[Row]:
