@@ -108,9 +108,18 @@ def names(valid: Iterable[object]) -> str:
     return ", ".join(f'"{name}"' for name in valid) or "none"
 
 
-def counted(count: int, noun: str) -> str:
-    """Return ``1 array``, ``2 arrays``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 array``, ``2 arrays``; the plural has an s where none is given."""
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or f'{noun}s'}"
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of an exception's message, ``no message`` where it has none.
+
+    MXNet's messages are whole stack traces, whose last line says what was wrong.
+    """
+    line = (str(error).strip().splitlines() or ["no message"])[-1]
+    return line.removeprefix(f"{type(error).__name__}: ")
 
 
 def shown(value: object) -> str:

@@ -6,16 +6,14 @@ nothing of its own, so there is nothing to save or to load: it goes on wherever 
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Callable
 
+from .arguments import finite_number, whole_number
 from .errors import shown
 from .gluon.schedules import OneCycle, WarmUp
 from .state import RunState
-from .triggers import whole_number
 
 __all__ = ["OneCycle", "WarmUp", "piecewise", "ramp"]
 
@@ -41,7 +39,7 @@ def ramp(
     if (epochs is None) == (steps is None):
         raise ValueError(f"ramp was given epochs={epochs!r} and steps={steps!r}; give exactly one of them")
     unit, length = ("epochs", epochs) if steps is None else ("steps", steps)
-    first, last = _weight("ramp: start", start), _weight("ramp: end", end)
+    first, last = finite_number("ramp: start", start, least=0), finite_number("ramp: end", end, least=0)
     return _Ramp(first, last, unit, whole_number(f"ramp: {unit}", length))
 
 
@@ -65,7 +63,10 @@ def piecewise(weights: Mapping[int, float]) -> Callable[[RunState], float]:
             "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"
         )
     pairs = [
-        (whole_number("piecewise: the epoch", epoch, least=0), _weight(f"piecewise: epoch {epoch}", weight))
+        (
+            whole_number("piecewise: the epoch", epoch, least=0),
+            finite_number(f"piecewise: epoch {epoch}", weight, least=0),
+        )
         for epoch, weight in weights.items()
     ]
     return _Piecewise(tuple(sorted(pairs)))
@@ -99,10 +100,3 @@ class _Piecewise:
 
     def __repr__(self) -> str:
         return f"piecewise({{{', '.join(f'{epoch}: {weight:g}' for epoch, weight in self.pairs)}}})"
-
-
-def _weight(what: str, value: Any) -> float:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{what} is {shown(value)}; valid is a finite number of at least 0")
-    return float(value)

@@ -7,13 +7,13 @@ validation, logging, checkpoints and everybody's own handlers.
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any, Callable
 
+from .arguments import whole_number
 from .errors import names, suggest
 from .state import RunState
 
-__all__ = ["Every", "whole_number"]
+__all__ = ["Every"]
 
 # For each unit: its moments, and which epoch or batch of the run it is then, counted from 1. No counter of
 # one's own: so the rhythm goes on over a second fit, and over a resumed one.
@@ -106,20 +106,3 @@ class Every:
                 f'Every({self.n}, "{self.unit}") would change nothing: {type(handler).__name__} has neither '
                 f"{' nor '.join(moments)}; give it one, or the other unit"
             )
-
-
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`.
-
-    Raises
-    ------
-    ValueError
-        It is something else; the message calls it by `name`.
-    """
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise ValueError(f"{name} is {value!r}; valid is a whole number of at least {least}")
-    return number

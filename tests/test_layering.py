@@ -13,14 +13,14 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
-    "errors", "files", "cores", "threads", "checkpoints", "tables", "settings", "spec", "checks",
+    "errors", "arguments", "files", "cores", "threads", "checkpoints", "tables", "settings", "spec", "checks",
     "plan", "state", "triggers", "history", "plots", "profile", "events", "handlers", "gluon", "losses",
     "metrics", "schedules", "estimator", "taskfile", "report", "cli", "__init__",
 ]  # fmt: skip
 # Tighter than the order says: what knows mxnet takes events for the sake of its own handlers only.
 ONLY = {
     "gluon": {
-        "errors", "files", "threads", "tables", "spec", "checks", "plan", "state", "triggers",
+        "errors", "arguments", "files", "threads", "tables", "spec", "checks", "plan", "state", "triggers",
         "plots", "profile", "events",
     },
 }  # fmt: skip

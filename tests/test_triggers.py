@@ -7,11 +7,10 @@ import pickle
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit.state import RunState
-from multifit.triggers import Every, whole_number
+from multifit.triggers import Every
 
 
 class Recorder:
@@ -175,7 +174,3 @@ def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         Every(*arguments)
     assert str(caught.value) == message
-
-
-def test_whole_number_takes_numpy_integers_and_gives_int() -> None:
-    assert type(whole_number("n", np.int64(3))) is int

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import CHECKPOINTS
+from ..errors import counted
 from ..handlers import CheckpointHandler, LogFile, ProgressBar, TensorBoardHandler
 from ..triggers import Every
 from .record import write_record
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         if not interrupted:
             written |= {*write_pictures(task.output, history, task.pictures)}
         written |= {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
-    ended = f"interrupted in epoch {history.epochs}" if interrupted else f"{history.epochs} epochs"
+    ended = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
     print(f"{ended}; wrote {task.output}: {', '.join(sorted(written))}")
     return 130 if interrupted else 0
 

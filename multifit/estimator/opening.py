@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from ..arguments import whole_number
 from ..checks import loader_problems, one_shot
 from ..errors import raise_problems
 from ..events import EventDispatcher
@@ -12,7 +13,6 @@ from ..gluon.proof import undisturbed
 from ..gluon.workers import has_own_workers
 from ..handlers import validation_data, with_defaults
 from ..threads import setting
-from ..triggers import whole_number
 
 __all__ = ["check_loaders", "limits", "prepared", "tell_threads"]
 

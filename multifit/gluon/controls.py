@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from typing import Any, Iterable
 
+from ..arguments import finite_number
 from ..errors import TrainerError, names, shown
 from .compat import mx
 from .optimizers import build_optimizer
@@ -77,7 +76,7 @@ class TrainerHandle:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        rate = _number(self._where("learning_rate"), rate)
+        rate = finite_number(self._where("learning_rate"), rate, least=0)
         optimizer = self._optimizer("learning_rate")
         scheduler = optimizer.lr_scheduler
         if scheduler is None:
@@ -104,7 +103,7 @@ class TrainerHandle:
 
     @weight_decay.setter
     def weight_decay(self, value: float) -> None:
-        value = _number(self._where("weight_decay"), value)
+        value = finite_number(self._where("weight_decay"), value, least=0)
         self._write("weight_decay", [value])
 
     @property
@@ -114,7 +113,7 @@ class TrainerHandle:
 
     @momentum.setter
     def momentum(self, value: float) -> None:
-        before, value = self.momentum, _number(self._where("momentum"), value, below=1.0)
+        before, value = self.momentum, finite_number(self._where("momentum"), value, least=0, below=1)
         self._write("momentum", [value])
         if before == 0 != value and self._attributes("momentum") == ("momentum",):
             self._begin_at_rest(before)
@@ -130,7 +129,7 @@ class TrainerHandle:
         values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
         if len(values) != 2:
             raise ValueError(f"{where} is {shown(pair)}; valid are two numbers, such as (0.9, 0.999)")
-        self._write("betas", [_number(where, value, below=1.0) for value in values])
+        self._write("betas", [finite_number(where, value, least=0, below=1) for value in values])
 
     @property
     def settable(self) -> tuple[str, ...]:
@@ -190,12 +189,3 @@ class TrainerHandle:
         for updater in updaters:
             for index in [i for i, state in updater.states.items() if stock or state is None]:
                 del updater.states[index]
-
-
-def _number(where: str, value: Any, below: float = math.inf) -> float:
-    valid = "a finite number of at least 0" + (f" and below {below:g}" if below < math.inf else "")
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        raise ValueError(f"{where} is {shown(value)}; valid is {valid}")
-    if not (math.isfinite(value) and 0 <= value < below):
-        raise ValueError(f"{where} is {value}; valid is {valid}")
-    return float(value)

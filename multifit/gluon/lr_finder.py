@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
+from ..arguments import finite_number, whole_number
 from ..checks import one_shot
 from ..errors import TrainerError, UserCodeError, names, shown, suggest
 from .controls import TrainerHandle
@@ -85,15 +85,12 @@ def find_learning_rate(
 
 
 def _rates(start: Any, end: Any, batches: Any) -> list[float]:
-    for name, value in (("start", start), ("end", end)):
-        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise ValueError(f"find_learning_rate: {name} is {shown(value)}; valid is a number above 0")
+    start = finite_number("find_learning_rate: start", start, above=0)
+    end = finite_number("find_learning_rate: end", end, above=0)
     if not start < end:
         raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
-    if not isinstance(batches, numbers.Integral) or batches < TOO_FEW:
-        valid = f"a whole number of at least {TOO_FEW}"
-        raise ValueError(f"find_learning_rate: batches is {shown(batches)}; valid is {valid}")
-    return [float(rate) for rate in np.geomspace(start, end, int(batches))]
+    count = whole_number("find_learning_rate: batches", batches, least=TOO_FEW)
+    return [float(rate) for rate in np.geomspace(start, end, count)]
 
 
 def _chosen(handles: dict[str, TrainerHandle], wanted: str | None) -> list[TrainerHandle]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ..checks import bind_outputs, describe
-from ..errors import Problem, UserCodeError, counted
+from ..errors import Problem, UserCodeError, counted, last_line
 from ..spec import TaskSpec
 from .arrays import form_of
 from .compat import mx
@@ -114,8 +114,7 @@ class Network:
                         raise
                     # A hybridized net may work on arrays alone; what else is wrong raises again below.
                     self._graph, self.traced = None, False
-                    said = (str(error).strip().splitlines() or ["nothing said"])[-1]
-                    self.reason = f"tracing it fails ({type(error).__name__}: {said})"
+                    self.reason = f"tracing it fails ({type(error).__name__}: {last_line(error)})"
             return self.net(*inputs)
 
     def _flattened(self, F: Any, *inputs: Any) -> list[Any]:
@@ -198,10 +197,7 @@ def calling(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[N
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         given = f", called with {shown}" if shown else ""
-        # MXNet's messages are whole stack traces; what was wrong stands in the last line
-        kind = type(error).__name__
-        said = (str(error).strip().splitlines() or ["see above"])[-1].removeprefix(f"{kind}: ")
-        raise UserCodeError(f"{where()} raised {kind}{given}: {said}") from error
+        raise UserCodeError(f"{where()} raised {type(error).__name__}{given}: {last_line(error)}") from error
 
 
 def _is_hybridized(block: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from ..errors import names
+from ..errors import last_line, names
 from .compat import mx
 from .graph import Graph
 from .onnx_names import rename
@@ -89,9 +89,8 @@ def onnx_model(graph: Graph) -> Any:
             )
             onnx.checker.check_model(model)
     except Exception as error:
-        said = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise ValueError(
-            f"ONNX: mxnet's converter failed ({type(error).__name__}: {said}); {_instead()}"
+            f"ONNX: mxnet's converter failed ({type(error).__name__}: {last_line(error)}); {_instead()}"
         ) from error
     return model
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
-import numbers
 from types import SimpleNamespace
 from typing import Any, Mapping
 
 import numpy as np
 
-from ..errors import Problem, names, shown, suggest
+from ..arguments import is_finite_number
+from ..errors import Problem, last_line, names, shown, suggest
 from ..spec import TrainerSpec
 from .compat import mx
 
@@ -65,9 +64,8 @@ def _built(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
             options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []
     except Exception as error:
-        return None, [
-            f"{where}: {kind.__name__.lower()} does not take {shown(options)}: {_first_line(error)}"
-        ]
+        why = f"{type(error).__name__}: {last_line(error)}"
+        return None, [f"{where}: {kind.__name__.lower()} does not take {shown(options)}: {why}"]
 
 
 def _kind(name: Any) -> Any:
@@ -95,7 +93,7 @@ def _options(where: str, kind: Any, options: Mapping[str, Any], scheduler: Any) 
         if name not in valid
     ]
     rate = options.get("learning_rate", 0.0)
-    if not (_is_number(rate) and math.isfinite(rate) and rate >= 0):
+    if not (is_finite_number(rate) and rate >= 0):
         messages.append(f"{where}: learning_rate is {shown(rate)}; it must be a finite number of at least 0")
     if "lr_scheduler" in options and scheduler is not None:
         messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
@@ -116,7 +114,8 @@ def _tried(where: str, optimizer: Any) -> list[str]:
         mx.optimizer.get_updater(twin)(0, mx.nd.ones((2, 2)), weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())
     except Exception as error:
-        return [f"{where}: {kind} cannot make a step with its options: {_first_line(error)}"]
+        why = f"{type(error).__name__}: {last_line(error)}"
+        return [f"{where}: {kind} cannot make a step with its options: {why}"]
     return (
         [] if finite else [f"{where}: a step of {kind} with its options is not finite; mend optimizer_params"]
     )
@@ -130,15 +129,6 @@ def _scheduler(where: str, scheduler: Any) -> list[str]:
 
 
 def _clip_norm(where: str, norm: Any) -> list[str]:
-    if norm is None or (_is_number(norm) and math.isfinite(norm) and norm > 0):
+    if norm is None or (is_finite_number(norm) and norm > 0):
         return []
     return [f"{where}: clip_norm is {shown(norm)}; it must be a finite number above 0, or None"]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
+from ..arguments import finite_number, whole_number
 from ..errors import shown
 from .compat import mx
 
@@ -44,12 +44,12 @@ class OneCycle(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]
         start_divisor: float = 25.0,
         final_divisor: float = 1e5,
     ) -> None:
-        self.max_lr = _number("OneCycle: max_lr", max_lr, "above 0", above=0.0)
+        self.max_lr = finite_number("OneCycle: max_lr", max_lr, above=0)
         super().__init__(base_lr=self.max_lr)
-        self.steps = _steps("OneCycle: steps", steps)
-        self.warm = _number("OneCycle: warm", warm, "above 0 and below 1", above=0.0, below=1.0)
-        self.start_divisor = _number("OneCycle: start_divisor", start_divisor, "of at least 1", least=1.0)
-        self.final_divisor = _number("OneCycle: final_divisor", final_divisor, "of at least 1", least=1.0)
+        self.steps = whole_number("OneCycle: steps", steps)
+        self.warm = finite_number("OneCycle: warm", warm, above=0, below=1)
+        self.start_divisor = finite_number("OneCycle: start_divisor", start_divisor, least=1)
+        self.final_divisor = finite_number("OneCycle: final_divisor", final_divisor, least=1)
 
     def __call__(self, num_update: int) -> float:
         """Return the rate of an update."""
@@ -104,8 +104,8 @@ class WarmUp(_Around):
 
     def __init__(self, scheduler: Any, steps: int, start: float = 0.0) -> None:
         super().__init__(scheduler)
-        self.steps = _steps("WarmUp: steps", steps)
-        self.start = _number("WarmUp: start", start, "of at least 0", least=0.0)
+        self.steps = whole_number("WarmUp: steps", steps)
+        self.start = finite_number("WarmUp: start", start, least=0)
 
     def __call__(self, num_update: int) -> float:
         """Return the rate of an update."""
@@ -152,19 +152,3 @@ class Scaled(_Around):
 
 def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
-
-
-def _number(
-    what: str, value: Any, valid: str, least: float = 0.0, above: float = -1.0, below: float = math.inf
-) -> float:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{what} is {shown(value)}; valid is a finite number {valid}")
-    if not (value >= least and above < value < below):
-        raise ValueError(f"{what} is {value}; valid is a finite number {valid}")
-    return float(value)
-
-
-def _steps(what: str, value: Any) -> int:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{what} is {shown(value)}; valid is a whole number of at least 1")
-    return int(value)

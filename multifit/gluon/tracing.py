@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from ..checks import bind_outputs
-from ..errors import SpecError, names, raise_problems
+from ..errors import SpecError, last_line, names, raise_problems
 from ..spec import TaskSpec
 from .compat import mx
 from .graph import Form, Graph, described
@@ -63,9 +63,7 @@ def _tracing(net: Any, kind: type[Exception] = Exception) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        called = type(error).__name__
-        said = (str(error).strip().splitlines() or ["see above"])[-1].removeprefix(f"{called}: ")
-        raise SpecError(_untraceable(net, f"{called}: {said}")) from error
+        raise SpecError(_untraceable(net, f"{type(error).__name__}: {last_line(error)}")) from error
 
 
 def _untraceable(net: Any, why: str) -> str:

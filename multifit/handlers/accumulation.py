@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..arguments import whole_number
 from ..errors import Problem, raise_problems
-from ..triggers import whole_number
 
 __all__ = ["GradientAccumulation"]
 

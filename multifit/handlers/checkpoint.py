@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import whole_number
 from ..checkpoints import Shelf, checkpoints_folder
 from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol, Priority
-from ..triggers import Every, whole_number
+from ..triggers import Every
 from .trouble import Trouble
 
 __all__ = ["CheckpointHandler"]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import names, suggest
+from ..arguments import finite_number, whole_number
+from ..errors import counted, names, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
-from ..triggers import whole_number
 
 __all__ = ["EarlyStoppingHandler"]
 
@@ -68,14 +68,10 @@ class EarlyStoppingHandler:
             raise ValueError(
                 f'EarlyStoppingHandler: mode is "{mode}"{suggest(mode, _WORST)}; valid are {names(_WORST)}'
             )
-        if not 0 <= min_delta < math.inf:
-            raise ValueError(
-                f"EarlyStoppingHandler: min_delta is {min_delta}; valid is a finite number of at least 0"
-            )
         self.monitor = monitor
         self.mode = mode
         self.patience = whole_number("EarlyStoppingHandler: patience", patience, least=0)
-        self.min_delta = min_delta
+        self.min_delta = finite_number("EarlyStoppingHandler: min_delta", min_delta, least=0)
         self.baseline = baseline
         self.restore_best = restore_best
         self._kept: dict[str, Any] = {}  # the best parameters, of the first device
@@ -102,9 +98,8 @@ class EarlyStoppingHandler:
         self._waited += 1
         if self._waited < self.patience:
             return False
-        times = "epoch" if self._waited == 1 else "epochs"
-        best = figure_text(self._best)
-        estimator.state.stop(f"{self.monitor} has not improved on {best} for {self._waited} {times}")
+        best, epochs = figure_text(self._best), counted(self._waited, "epoch")
+        estimator.state.stop(f"{self.monitor} has not improved on {best} for {epochs}")
         return True
 
     def train_end(self, estimator: Any, **facts: Any) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ..arguments import whole_number
 from ..events import EstimatorProtocol, Priority
-from ..triggers import Every, whole_number
+from ..triggers import Every
 from .wording import epoch_text, figures_text, of_text, report_text
 
 __all__ = ["LoggingHandler"]

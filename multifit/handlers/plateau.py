@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import Problem, names, raise_problems, suggest
+from ..arguments import finite_number, whole_number
+from ..errors import Problem, counted, names, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
-from ..triggers import whole_number
 
 __all__ = ["PlateauHandler"]
 
@@ -68,15 +68,12 @@ class PlateauHandler:
             raise ValueError(
                 f'PlateauHandler: mode is "{mode}"{suggest(mode, _SIGNS)}; valid are {names(_SIGNS)}'
             )
-        if not 0 < factor < 1:
-            raise ValueError(f"PlateauHandler: factor is {factor}; valid is a number above 0 and below 1")
-        for name, value in (("min_delta", min_delta), ("min_lr", min_lr)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"PlateauHandler: {name} is {value}; valid is a finite number of at least 0")
-        self.monitor, self.mode, self.factor = monitor, mode, factor
+        self.monitor, self.mode = monitor, mode
+        self.factor = finite_number("PlateauHandler: factor", factor, above=0, below=1)
         self.patience = whole_number("PlateauHandler: patience", patience, least=0)
         self.cooldown = whole_number("PlateauHandler: cooldown", cooldown, least=0)
-        self.min_delta, self.min_lr = min_delta, min_lr
+        self.min_delta = finite_number("PlateauHandler: min_delta", min_delta, least=0)
+        self.min_lr = finite_number("PlateauHandler: min_lr", min_lr, least=0)
         self.trainers = [trainers] if isinstance(trainers, str) else trainers
         self._best: float | None = None
         self._waited = self._cooling = 0
@@ -141,8 +138,7 @@ class PlateauHandler:
         if changes:
             assert self._best is not None  # the first value that is measured is an improvement
             best = figure_text(self._best)
-            times = "1 epoch" if self._waited == 1 else f"{self._waited} epochs"
-            why = f"{self.monitor} has not improved on {best} for {times}"
+            why = f"{self.monitor} has not improved on {best} for {counted(self._waited, 'epoch')}"
             estimator.logger.info("%s: learning rate %s", why, ", ".join(changes))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ..errors import shown
+from ..arguments import finite_number, whole_number
+from ..errors import counted, shown
 from ..events import EstimatorProtocol, Priority
 from ..state import RunState
-from ..triggers import whole_number
 
 __all__ = ["StoppingHandler"]
 
@@ -52,10 +51,8 @@ class StoppingHandler:
     ) -> None:
         self.max_epoch = None if max_epoch is None else whole_number("StoppingHandler: max_epoch", max_epoch)
         self.max_batch = None if max_batch is None else whole_number("StoppingHandler: max_batch", max_batch)
-        if max_seconds is not None and not 0 < max_seconds < math.inf:
-            raise ValueError(
-                f"StoppingHandler: max_seconds is {max_seconds!r}; valid is a finite number above 0"
-            )
+        if max_seconds is not None:
+            max_seconds = finite_number("StoppingHandler: max_seconds", max_seconds, above=0)
         if condition is not None and not callable(condition):
             raise ValueError(
                 f"StoppingHandler: condition is {shown(condition)}; valid is a function of the run's state"
@@ -111,7 +108,7 @@ class StoppingHandler:
         limit = theirs if own is None else own
         if limit is None or count < limit:
             return None
-        return f"1 {unit}" if limit == 1 else f"{limit} {PLURALS[unit]}"
+        return counted(limit, unit, PLURALS[unit])
 
     def _other_reason(self, estimator: EstimatorProtocol) -> str | None:
         if self.max_seconds is not None and self._clock() - self._begun >= self.max_seconds:

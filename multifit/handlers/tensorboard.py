@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from ..arguments import whole_number
 from ..events import EstimatorProtocol, Priority
-from ..triggers import Every, whole_number
+from ..triggers import Every
 
 __all__ = ["TensorBoardHandler"]
 

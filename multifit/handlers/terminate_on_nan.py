@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..triggers import Every, whole_number
+from ..arguments import whole_number
+from ..triggers import Every
 
 __all__ = ["TerminateOnNaN"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import names, suggest
+from ..errors import counted, names, suggest
 from ..files import atomic_write
 from .exchange import csv_text, figures_of, json_text
 from .wording import all_epochs, last_epoch
@@ -52,7 +52,7 @@ class History(Mapping[str, "list[float]"]):
         return len(self._figures)
 
     def __repr__(self) -> str:
-        return f"History({self.epochs} epochs: {', '.join(self)})"
+        return f"History({counted(self.epochs, 'epoch')}: {', '.join(self)})"
 
     @property
     def epochs(self) -> int:

@@ -31,7 +31,7 @@ def summary(profile: Profile, operators: int) -> str:
     """
     where = ", ".join(profile.devices)
     step = f"a step of {counted(profile.samples, 'sample')} on {where} takes {profile.wall:.3g} ms"
-    over = f"{counted(profile.batches, 'batch').replace('batchs', 'batches')}, nothing waited for"
+    over = f"{counted(profile.batches, 'batch', 'batches')}, nothing waited for"
     blocks = [f"{step}   ({over})\n{profile.how}".rstrip(), _parts(profile), _overlap(profile)]
     if profile.operators and operators:
         blocks.append(_operators(profile, operators))

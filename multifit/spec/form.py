@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any, Iterable
 
+from ..arguments import is_number
 from ..errors import names, shown
 from .names import listed
 from .parts import LabelSpec
@@ -90,17 +90,13 @@ def _label(label: LabelSpec) -> Iterable[str]:
     if label.dtype is not None and _dtype_name(label.dtype) not in DTYPES:
         yield f"{where}: dtype is {shown(label.dtype)}; valid are {names(DTYPES)}"
     if label.classes is not None and not (
-        _is_number(label.classes) and label.classes == label.classes // 1 >= 1
+        is_number(label.classes) and label.classes == label.classes // 1 >= 1
     ):
         yield f"{where}: classes is {shown(label.classes)}; it must be a whole number of at least 1"
-    if label.ignore is not None and not _is_number(label.ignore):
+    if label.ignore is not None and not is_number(label.ignore):
         yield f"{where}: ignore is {shown(label.ignore)}; it must be a number, which stands for no label"
 
 
 def _dtype_name(dtype: Any) -> str:
     # "float32", numpy.float32 and numpy.dtype("float32") all mean the same
     return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)

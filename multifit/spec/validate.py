@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterator
 
+from ..arguments import is_finite_number
 from ..errors import Problem, names, shown, suggest
 from .names import OUTPUTS, leaves, listed
 from .terms import MetricTerm, Term
@@ -38,14 +37,10 @@ def weight_problem(where: str, weight: Any) -> str | None:
     """Return what is wrong with a loss's weight, or None."""
     if callable(weight):
         return None
-    if _is_number(weight) and math.isfinite(weight) and weight >= 0:
+    if is_finite_number(weight) and weight >= 0:
         return None
     valid = "a finite number of at least 0, or a function of the state"
     return f"{where}: the weight is {shown(weight)}; it must be {valid}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _twice(spec: TaskSpec) -> Iterator[str]:

@@ -337,9 +337,9 @@ def test_plot_without_matplotlib(monkeypatch: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"start": 0}, "start is 0; valid is a number above 0"),
-        ({"end": "1"}, "end is '1'; valid is a number above 0"),
-        ({"end": float("nan")}, "end is nan; valid is a number above 0"),
+        ({"start": 0}, "start is 0; valid is a finite number above 0"),
+        ({"end": "1"}, "end is '1'; valid is a finite number above 0"),
+        ({"end": float("nan")}, "end is nan; valid is a finite number above 0"),
         ({"start": 1.0, "end": 0.1}, "start is 1.0 and end is 0.1; start must be below end"),
         ({"batches": 5}, "batches is 5; valid is a whole number of at least 10"),
         ({"batches": 20.5}, "batches is 20.5; valid is a whole number of at least 10"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Callable
 
+from ...arguments import finite_number
 from ...errors import SpecError
 from ...spec.terms import Term
 from ..compat import mx
@@ -50,11 +51,7 @@ class LabelSmoothing:
     priority = BEFORE_PENALTIES + 1  # behind MixUp
 
     def __init__(self, epsilon: float = 0.1, loss: str | Sequence[str] | None = None) -> None:
-        if not 0 <= epsilon < 1:
-            raise ValueError(
-                f"LabelSmoothing: epsilon is {epsilon!r}; valid is a number of at least 0 and below 1"
-            )
-        self.epsilon, self.loss = epsilon, loss
+        self.epsilon, self.loss = finite_number("LabelSmoothing: epsilon", epsilon, least=0, below=1), loss
 
     def train_begin(self, estimator: Any, **facts: Any) -> None:
         """Find the losses."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...arguments import finite_number
 from ...errors import SpecError, names, suggest
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
@@ -65,9 +65,8 @@ class MixUp:
         alpha: float = 0.4,
         random: np.random.RandomState | int | None = None,
     ) -> None:
-        if not 0 < alpha < math.inf:
-            raise ValueError(f"MixUp: alpha is {alpha!r}; valid is a finite number above 0")
-        self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
+        self.inputs, self.label, self.loss = inputs, label, loss
+        self.alpha = finite_number("MixUp: alpha", alpha, above=0)
         self._own = np.random.RandomState(random) if isinstance(random, (int, np.integer)) else random
         self._random: Any = np.random if self._own is None else self._own
         self._kept = 1.0

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ...arguments import finite_number, whole_number
 from ...errors import names, suggest
 from ...events import Priority
-from ...triggers import whole_number
 from ..compat import mx
 
 __all__ = ["WeightAveraging"]
@@ -61,11 +61,8 @@ class WeightAveraging:
         if kind not in KINDS:
             near = suggest(kind, KINDS)
             raise ValueError(f'WeightAveraging: kind is "{kind}"{near}; valid are {names(KINDS)}')
-        if not 0 <= decay < 1:
-            raise ValueError(
-                f"WeightAveraging: decay is {decay!r}; valid is a number of at least 0 and below 1"
-            )
-        self.kind, self.decay, self.apply = kind, decay, apply
+        self.kind, self.apply = kind, apply
+        self.decay = finite_number("WeightAveraging: decay", decay, least=0, below=1)
         self.start = whole_number("WeightAveraging: start", start, least=0)
         self.every = whole_number("WeightAveraging: every", every)
         self._epochs = self._due = self._count = 0

@@ -7,6 +7,7 @@ import os
 import tempfile
 from typing import Any, Callable
 
+from ...errors import last_line
 from ...profile import Operator
 from ..compat import mx
 
@@ -50,8 +51,8 @@ def _profiled(run: Callable[[], Any], steps: int, trace: str) -> tuple[list[Oper
         mx.nd.waitall()
         mx.profiler.set_config(**ON, filename=trace)
     except mx.MXNetError as error:  # after mx.profiler.dump() nobody can set it up again
-        reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
-        return [], f"no operators are shown: MXNet's profiler cannot be used in this process ({reason})"
+        why = f"MXNet's profiler cannot be used in this process ({last_line(error)})"
+        return [], f"no operators are shown: {why}"
     try:
         mx.profiler.set_state("run")
         run()

@@ -6,11 +6,11 @@ from dataclasses import replace
 from statistics import mode
 from typing import Any, Callable, Iterator
 
+from ...arguments import whole_number
 from ...checks import loader_problems
 from ...errors import DataError, TrainerError, raise_problems
 from ...events import TrainingHooks
 from ...profile import Part, Profile
-from ...triggers import whole_number
 from ..compat import mx
 from ..engine import Engine
 from ..loaders import length, no_batch, peeked, rewound

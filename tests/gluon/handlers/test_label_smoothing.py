@@ -181,5 +181,5 @@ def test_losses_that_cannot_be_smoothed(fit: Any, losses: Any, loss: Any, messag
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1, float("nan")])
 def test_bad_epsilon(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon is .*; valid is a number of at least 0 and below 1"):
+    with pytest.raises(ValueError, match="epsilon is .*; valid is a finite number of at least 0 and below 1"):
         LabelSmoothing(epsilon)

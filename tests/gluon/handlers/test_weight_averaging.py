@@ -149,7 +149,7 @@ def test_a_second_fit_begins_anew_and_a_checkpoint_goes_on(fit: Any, values: Any
     ("arguments", "message"),
     [
         ({"kind": "sva"}, 'kind is "sva" .did you mean "swa"..; valid are "ema", "swa"'),
-        ({"decay": 1}, "decay is 1; valid is a number of at least 0 and below 1"),
+        ({"decay": 1}, "decay is 1; valid is a finite number of at least 0 and below 1"),
         ({"start": -1}, "start is -1; valid is a whole number of at least 0"),
         ({"every": 0}, "every is 0; valid is a whole number of at least 1"),
     ],
