@@ -30,6 +30,7 @@ setup(
         # GPU have different names.
         "numpy>=1.20,<1.24; python_version < '3.12'",
         "numpy>=1.26,<2; python_version >= '3.12'",
+        "psutil>=5.9",
         "tqdm>=4.60",
         "rich>=13",
     ],
@@ -45,7 +46,7 @@ setup(
         "all": CPU + CV + NLP + PLOT + TENSORBOARD,
         "dev": DEV,
     },
-    entry_points={"console_scripts": ["multifit = multifit.cli:main"]},
+    entry_points={"console_scripts": ["multifit = multifit.__main__:run"]},
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",

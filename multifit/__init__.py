@@ -1,74 +1,21 @@
 """multifit: train Gluon nets with several outputs, losses and trainers through one short loop."""
 
-from . import losses, metrics, schedules
-from .errors import DataError, Problem, SpecError, TrainerError, UserCodeError
-from .estimator import MultiEstimator
-from .events import CHANGES, MOMENTS, HandlerError, Priority
-from .gluon.handlers import GradientNoise, LabelSmoothing, MixUp, SkipNonFinite, WeightAveraging
-from .handlers import (
-    CheckpointHandler,
-    EarlyStoppingHandler,
-    GradientAccumulation,
-    InterruptHandler,
-    LivePlot,
-    LogFile,
-    LoggingHandler,
-    MetricHandler,
-    PlateauHandler,
-    ProgressBar,
-    StoppingHandler,
-    TensorBoardHandler,
-    TerminateOnNaN,
-    ValidationHandler,
-)
-from .history import History
-from .plan import Plan
-from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from .state import RunState
-from .triggers import Every
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# From here on mxnet can be imported, on Python 3.12 too.
+from .gluon import compat as compat
+
+if TYPE_CHECKING:
+    from .exports import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "CHANGES",
-    "MOMENTS",
-    "CheckpointHandler",
-    "DataError",
-    "EarlyStoppingHandler",
-    "Every",
-    "GradientAccumulation",
-    "GradientNoise",
-    "HandlerError",
-    "History",
-    "InterruptHandler",
-    "LabelSmoothing",
-    "LabelSpec",
-    "LivePlot",
-    "LogFile",
-    "LoggingHandler",
-    "LossSpec",
-    "MetricHandler",
-    "MetricSpec",
-    "MixUp",
-    "MultiEstimator",
-    "Plan",
-    "PlateauHandler",
-    "Priority",
-    "Problem",
-    "ProgressBar",
-    "RunState",
-    "SkipNonFinite",
-    "SpecError",
-    "StoppingHandler",
-    "TaskSpec",
-    "TensorBoardHandler",
-    "TerminateOnNaN",
-    "TrainerError",
-    "TrainerSpec",
-    "UserCodeError",
-    "ValidationHandler",
-    "WeightAveraging",
-    "losses",
-    "metrics",
-    "schedules",
-]
+
+def __getattr__(name: str) -> Any:
+    """Import mxnet and all else with the first name that is used: the command sets its environment before."""
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".exports", __name__), name)

@@ -76,7 +76,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """Train in a process of its own; --resume knows the schedule from before."""
     folder.mkdir(parents=True, exist_ok=True)
     more = more or ("--checkpoint-every", f"{EVERY}batches")
-    command = [sys.executable, "-m", "multifit.cli", "train", "nightly/killed.py", "--output", str(folder)]
+    command = [sys.executable, "-m", "multifit", "train", "nightly/killed.py", "--output", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MULTIFIT_PROGRESS": str(progress_of(folder))}
     with (folder / "out.txt").open("ab") as out:
         return subprocess.Popen([*command, *more], cwd=ROOT, env=environment, stdout=out, stderr=out)

@@ -42,7 +42,7 @@ def _data_set(row: Row, folder: Path) -> list[str]:
 
 
 def _train(row: Row, settings: list[str], folder: Path) -> None:
-    command = [sys.executable, "-m", "multifit.cli", "train", f"tasks/{row.task}.py", "--quiet"]
+    command = [sys.executable, "-m", "multifit", "train", f"tasks/{row.task}.py", "--quiet"]
     command += ["--epochs", str(row.epochs), "--output", str(folder)]
     command += ["--precision", row.precision] if row.precision != "float32" else []
     command += ["--devices", "gpu:0"] if row.device == "gpu" else []

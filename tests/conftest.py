@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Callable
+from typing import Callable, Iterator
 
 # Two test processes with OpenMP's default of one thread per core each would slow each other many times over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,8 +12,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest  # noqa: E402
 
+from multifit import threads  # noqa: E402
 from multifit.gluon.seed import seed_everything  # noqa: E402
-from multifit.threads import setting  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +22,14 @@ def seeded() -> None:
     seed_everything(0)
 
 
-@pytest.fixture(autouse=True)
-def threads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a fit says about threads depends on what else the machine does: here it has said it already."""
-    monkeypatch.setattr(setting(), "_told", True)
-
-
 @pytest.fixture
-def with_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """``with_threads(2)``: MXNet is taken to have so many threads from here on."""
-    return lambda count: monkeypatch.setattr(setting(), "_threads", (count, True))
+def with_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """``with_threads(2)``: multifit believes from here on that MXNet has so many threads."""
+
+    def believe(count: int) -> None:
+        monkeypatch.setenv(threads.VARIABLES[0], str(count))
+        threads.omp_threads.cache_clear()
+
+    yield believe
+    monkeypatch.undo()
+    threads.omp_threads.cache_clear()

@@ -1,4 +1,4 @@
-"""The command ``multifit``: one file per command, and here what they share at the door."""
+"""The command ``multifit``: one file per command. Here are the parser, ``--version`` and the exit status."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Sequence
 
 from ..errors import DataError, SpecError, TrainerError
 from ..taskfile import UsageError
-from . import check, evaluate, export, predict, profile, report, train
+from .version import version_line
 
 __all__ = ["main"]
-
-COMMANDS = (train, check, evaluate, predict, report, export, profile)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        What follows the command's name; by default what the process was started with.
+        The arguments after the command's name; by default those of the process.
 
     Returns
     -------
@@ -30,41 +28,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         or the task file cannot be used, or a file is missing; 130 after Ctrl-C. Any other exception in the
         user's own code passes through with its traceback.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
+        print(version_line())
+        return 0
     options = build_parser().parse_args(arguments)
     try:
         return options.run(options) or 0
-    except UsageError as error:
-        return _complain(str(error), 2)
-    except FileNotFoundError as error:  # a missing input or data set: the path says more than a traceback
-        return _complain(str(error), 2)
+    except (UsageError, FileNotFoundError) as error:  # a missing file's path says more than a traceback
+        return print_error(str(error), 2)
     except (SpecError, DataError, TrainerError) as error:
-        return _complain(str(error), 1)
+        return print_error(str(error), 1)
     except ValueError as error:
-        if not _is_ours(error):
+        if not _raised_by_multifit(error):
             raise
-        return _complain(str(error), 1)
+        return print_error(str(error), 1)
     except KeyboardInterrupt:
-        return _complain("interrupted", 130)
+        return print_error("interrupted", 130)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
+    from . import check, evaluate, export, predict, profile, report, train
+
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
+    parser.add_argument("--version", action="version", version=version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
-    for module in COMMANDS:
+    for module in (train, check, evaluate, predict, report, export, profile):
         command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
 
 
-def _complain(message: str, code: int) -> int:
+def print_error(message: str, status: int) -> int:
+    """Print a message to stderr and return the exit status."""
     print(f"multifit: {message}", file=sys.stderr)
-    return code
+    return status
 
 
-def _is_ours(error: BaseException) -> bool:
-    """Tell whether multifit itself raised, and not the user's code or a library that it called."""
+def _raised_by_multifit(error: BaseException) -> bool:
+    """Return whether multifit itself raised, not the user's code or a library that it called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -12,7 +12,7 @@ from ..gluon.loaders import peeked
 from ..gluon.proof import undisturbed
 from ..gluon.workers import has_own_workers
 from ..handlers import validation_data, with_defaults
-from ..threads import setting
+from ..threads import oversubscription
 
 __all__ = ["check_loaders", "limits", "prepared", "tell_threads"]
 
@@ -76,7 +76,7 @@ def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[EventD
 
 
 def tell_threads(notices: Callable[[str], None], train_data: Any) -> None:
-    """Tell, once in a process, where OpenMP's number of threads costs speed."""
-    text = setting().tell(train_data._num_workers if has_own_workers(train_data) else 0)
+    """Log once where OpenMP's threads and the loader's workers outnumber the cores."""
+    text = oversubscription(train_data._num_workers if has_own_workers(train_data) else 0)
     if text is not None:
         notices(text)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy
 
-from ..threads import setting
+from ..threads import omp_threads
 from .versions import LooseVersion, StrictVersion
 
 __all__ = ["mx"]
@@ -84,9 +84,7 @@ def load_mxnet() -> types.ModuleType:
         mxnet is not installed, numpy is 2 or newer, or mxnet itself fails while it is imported.
     """
     refuse_numpy_2(numpy.__version__)
-    add_numpy_aliases(numpy)
-    add_distutils_version()
-    setting()
+    omp_threads()
     try:
         return importlib.import_module("mxnet")
     except ModuleNotFoundError as error:
@@ -101,4 +99,16 @@ def load_mxnet() -> types.ModuleType:
         ) from error
 
 
-mx: Any = load_mxnet()
+mx: Any
+
+
+def __getattr__(name: str) -> Any:
+    """Import mxnet when ``mx`` is first asked for."""
+    if name != "mx":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["mx"] = load_mxnet()
+    return globals()["mx"]
+
+
+add_numpy_aliases(numpy)
+add_distutils_version()

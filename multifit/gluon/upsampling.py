@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..threads import setting
+from ..threads import omp_threads
 from .compat import mx
 from .rewriting import Node, Rewriter
 
@@ -135,7 +135,7 @@ def as_convolutions(symbols: Sequence[Any], parameters: Iterable[Any]) -> tuple[
     parameters : iterable of Parameter
         What the graph's kernels are, shapes known.
     """
-    if mx.context.current_context().device_type == "gpu" or setting().threads > 1:
+    if mx.context.current_context().device_type == "gpu" or omp_threads() > 1:
         return list(symbols), 0
     if f'"{OPERATOR}"' not in mx.sym.Group(list(symbols)).tojson():
         return list(symbols), 0

@@ -1,22 +1,29 @@
-"""The command's door: help, unknown commands, ``python -m``."""
+"""The command itself: help, wrong arguments, --version, ``python -m multifit``."""
 
 from __future__ import annotations
 
+import os
+import platform
 import runpy
+import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from multifit.cli import main
+from multifit import __version__
+from multifit.cli import main, version
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["train", "--help"], ["check", "--help"], ["predict", "--help"], ["evaluate", "--help"]],
+    "command", [None, "train", "check", "predict", "evaluate", "export", "report", "profile"]
 )
-def test_help(arguments, capsys):
+def test_help(command, capsys):
     with pytest.raises(SystemExit) as caught:
-        main(arguments)
+        main([command, "--help"] if command else ["--help"])
     assert caught.value.code == 0 and "usage: multifit" in capsys.readouterr().out
 
 
@@ -30,8 +37,50 @@ def test_a_wrong_command_line_shows_the_usage(arguments, capsys):
     assert caught.value.code == 2 and "usage: multifit" in capsys.readouterr().err
 
 
-def test_python_m(monkeypatch, capsys):
+WITHOUT_MXNET = """
+import sys
+sys.modules["mxnet"] = None
+sys.argv[1:] = ["--version"]
+from multifit.__main__ import run
+sys.exit(run())
+"""
+
+
+def test_the_version_is_printed_even_where_mxnet_cannot_be_imported():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MXNET], env=environment, capture_output=True, text=True, check=True
+    )
+    mxnet = metadata.version("mxnet")
+    assert done.stdout == f"multifit {__version__}, mxnet {mxnet}, Python {platform.python_version()}\n"
+
+
+def test_the_version_says_that_mxnet_is_not_installed(monkeypatch, capsys):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(version.metadata, "version", missing)
+    assert main(["--version"]) == 0
+    assert "mxnet not installed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ("7", None)),
+        ({"OMP_NUM_THREADS": "3"}, ("3", None)),
+        ({"MXNET_OMP_MAX_THREADS": "3"}, (None, "3")),
+    ],
+)
+def test_python_m_runs_the_command_with_all_cores_unless_told_otherwise(
+    monkeypatch, capsys, environment, expected
+):
+    monkeypatch.setattr("multifit.threads.usable_cores", lambda: 7)
     monkeypatch.setattr(sys, "argv", ["multifit", "check", "nothing.py"])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_module("multifit.cli", run_name="__main__")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", dict(environment))
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_module("multifit", run_name="__main__")
+        values = tuple(os.environ.get(name) for name in ("OMP_NUM_THREADS", "MXNET_OMP_MAX_THREADS"))
     assert caught.value.code == 2 and "there is no file nothing.py" in capsys.readouterr().err
+    assert values == expected

@@ -166,7 +166,7 @@ def process(tmp_path) -> Iterator[Callable[..., Any]]:
     started = []
 
     def start(*arguments: Any) -> Any:
-        command = [sys.executable, "-u", "-m", "multifit.cli", *map(str, arguments)]
+        command = [sys.executable, "-u", "-m", "multifit", *map(str, arguments)]
         root = str(Path(__file__).parents[2])
         environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
         with hearing(signal.SIGINT):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...threads import setting
+from ...threads import omp_threads
 from ..maps import first_largest, reaches
 from .base import DeviceMetric, Pair, Shape, doubles
 
@@ -34,7 +34,7 @@ class DeviceSegmentation(DeviceMetric):
         same = len(output) > 1 and label == output[:1] + output[2:]
         if not same or output[1] > self.classes:
             return None
-        few = self.classes <= FEW and np.prod(label) <= EXACT and setting().threads == 1
+        few = self.classes <= FEW and np.prod(label) <= EXACT and omp_threads() == 1
         return partial(self._multiplied if few else self._scattered, output[1])
 
     def _scattered(self, scores: int, F: Any, label: Any, output: Any) -> list[Any]:

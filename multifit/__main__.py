@@ -1,0 +1,31 @@
+"""``python -m multifit`` and the command ``multifit``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .threads import VARIABLES, usable_cores
+
+__all__ = ["run"]
+
+
+def run() -> int:
+    """Let MXNet use all cores where the user did not choose a number of threads, and run the command.
+
+    The number must be set before mxnet is imported.
+
+    Returns
+    -------
+    int
+        The exit status; see `multifit.cli.main`.
+    """
+    if not any(name in os.environ for name in VARIABLES):
+        os.environ[VARIABLES[0]] = str(usable_cores())
+    from .cli import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

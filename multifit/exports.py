@@ -1,0 +1,72 @@
+"""The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
+
+from . import losses, metrics, schedules
+from .errors import DataError, Problem, SpecError, TrainerError, UserCodeError
+from .estimator import MultiEstimator
+from .events import CHANGES, MOMENTS, HandlerError, Priority
+from .gluon.handlers import GradientNoise, LabelSmoothing, MixUp, SkipNonFinite, WeightAveraging
+from .handlers import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    GradientAccumulation,
+    InterruptHandler,
+    LivePlot,
+    LogFile,
+    LoggingHandler,
+    MetricHandler,
+    PlateauHandler,
+    ProgressBar,
+    StoppingHandler,
+    TensorBoardHandler,
+    TerminateOnNaN,
+    ValidationHandler,
+)
+from .history import History
+from .plan import Plan
+from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from .state import RunState
+from .triggers import Every
+
+__all__ = [
+    "CHANGES",
+    "MOMENTS",
+    "CheckpointHandler",
+    "DataError",
+    "EarlyStoppingHandler",
+    "Every",
+    "GradientAccumulation",
+    "GradientNoise",
+    "HandlerError",
+    "History",
+    "InterruptHandler",
+    "LabelSmoothing",
+    "LabelSpec",
+    "LivePlot",
+    "LogFile",
+    "LoggingHandler",
+    "LossSpec",
+    "MetricHandler",
+    "MetricSpec",
+    "MixUp",
+    "MultiEstimator",
+    "Plan",
+    "PlateauHandler",
+    "Priority",
+    "Problem",
+    "ProgressBar",
+    "RunState",
+    "SkipNonFinite",
+    "SpecError",
+    "StoppingHandler",
+    "TaskSpec",
+    "TensorBoardHandler",
+    "TerminateOnNaN",
+    "TrainerError",
+    "TrainerSpec",
+    "UserCodeError",
+    "ValidationHandler",
+    "WeightAveraging",
+    "losses",
+    "metrics",
+    "schedules",
+]
