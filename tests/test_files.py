@@ -1,4 +1,4 @@
-"""multifit.files: whole or not at all."""
+"""multifit.files: files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from multifit.files import atomic_path, atomic_write
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff", "ein Häkchen ✓\r\nand a line"], ids=["bytes", "text"])
-def test_write_makes_the_folder_and_the_file(tmp_path: Path, data: bytes | str) -> None:
+def test_the_folder_and_the_file_are_created(tmp_path: Path, data: bytes | str) -> None:
     path = tmp_path / "a" / "b" / "c.json"
     atomic_write(path, data)
     assert path.read_bytes() == (data if isinstance(data, bytes) else data.encode("utf-8"))
     assert os.listdir(path.parent) == ["c.json"]
 
 
-def test_a_string_is_a_path_too(tmp_path: Path) -> None:
+def test_a_path_may_be_a_string(tmp_path: Path) -> None:
     atomic_write(str(tmp_path / "x"), "1")
     assert (tmp_path / "x").read_text() == "1"
 
@@ -34,7 +34,7 @@ def test_the_temporary_path_has_the_suffix_and_the_folder(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_failure_leaves_what_stood_there(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failure_leaves_the_target_unchanged(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "x.json"
     path.write_text("before")
     with pytest.raises(error), atomic_path(path) as temporary:
@@ -52,9 +52,7 @@ def test_nothing_written_is_an_error(tmp_path: Path) -> None:
     assert path.read_text() == "before"
 
 
-def test_content_is_on_the_disk_before_it_gets_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_content_is_flushed_before_the_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (order.append("fsync"), fsync(fd)))
@@ -80,7 +78,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
-    """And so does a device: who writes to /dev/null as root wants to keep it."""
+    """So does a device: writing to /dev/null as root must not replace it."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

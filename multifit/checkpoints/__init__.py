@@ -1,30 +1,37 @@
-"""Checkpoints as folders: written whole or not at all, checked by hash, found again, thinned out.
+"""Checkpoint folders: written atomically, verified by hash, listed, and deleted when no longer needed.
 
-What is inside a checkpoint is not known here: the writer fills a folder, and the reader gets a folder that is
-proved to be what was written.
+This package does not know what is in a checkpoint. The caller fills a folder when writing; a reader gets a
+folder whose files are verified to be exactly what was written.
 """
 
 from __future__ import annotations
 
-from .finding import CHECKPOINTS, Entry, checkpoints_folder, entries, newest_whole
-from .manifest import MANIFEST, Manifest, read_manifest
-from .retention import superfluous
-from .shelf import Shelf
-from .wholeness import problems
-from .writing import remove, write_checkpoint
+from .atomic import remove_checkpoint, write_checkpoint
+from .integrity import verify
+from .manifest import MANIFEST, CheckpointInfo, Manifest, NewerFormatError, read_info, read_manifest
+from .store import (
+    CHECKPOINTS,
+    CheckpointStore,
+    checkpoints_folder,
+    list_checkpoints,
+    newest_checkpoint,
+    to_delete,
+)
 
 __all__ = [
     "CHECKPOINTS",
     "MANIFEST",
-    "Entry",
+    "CheckpointInfo",
+    "CheckpointStore",
     "Manifest",
-    "Shelf",
+    "NewerFormatError",
     "checkpoints_folder",
-    "entries",
-    "newest_whole",
-    "problems",
+    "list_checkpoints",
+    "newest_checkpoint",
+    "read_info",
     "read_manifest",
-    "remove",
-    "superfluous",
+    "remove_checkpoint",
+    "to_delete",
+    "verify",
     "write_checkpoint",
 ]

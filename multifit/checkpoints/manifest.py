@@ -1,4 +1,4 @@
-"""The list of what a checkpoint consists of, and what it says of itself."""
+"""A checkpoint's manifest: format version, the files with their hashes, and facts about the checkpoint."""
 
 from __future__ import annotations
 
@@ -7,69 +7,125 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["MANIFEST", "VERSION", "Manifest", "encoded", "read_manifest"]
+__all__ = [
+    "MANIFEST",
+    "VERSION",
+    "CheckpointInfo",
+    "Manifest",
+    "NewerFormatError",
+    "encode_manifest",
+    "parse_manifest",
+    "read_info",
+    "read_manifest",
+]
 
 MANIFEST = "manifest.json"
+# The format version of all files of a checkpoint. A newer version may change anything but how the manifest is
+# hashed: that is how a newer checkpoint is told from a damaged one.
 VERSION = 1
-_OWN = ("files", "name", "sha256", "version")  # keys that are no facts
+_READABLE = (1,)
+_RESERVED = ("files", "name", "sha256", "version")  # keys that are not facts
+
+
+class NewerFormatError(ValueError):
+    """The checkpoint is intact, but in a format of a newer multifit."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What ``manifest.json`` says.
+    """The content of ``manifest.json``.
 
     Parameters
     ----------
     name : str
-        The name of the checkpoint's folder.
+        Name of the checkpoint's folder.
     files : mapping of str to mapping
-        For each file, by its path in the folder with slashes: ``size`` in bytes and ``sha256`` in hex.
+        ``size`` in bytes and ``sha256`` in hex of each file, by its path in the folder (with slashes).
     facts : mapping of str to JSON
-        What the writer tells: epoch, step …
+        What the writer adds: epoch, step, monitored value …
+    version : int
+        Format version of the checkpoint.
 
     Raises
     ------
     ValueError
-        A fact has a name that the manifest needs for itself.
+        A fact has a reserved name.
     """
 
     name: str
     files: Mapping[str, Any]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    version: int = VERSION
 
     def __post_init__(self) -> None:
-        taken = sorted(set(self.facts) & set(_OWN))
-        if taken:
+        reserved = sorted(set(self.facts) & set(_RESERVED))
+        if reserved:
             raise ValueError(
-                f'the manifest of checkpoint "{self.name}" cannot have a fact "{taken[0]}": '
-                "it has something else of that name; call the fact otherwise"
+                f'the manifest of checkpoint "{self.name}" cannot have a fact "{reserved[0]}": '
+                f"the names {', '.join(_RESERVED)} are reserved; rename the fact"
             )
 
 
-def encoded(manifest: Manifest) -> bytes:
-    """Return the manifest as the bytes of its file, which end in a hash of themselves.
+class CheckpointInfo(NamedTuple):
+    """What the manifest says about a checkpoint; its files are not verified.
+
+    Attributes
+    ----------
+    path : Path
+        The checkpoint's folder.
+    serial : int
+        1-based sequence number in the parent folder; 0 if unknown.
+    step : int
+        Number of batches trained before it.
+    complete : bool
+        Whether its epoch was complete.
+    monitor : str, optional
+        Name of the monitored figure.
+    value : float, optional
+        Value of the monitored figure; None if it was not measured.
+    """
+
+    path: Path
+    serial: int = 0
+    step: int = 0
+    complete: bool = False
+    monitor: str | None = None
+    value: float | None = None
+
+    @property
+    def order(self) -> tuple[int, int, bool]:
+        """Sort key, greater for newer checkpoints.
+
+        The order of writing counts first: a new run in the folder of an old one, which may have trained
+        longer, must find its own checkpoints.
+        """
+        return self.serial, self.step, self.complete
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of ``manifest.json``, which end in a hash of the rest.
 
     Raises
     ------
     TypeError, ValueError
-        A fact is no JSON (NaN and infinity are none either).
+        A fact cannot be written as JSON (NaN and infinity cannot).
     """
-    content = {"version": VERSION, "name": manifest.name, "files": manifest.files, **manifest.facts}
-    digest = hashlib.sha256(_text(content)).hexdigest()
-    return _text({**content, "sha256": digest})
+    return _encode(
+        {"version": manifest.version, "name": manifest.name, "files": manifest.files, **manifest.facts}
+    )
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Return what the manifest of a checkpoint says.
+    """Read the manifest of a checkpoint and verify its own hash.
 
-    That its own bytes are those that were written is checked here; that the files are, by `problems`.
+    The files that it lists are verified by :func:`multifit.checkpoints.verify`.
 
     Raises
     ------
     ValueError
-        There is none, or it cannot be used; the message says which of the two, and names the file.
+        The manifest is missing, or :func:`parse_manifest` does not accept it.
     """
     try:
         data = (checkpoint / MANIFEST).read_bytes()
@@ -77,39 +133,86 @@ def read_manifest(checkpoint: Path) -> Manifest:
         raise ValueError(f"{MANIFEST} is missing") from None
     except OSError as error:
         raise ValueError(f"{MANIFEST} cannot be read: {error.strerror}") from None
+    return parse_manifest(data)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Return the manifest that :func:`encode_manifest` encoded.
+
+    Raises
+    ------
+    NewerFormatError
+        The checkpoint was written by a newer multifit.
+    ValueError
+        The bytes are damaged, or of another program.
+    """
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{MANIFEST} is no JSON: {error}") from None
-    return _checked(content, data)
-
-
-def _checked(content: Any, data: bytes) -> Manifest:
+        raise ValueError(f"{MANIFEST} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{MANIFEST} is a JSON {type(content).__name__}; valid is an object")
-    version = content.get("version")
-    if type(version) is not int or version != VERSION:
-        raise ValueError(
-            f"{MANIFEST} is of version {version!r}; this multifit reads version {VERSION}, "
-            "so the checkpoint is another program's, another multifit's, or damaged"
-        )
+        raise ValueError(f"{MANIFEST} holds a JSON {type(content).__name__}; valid is an object")
+    _check_hash(content, data)
+    _check_version(content.get("version"))
     name, files = content.get("name"), content.get("files")
     if not isinstance(name, str) or not isinstance(files, dict):
-        raise ValueError(f'{MANIFEST} has no usable "name" and "files"')
-    manifest = Manifest(name, files, {key: value for key, value in content.items() if key not in _OWN})
-    # Not the hash alone: whoever changes a byte that means nothing to JSON has changed the file too.
-    if not _is(manifest, data):
-        raise ValueError(f"{MANIFEST} is not as it was written: its hash does not fit its content")
-    return manifest
+        raise ValueError(f'{MANIFEST} has no valid "name" and "files"')
+    facts = {key: value for key, value in content.items() if key not in _RESERVED}
+    return Manifest(name, files, facts, content["version"])
 
 
-def _is(manifest: Manifest, data: bytes) -> bool:
+def read_info(checkpoint: Path) -> CheckpointInfo:
+    """Read what the manifest says about a checkpoint; facts of a wrong type are ignored.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`read_manifest`.
+    """
+    facts = read_manifest(checkpoint).facts
+    monitor, value = facts.get("monitor"), facts.get("value")
+    return CheckpointInfo(
+        checkpoint,
+        _int_or_zero(facts.get("serial")),
+        _int_or_zero(facts.get("step")),
+        facts.get("complete") is True,
+        monitor if isinstance(monitor, str) else None,
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None,
+    )
+
+
+def _check_hash(content: Mapping[str, Any], data: bytes) -> None:
+    # Compare all bytes, not the hash alone: a changed byte that means nothing to JSON is damage too.
     try:
-        return encoded(manifest) == data
-    except ValueError:  # a NaN, which Python reads
-        return False
+        intact = _encode({key: value for key, value in content.items() if key != "sha256"}) == data
+    except ValueError:  # a NaN, which Python reads but does not write here
+        intact = False
+    if not intact:
+        raise ValueError(f"{MANIFEST} is damaged: its hash does not match its content")
 
 
-def _text(content: Mapping[str, Any]) -> bytes:
-    # Escaped to ASCII, so that every name that Python can hold can be written.
+def _check_version(version: Any) -> None:
+    readable = " and ".join(map(str, _READABLE))
+    if type(version) is int and version > max(_READABLE):
+        raise NewerFormatError(
+            f"{MANIFEST} has format version {version}, and this multifit reads {readable}: a newer multifit "
+            "wrote the checkpoint; resume with that version, or give another folder"
+        )
+    if type(version) is not int or version not in _READABLE:
+        raise ValueError(
+            f"{MANIFEST} has format version {version!r}, and this multifit reads {readable}: "
+            "it is not a checkpoint of multifit"
+        )
+
+
+def _encode(content: Mapping[str, Any]) -> bytes:
+    return _json({**content, "sha256": hashlib.sha256(_json(content)).hexdigest()})
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    # Escaped to ASCII, so that any file name that Python can hold can be written.
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")
+
+
+def _int_or_zero(fact: Any) -> int:
+    return fact if isinstance(fact, int) else 0

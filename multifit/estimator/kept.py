@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Mapping
 
-from ..checkpoints import newest_whole, read_manifest
+from ..checkpoints import newest_checkpoint, read_manifest
 from ..errors import Problem, SpecError
 from ..files import atomic_write
 from ..gluon import snapshot
@@ -132,7 +132,7 @@ class Kept(Observed):
         return found
 
     def _newest(self, folder: Path) -> Path | None:
-        found, damaged = newest_whole(folder) if folder.is_dir() else (None, [])
+        found, damaged = newest_checkpoint(folder) if folder.is_dir() else (None, [])
         for line in damaged:
             self.logger.warning("passed over: %s", line)
         if found is None and damaged:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import whole_number
-from ..checkpoints import Shelf, checkpoints_folder
+from ..checkpoints import CheckpointStore, checkpoints_folder
 from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
@@ -80,7 +80,7 @@ class CheckpointHandler:
         self.every = _schedule(every)
         self.monitor, self.mode = _monitored(monitor, mode)
         self.seed = None if seed is None else whole_number("CheckpointHandler: seed", seed, least=0)
-        self._shelf = Shelf(
+        self._store = CheckpointStore(
             self.folder,
             whole_number("CheckpointHandler: keep_last", keep_last),
             whole_number("CheckpointHandler: keep_best", keep_best, least=0),
@@ -189,7 +189,7 @@ class CheckpointHandler:
             "value": self._value(estimator) if complete else None,
         }
         try:
-            path = self._shelf.write(name, estimator.write_checkpoint, facts)
+            path = self._store.write(name, estimator.write_checkpoint, facts)
         except Exception as error:
             if not _is_the_disk(error):
                 raise
@@ -205,12 +205,12 @@ class CheckpointHandler:
 
     def _trim(self, estimator: EstimatorProtocol) -> None:
         try:
-            self._shelf.trim(self.monitor, self._direction)
+            self._store.delete_old(self.monitor, self._direction)
         except OSError as error:
-            what = f"superfluous checkpoints in {self.folder} could not be removed"
+            what = f"old checkpoints in {self.folder} could not be deleted"
             self._removing.report(estimator.logger, what, error)
         else:
-            self._removing.over(estimator.logger, f"superfluous checkpoints are removed again: {self.folder}")
+            self._removing.over(estimator.logger, f"old checkpoints are deleted again: {self.folder}")
 
     def _tell_inexact(self, estimator: EstimatorProtocol, path: Path) -> None:
         if not self._told_inexact:
@@ -227,7 +227,7 @@ class CheckpointHandler:
             )
 
     def _warn_of_later(self, estimator: EstimatorProtocol) -> None:
-        furthest, here = self._shelf.furthest(), estimator.state.step
+        furthest, here = self._store.latest_step(), estimator.state.step
         if furthest > here:
             estimator.logger.warning(
                 "%s holds checkpoints of another run, or a later part of this one, up to step %d, and this "

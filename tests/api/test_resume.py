@@ -22,7 +22,7 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.checkpoints import newest_whole
+from multifit.checkpoints import newest_checkpoint
 from multifit.gluon.seed import seed_everything
 from multifit.handlers.plateau import PlateauHandler
 
@@ -571,4 +571,4 @@ def test_where_all_are_damaged_all_are_named(short: Run) -> None:
         short.resume(epochs=1)
     assert all(str(path) in str(caught.value) for path in checkpoints) and len(checkpoints) == 2
     assert "net.params" in str(caught.value) and "manifest.json is missing" in str(caught.value)
-    assert newest_whole(short.folder)[0] is None
+    assert newest_checkpoint(short.folder)[0] is None

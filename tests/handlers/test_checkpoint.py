@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import multifit
-from multifit.checkpoints import newest_whole, problems, read_manifest
+from multifit.checkpoints import newest_checkpoint, read_manifest, verify
 from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler, ValidationHandler
 from multifit.triggers import Every
 
@@ -63,7 +63,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
 def facts(folder: Path) -> list[tuple[int, int, int, bool, bool]]:
     """Return epoch, step, batch, complete, exact of what is in a run's folder, by step; all must be whole."""
     found = sorted((folder / "checkpoints").iterdir())
-    assert [problems(path) for path in found] == [[]] * len(found)
+    assert [verify(path) for path in found] == [[]] * len(found)
     told = [(path.name, read_manifest(path).facts) for path in found]
     for name, fact in told:
         assert name == f"epoch-{fact['epoch']:04d}-step-{fact['step']:08d}"
@@ -175,7 +175,7 @@ def test_when_the_figure_improves(
     handler = CheckpointHandler(tmp_path, monitor=f"val_{figure}", mode=mode, keep_last=9)
     saved.fit(handler, ValidationHandler("data"), epochs=5, batches=1)
     assert [fact[0] for fact in facts(tmp_path)] == epochs
-    newest, _ = newest_whole(tmp_path)
+    newest, _ = newest_checkpoint(tmp_path)
     assert newest is not None
     assert read_manifest(newest).facts["monitor"] == f"val_{figure}"
     assert read_manifest(newest).facts["value"] == values[epochs[-1] - 1]
@@ -186,7 +186,7 @@ def test_an_epoch_cut_short_is_not_compared(saved: Any, tmp_path: Path) -> None:
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
     saved.fit(handler, ValidationHandler("data"), Stop(5), epochs=5)
     assert handler.state_dict()["best"] == 3
-    newest, _ = newest_whole(tmp_path)
+    newest, _ = newest_checkpoint(tmp_path)
     assert newest is not None
     assert read_manifest(newest).facts["value"] is None
 
@@ -359,18 +359,18 @@ def test_superfluous_ones_that_cannot_be_removed(
 
     handler = CheckpointHandler(tmp_path, 1, keep_last=1)
     with monkeypatch.context() as patch:
-        patch.setattr("multifit.checkpoints.shelf.remove", refuse)
+        patch.setattr("multifit.checkpoints.store.remove_checkpoint", refuse)
         saved.fit(handler, epochs=3)
     assert len(facts(tmp_path)) == 3
     folder = tmp_path / "checkpoints"
     assert log.records[0].getMessage() == (
-        f"superfluous checkpoints in {folder} could not be removed: Permission denied; "
+        f"old checkpoints in {folder} could not be deleted: Permission denied; "
         "the training goes on, and what was written stays"
     )
     assert len(log.records) == 1
     saved.fit(handler)
     assert len(facts(tmp_path)) == 1
-    assert log.records[1].getMessage() == f"superfluous checkpoints are removed again: {folder}"
+    assert log.records[1].getMessage() == f"old checkpoints are deleted again: {folder}"
     assert len(log.records) == 2
 
 

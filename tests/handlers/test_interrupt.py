@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from multifit import MultiEstimator
-from multifit.checkpoints import newest_whole
+from multifit.checkpoints import newest_checkpoint
 from multifit.handlers import CheckpointHandler, InterruptHandler
 
 import mxnet as mx  # isort: skip
@@ -148,7 +148,7 @@ def test_a_real_fit_leaves_a_checkpoint(tmp_path: Path, log: Any) -> None:
     assert history.epochs == 2
     assert estimator.state.stop_reason == "SIGTERM"
     assert [text for text in log.messages if FIRST in text] == [f"SIGTERM: {FIRST}"]
-    checkpoint, told = newest_whole(tmp_path)
+    checkpoint, told = newest_checkpoint(tmp_path)
     assert told == []
     assert checkpoint == tmp_path / "checkpoints" / "epoch-0002-step-00000006"
     saved = mx.gluon.nn.Dense(2, in_units=3)
