@@ -23,7 +23,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.9",
     packages=find_packages(include=["multifit", "multifit.*"]),
-    package_data={"multifit": ["py.typed"]},
+    package_data={"multifit": ["py.typed", "cli/new_task.txt"]},
     install_requires=[
         # mxnet 1.9.1 imports by itself with numpy below 1.24 only. Python 3.12 has no such numpy, and there
         # multifit.gluon.compat puts back what mxnet misses. mxnet itself is an extra: its builds for CPU and

@@ -1,0 +1,42 @@
+"""``multifit new``: the file that it writes trains, predicts and is never written over another one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from multifit.cli.new import TEMPLATE
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_file_trains_and_predicts_as_it_is(multifit):
+    assert multifit("new", "mytask.py").out == "wrote mytask.py; train it: multifit train mytask.py\n"
+    assert multifit("train", "mytask.py", "--quiet").code == 0
+    with open("runs/mytask/history.json") as file:
+        history = json.load(file)
+    assert history["val_accuracy"][-1] > 0.95 and history["val_radius_error"][-1] < 0.05
+    predicted = multifit("predict", "mytask.py", "--from", "runs/mytask", "0.5,-0.2", "0.1,0.3")
+    assert [line.partition(": ")[0] for line in predicted.out.splitlines()[-2:]] == ["0.5,-0.2", "0.1,0.3"]
+    assert predicted.out.count("radius 0.") == 2
+
+
+def test_the_file_is_formatted_as_the_other_tasks():
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename=tasks/new.py", "-"]
+        done = subprocess.run(ruff, cwd=ROOT, input=TEMPLATE.read_bytes(), capture_output=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_file_that_exists_is_not_overwritten(multifit, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("mine")
+    done = multifit("new", path)
+    assert done.code == 2 and f"{path} exists already" in done.err and path.read_text() == "mine"
+
+
+def test_a_folder_that_is_missing_is_an_error(multifit):
+    done = multifit("new", "nowhere/mytask.py")
+    assert done.code == 2 and "cannot write nowhere/mytask.py: No such file or directory" in done.err
