@@ -12,7 +12,7 @@ from typing import Callable
 
 from .arguments import finite_number, whole_number
 from .errors import shown
-from .gluon.schedules import OneCycle, WarmUp
+from .gluon.optim.schedules import OneCycle, WarmUp
 from .state import RunState
 
 __all__ = ["OneCycle", "WarmUp", "piecewise", "ramp"]

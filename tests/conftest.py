@@ -13,7 +13,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from multifit import threads  # noqa: E402
-from multifit.gluon.seed import seed_everything  # noqa: E402
+from multifit.gluon.data.seeding import seed_everything  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..gluon.export import FORMATS
+from ..gluon.export.export import FORMATS
 from ..taskfile import UsageError
 from .finished import FinishedRun, add_finished_arguments
 from .results import check_folder

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from ..estimator import MultiEstimator, get_logger
-from ..gluon.devices import resolve_context
-from ..gluon.parse import parse_devices
-from ..gluon.precision import named_precision
-from ..gluon.seed import seed_everything
+from ..gluon.data.device_names import parse_devices
+from ..gluon.data.devices import resolve_context
+from ..gluon.data.seeding import seed_everything
+from ..gluon.precision.precision import named_precision
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
 

@@ -1,6 +1,6 @@
 """MultiEstimator: the loop, the same for every net."""
 
+from .log_once import get_logger
 from .multi import MultiEstimator
-from .notices import get_logger
 
 __all__ = ["MultiEstimator", "get_logger"]

@@ -14,7 +14,7 @@ from ..gluon import snapshot
 from ..gluon.installed import installed_versions
 from ..history import History
 from ..state import RunState
-from .audience import Audience
+from .handler_runner import HandlerRunner
 from .observed import Observed
 
 __all__ = ["Kept"]
@@ -32,7 +32,7 @@ class Kept(Observed):
     logger: Any
     max_epoch: int | None
     max_batch: int | None
-    _audience: Audience
+    _audience: HandlerRunner
     _notices: Any
     _epoch_over: bool
     _order: dict[str, Any]

@@ -10,9 +10,9 @@ from typing import Any, Callable, Iterable, Iterator
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
 from ..events import TRAINING_EVENTS, PassEvents, TrainingHooks
-from ..gluon.loaders import length, no_batch, positioned, replay, rewound
-from ..gluon.proof import check_monitors, make_plan, prove
-from ..gluon.workers import has_own_workers, seedable
+from ..gluon.data.loaders import iterate, iterate_from, length, no_batch, replay
+from ..gluon.data.worker_seeding import has_own_workers, seedable
+from ..gluon.validation.dry_run import check_monitors, dry_run, make_plan
 from ..plan import Plan
 from ..state import RunState
 from .kept import Kept
@@ -33,7 +33,7 @@ class Loop(Kept):
     def _train_epoch(self, data: Any) -> None:
         self.history.open_row()
         self._engine.stages["train"].reset()
-        self._train_on(data, self._in_order(rewound(data, self.state.epoch), self._keep_order))
+        self._train_on(data, self._in_order(iterate(data, self.state.epoch), self._keep_order))
 
     def _train_rest(self, data: Any, checkpoint: Path | None) -> None:
         """Come to where a checkpoint was written, and train the rest of its epoch.
@@ -54,7 +54,7 @@ class Loop(Kept):
         elif not self.state.stopped:
             done = self.state.batch + 1
             then = partial(self._restore_random, checkpoint)
-            rest = positioned(data, done, then, self.state.epoch)
+            rest = iterate_from(data, done, then, self.state.epoch)
             self._train_on(data, self._in_order(rest, self._restore_order), done)
 
     def _train_on(self, data: Any, batches: Iterable[Any], done: int = 0) -> None:
@@ -110,7 +110,7 @@ class Loop(Kept):
         return count
 
     def _prove(self, batch: Any) -> Any:
-        proof = prove(self._engine, batch, self._val_data)
+        proof = dry_run(self._engine, batch, self._val_data)
         check_monitors(self._engine, self._audience.handlers, self._val_data is not None)
         self.plan = make_plan(self._engine, proof, self._notices)
         self._proved, self._val_data = True, None

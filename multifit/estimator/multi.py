@@ -7,18 +7,19 @@ from typing import Any, Iterator, Mapping
 
 from ..errors import SpecError
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, PassEvents, TrainingHooks
+from ..gluon.data.loaders import length, peek_first
+from ..gluon.data.seeding import preserve_rng
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine, gathered
-from ..gluon.loaders import length, peeked
-from ..gluon.proof import make_plan, prove, undisturbed
+from ..gluon.validation.dry_run import dry_run, make_plan
 from ..history import History
 from ..plan import Plan
 from ..spec import TaskSpec
 from ..state import RunState
-from .audience import Audience
+from .fit_setup import check_loaders, limits, prepared, tell_threads
+from .handler_runner import HandlerRunner
+from .log_once import Notices, get_logger
 from .loop import Loop
-from .notices import Notices, get_logger
-from .opening import check_loaders, limits, prepared, tell_threads
 from .tools import Tools
 
 __all__ = ["MultiEstimator"]
@@ -80,7 +81,7 @@ class MultiEstimator(Loop, Tools):
         self.max_epoch: int | None = None
         self.max_batch: int | None = None
         self.batch_axis = 0
-        self._audience = Audience(self)
+        self._audience = HandlerRunner(self)
         self._val_data: Any = None
         self._proved = False
         self._hooks: TrainingHooks | None = None
@@ -197,7 +198,7 @@ class MultiEstimator(Loop, Tools):
         """
         data = val_data if data is None else data
         turn = self.state.step if self._audience.listening else None  # of an evaluation within a fit
-        stage, batches = self._engine.stages["evaluate"], peeked(data, "data", turn)[1]
+        stage, batches = self._engine.stages["evaluate"], peek_first(data, "data", turn)[1]
         axis, self.batch_axis = self.batch_axis, batch_axis
         try:
             with self._audience.evaluation(event_handlers), self._around("evaluation"):
@@ -237,7 +238,7 @@ class MultiEstimator(Loop, Tools):
             The data or the net does not fit the spec.
         """
         one = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
-        batches: Iterator[Any] = iter([data]) if one else peeked(data, "data")[1]
+        batches: Iterator[Any] = iter([data]) if one else peek_first(data, "data")[1]
         return gathered([piece for batch in batches for piece in self._engine.predict(batch)])
 
     def check(self, data: Any, val_data: Any = None) -> Plan:
@@ -253,9 +254,9 @@ class MultiEstimator(Loop, Tools):
             A handler of a running fit calls it.
         """
         self._check_idle("check")
-        with undisturbed():
+        with preserve_rng():
             self._engine.renew()
-            proof = prove(self._engine, peeked(data, "data")[0], val_data)
+            proof = dry_run(self._engine, peek_first(data, "data")[0], val_data)
             self.plan = make_plan(self._engine, proof, self._notices)
             self._engine.renew()
         return self.plan

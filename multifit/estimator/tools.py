@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from ..gluon.export import export
+from ..gluon.export.export import export
 from ..gluon.lr_finder import find_learning_rate
 from ..gluon.profiling import profile
 from ..gluon.rate_search import RateSearch

@@ -8,16 +8,16 @@ from ..errors import Problem, SpecError, TrainerError, raise_problems
 from ..spec import TaskSpec
 from ..spec.names import listed
 from . import metrics as devices
-from .arrays import joined, to_numpy
 from .compat import mx
-from .devices import resolve_context
-from .feed import Feed
-from .measures import Measure, as_metric
-from .parameters import initialize, named_parameters, trainable
-from .precision import precision_of
-from .result import Result
-from .stage import Stage
-from .trainers import DEFAULT, Trainers, bind_trainers
+from .data.arrays import joined, to_numpy
+from .data.batches import BatchSplitter
+from .data.devices import resolve_context
+from .execution.result import Result
+from .execution.stage import Stage
+from .metrics.stage_metric import StageMetric, as_metric
+from .optim.parameters import initialize, named_parameters, trainable
+from .optim.trainers import DEFAULT, Trainers, bind_trainers
+from .precision.precision import precision_of
 
 __all__ = ["STAGES", "Engine"]
 
@@ -85,20 +85,20 @@ class Engine:
         for measure in (measure for measures in self.measures.values() for measure in measures):
             measure.renew()
         self.scaling = self.precision.scaling()
-        self._feeds: dict[Any, Feed] = {}
+        self._feeds: dict[Any, BatchSplitter] = {}
         self.stages = {
             name: Stage(self.net, spec, name, self.measures[name], self.contexts, hooks, self.precision)
             for name, spec, hooks in zip(STAGES, (self.spec, self.spec.evaluation), (hooks, None))
         }
 
-    def feed(self, name: str, labels: bool = True, batch_axis: int = 0) -> Feed:
+    def feed(self, name: str, labels: bool = True, batch_axis: int = 0) -> BatchSplitter:
         """Return the feed of a stage."""
         key = (name, labels, batch_axis)
         if key not in self._feeds:
             changed = name == "train" and self.hooks is not None and self.hooks.active("change_batch")
             change = self.hooks.change_batch if changed else None
             spec = self.stages[name].spec
-            self._feeds[key] = Feed(spec, self.contexts, self.notice, labels, batch_axis, change)
+            self._feeds[key] = BatchSplitter(spec, self.contexts, self.notice, labels, batch_axis, change)
             if batch_axis == 0:
                 self._feeds[key].seen = self.seen[name]
         return self._feeds[key]
@@ -270,10 +270,10 @@ def gathered(pieces: list[tuple[dict[str, Any], int]]) -> dict[str, Any]:
     }
 
 
-def _measures(spec: TaskSpec) -> Mapping[str, list[Measure]]:
+def _measures(spec: TaskSpec) -> Mapping[str, list[StageMetric]]:
     """Return each stage's metrics; an EvalMetric that serves twice is copied, so that its sums do not mix."""
     seen: set[int] = set()
-    found: dict[str, list[Measure]] = {}
+    found: dict[str, list[StageMetric]] = {}
     for name, declared in zip(STAGES, (spec, spec.evaluation)):
         found[name] = []
         for term in declared.metric_terms:
@@ -281,5 +281,5 @@ def _measures(spec: TaskSpec) -> Mapping[str, list[Measure]]:
                 metric = as_metric(term)
                 metric = devices.copy_metric(metric) if id(metric) in seen else metric
                 seen.add(id(metric))
-                found[name].append(Measure(term, metric))
+                found[name].append(StageMetric(term, metric))
     return found

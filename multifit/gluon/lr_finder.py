@@ -10,13 +10,14 @@ import numpy as np
 from ..arguments import finite_number, whole_number
 from ..checks import one_shot
 from ..errors import TrainerError, UserCodeError, names, shown, suggest
-from .controls import TrainerHandle
+from .data.loaders import iterate, peek_first
+from .data.seeding import preserve_rng
 from .engine import Engine
-from .loaders import peeked, rewound
-from .proof import prove, undisturbed
+from .execution.result import Result
+from .optim.preserve_state import preserve_state
+from .optim.trainer_handle import TrainerHandle
 from .rate_search import Mean, RateSearch
-from .result import Result
-from .untouched import untouched
+from .validation.dry_run import dry_run
 
 __all__ = ["find_learning_rate"]
 
@@ -71,13 +72,13 @@ def find_learning_rate(
     rates = _rates(start, end, batches)
     engine = estimator._engine
     try:
-        with undisturbed():
+        with preserve_rng():
             engine.renew()
-            first, iterator = peeked(data, "data")
-            result = prove(engine, first).train
+            first, iterator = peek_first(data, "data")
+            result = dry_run(engine, first).train
             handles = dict(engine.bound_trainers())
             chosen = _chosen(handles, trainer)
-            with untouched(engine.parameters.values(), handles.values()):
+            with preserve_state(engine.parameters.values(), handles.values()):
                 losses = _losses(engine, result, _endless(data, iterator), rates, _setter(chosen))
     finally:
         engine.renew()
@@ -129,7 +130,7 @@ def _endless(data: Any, iterator: Iterator[Any]) -> Iterator[Any]:
     found = not one_shot(data)
     while found:
         found = False
-        for batch in rewound(data):
+        for batch in iterate(data):
             found = True
             yield batch
 

@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..threads import omp_threads
 from .compat import mx
-from .rewriting import Node, Rewriter
+from .precision.rewriting import Node, Rewriter
 
 __all__ = ["Form", "as_convolutions", "enlarged"]
 

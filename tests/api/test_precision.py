@@ -20,7 +20,7 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.gluon.seed import seed_everything
+from multifit.gluon.data.seeding import seed_everything
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -211,7 +211,7 @@ def test_a_wrong_one_is_refused_at_once(given, said):
 
 def test_a_gpu_has_float16_and_no_bfloat16():
     """Whether there is one does not matter for what is valid on it."""
-    from multifit.gluon.precision import precision_of
+    from multifit.gluon.precision.precision import precision_of
 
     gpus = [mx.gpu(0), mx.gpu(1)]
     assert precision_of("float16", gpus).scaling().scale == 2.0**16

@@ -23,7 +23,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.checkpoints import newest_checkpoint
-from multifit.gluon.seed import seed_everything
+from multifit.gluon.data.seeding import seed_everything
 from multifit.handlers.plateau import PlateauHandler
 
 import mxnet as mx  # isort: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.program import Program
+from multifit.gluon.execution.step_graph import StepGraph
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -56,14 +56,14 @@ def data(batches: int = 5) -> list[tuple[Any, ...]]:
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the batches behind the first of a fit handed out their outputs."""
     found: list[bool] = []
-    run = Program.run
+    run = StepGraph.run
 
-    def recorded(self: Program, *args: Any) -> Any:
+    def recorded(self: StepGraph, *args: Any) -> Any:
         result = run(self, *args)
         found.append(bool(result[0]) and bool(result[1][0].parts))
         return result
 
-    monkeypatch.setattr(Program, "run", recorded)
+    monkeypatch.setattr(StepGraph, "run", recorded)
     return found
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from multifit import DataError, MultiEstimator, TaskSpec, TrainerError, TrainerSpec, UserCodeError
+from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.lr_finder import find_learning_rate
 from multifit.gluon.rate_search import RateSearch
-from multifit.gluon.seed import seed_everything
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn

@@ -24,10 +24,10 @@ from multifit import (
     UserCodeError,
     WeightAveraging,
 )
+from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.profiling import operators as profiler
 from multifit.gluon.profiling.parts import parts_of
 from multifit.gluon.profiling.stopwatch import Stopwatch
-from multifit.gluon.seed import seed_everything
 from multifit.profile import Profile
 from multifit.profile.parts import Operator
 

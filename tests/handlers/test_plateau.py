@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from multifit import TrainerError
-from multifit.gluon.controls import TrainerHandle
+from multifit.gluon.optim.trainer_handle import TrainerHandle
 from multifit.handlers.plateau import PlateauHandler
 from multifit.handlers.validation import ValidationHandler
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, TaskSpec, TrainerSpec
-from multifit.gluon.tally import Accumulator, Tally, Total
+from multifit.gluon.metrics.accumulators import Accumulator, MetricSums, ScalarSum
 from multifit.losses import SequenceCELoss
 
 import mxnet as mx  # isort: skip
@@ -211,7 +211,7 @@ def test_an_accumulator_adds_up_batches_and_devices(width: int, count: int) -> N
 
 
 def test_a_total_takes_numbers_and_arrays() -> None:
-    total = Total()
+    total = ScalarSum()
     assert total.read() == 0.0
     total.add(1)
     total.add(nd.array([2.0**24]))
@@ -221,4 +221,4 @@ def test_a_total_takes_numbers_and_arrays() -> None:
 
 
 def test_a_tally_without_terms_has_no_objective() -> None:
-    assert Tally([]).figures({}) == {}
+    assert MetricSums([]).figures({}) == {}

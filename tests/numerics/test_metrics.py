@@ -9,7 +9,7 @@ import pytest
 from gluoncv.utils.metrics.voc_detection import VOC07MApMetric
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.devices import shares
+from multifit.gluon.data.devices import shares
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip

@@ -11,8 +11,8 @@ from ...errors import SpecError
 from ...spec.terms import Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
-from ..network import calling
-from .recount import BEFORE_PENALTIES, Recount, chosen
+from ..user_code import user_code
+from .loss_blend import BEFORE_PENALTIES, LossBlend, chosen
 
 __all__ = ["LabelSmoothing"]
 
@@ -64,7 +64,7 @@ class LabelSmoothing:
                 f"LabelSmoothing: {found}; valid are SoftmaxCrossEntropyLoss with sparse_label=True, "
                 'SegmentationCELoss and SequenceCELoss, of scope "device"'
             )
-        self._recount = Recount(estimator.spec, able)
+        self._recount = LossBlend(estimator.spec, able)
 
     def batch_begin(self, estimator: Any, **facts: Any) -> None:
         """Forget the last batch."""
@@ -87,7 +87,7 @@ class LabelSmoothing:
         for term in self._recount.terms:
             uniform: Any = _uniform(term)
             given = [[own[ref] for ref in term.args] for own in self._recount.arrays(pred, label)]
-            with calling(lambda term=term: f"{term.where}, smoothed"):
+            with user_code(lambda term=term: f"{term.where}, smoothed"):
                 other[term.key] = [uniform(*args) for args in given]
         return self._recount.moved(estimator, objectives, self.epsilon, loss, other, label)
 

@@ -12,8 +12,8 @@ from ...errors import SpecError, names, suggest
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..head import call_term
-from .recount import BEFORE_PENALTIES, Recount, chosen
+from ..execution.loss_graph import call_term
+from .loss_blend import BEFORE_PENALTIES, LossBlend, chosen
 
 __all__ = ["MixUp"]
 
@@ -79,7 +79,7 @@ class MixUp:
                 near, valid = suggest(name, spec.slot_names), names(spec.slot_names)
                 raise SpecError(f'MixUp: there is no slot "{name}"{near}; valid are {valid}')
         self._inputs = spec.inputs if self.inputs is None else listed(self.inputs)
-        self._recount = Recount(
+        self._recount = LossBlend(
             spec, [term for term in chosen("MixUp", spec, self.loss) if self._is_meant(term)]
         )
         if not self._recount.terms:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...threads import omp_threads
-from ..maps import first_largest, reaches
+from ..ops import first_largest, reaches
 from .base import DeviceMetric, Pair, Shape, doubles
 
 __all__ = ["DeviceSegmentation"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-from ..measures import Measure
 from ..metrics import copy_metric
+from ..metrics.stage_metric import StageMetric
 
 __all__ = ["set_aside"]
 
@@ -21,7 +21,7 @@ def set_aside(estimator: Any, batches: int) -> Iterator[None]:
     Parameters
     ----------
     estimator : MultiEstimator
-        Whose net and trainers are not copied: see `untouched`.
+        Whose net and trainers are not copied: see `preserve_state`.
     batches : int
         How many there will be, for handlers that ask.
     """
@@ -33,7 +33,7 @@ def set_aside(estimator: Any, batches: int) -> Iterator[None]:
     ]
     try:
         engine.measures = {
-            stage: [Measure(measure.term, copy_metric(measure.metric)) for measure in measures]
+            stage: [StageMetric(measure.term, copy_metric(measure.metric)) for measure in measures]
             for stage, measures in engine.measures.items()
         }
         engine.seen = {stage: list(forms) for stage, forms in engine.seen.items()}

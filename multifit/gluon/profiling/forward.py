@@ -6,9 +6,9 @@ from typing import Any, Mapping, Sequence
 
 from ...errors import raise_problems
 from ...profile import Part
+from ..data.batches import Batch
 from ..engine import Engine
-from ..feed import Batch
-from ..stage import Stage
+from ..execution.stage import Stage
 from .stopwatch import Stopwatch
 
 __all__ = ["pieces_of_forward"]

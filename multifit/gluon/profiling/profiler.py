@@ -12,10 +12,11 @@ from ...errors import DataError, TrainerError, raise_problems
 from ...events import TrainingHooks
 from ...profile import Part, Profile
 from ..compat import mx
+from ..data.loaders import iterate, length, no_batch, peek_first
+from ..data.seeding import preserve_rng
 from ..engine import Engine
-from ..loaders import length, no_batch, peeked, rewound
-from ..proof import prove, undisturbed
-from ..untouched import untouched
+from ..optim.preserve_state import preserve_state
+from ..validation.dry_run import dry_run
 from .aside import set_aside
 from .forward import pieces_of_forward
 from .operators import operators
@@ -54,11 +55,11 @@ def profile(
     raise_problems(loader_problems("train_data", data, once=False))
     engine = estimator._engine
     events = TimedEvents(estimator, event_handlers, Stopwatch(clock, busy, mx.nd.waitall))
-    with undisturbed(), set_aside(estimator, count):
-        first = peeked(data, "train_data")[0]
-        prove(engine, first)  # before anything is copied: the net may not be initialised
+    with preserve_rng(), set_aside(estimator, count):
+        first = peek_first(data, "train_data")[0]
+        dry_run(engine, first)  # before anything is copied: the net may not be initialised
         _check_local(engine)
-        with untouched(engine.parameters.values(), engine.bound_trainers().values()):
+        with preserve_state(engine.parameters.values(), engine.bound_trainers().values()):
             hooks = TrainingHooks(events)
             engine.renew(hooks if hooks.active() else None)
             with hooks.around("fit"), estimator._audience.fit(events):
@@ -122,7 +123,7 @@ def _timed(clock: Clock, run: Callable[[], Any]) -> float:
 def _endless(data: Any) -> Iterator[Any]:
     while True:
         found = False
-        for batch in rewound(data):
+        for batch in iterate(data):
             found = True
             yield batch
         if not found:

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Any, Iterator
 
 from ...errors import UserCodeError, raise_problems
-from ..head import fetch
-from ..result import Result
+from ..execution.loss_graph import fetch
+from ..execution.result import Result
 from .stopwatch import Stopwatch
 from .timed import TimedEvents
 

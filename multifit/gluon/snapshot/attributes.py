@@ -21,10 +21,11 @@ from ...errors import shown
 from ..compat import mx
 from .coding import encoded
 
-__all__ = ["class_name", "fill", "remembered"]
+__all__ = ["class_name", "fill", "remembered", "stable_name"]
 
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
+RENAMED = {"ScaledSchedule": "ScaledSchedule"}  # classes of checkpoints written by older versions
 NUMBERS = {bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
 FIXED = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
@@ -67,8 +68,15 @@ def fill(thing: Any, attributes: Mapping[str, Any], where: str) -> None:
 
 
 def class_name(thing: Any) -> str:
-    """Return the full name of an object's class."""
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+    """Return the full name of an object's class; a class of multifit is named without its module."""
+    return stable_name(f"{type(thing).__module__}.{type(thing).__qualname__}")
+
+
+def stable_name(name: str) -> str:
+    """Return a saved class name as :func:`class_name` gives it, also one that an older version saved."""
+    package, _, rest = name.partition(".")
+    leaf = rest.rpartition(".")[2]
+    return f"multifit.{RENAMED.get(leaf, leaf)}" if package == "multifit" else name
 
 
 def _attributes(
@@ -116,7 +124,7 @@ def _restored(saved: Any, present: Any, where: str) -> Any:
     if isinstance(saved, dict) and CLASS in saved:
         if saved[CLASS] is None:
             return present
-        if class_name(present) != saved[CLASS]:
+        if class_name(present) != stable_name(saved[CLASS]):
             raise ValueError(
                 f"{where} is a {saved[CLASS]} where it was saved, and a {class_name(present)} here"
             )

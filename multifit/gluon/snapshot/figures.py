@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..measures import Measure
-from .attributes import class_name, fill, remembered
+from ..metrics.stage_metric import StageMetric
+from .attributes import class_name, fill, remembered, stable_name
 
 __all__ = ["load_stage_state", "stage_state"]
 
@@ -45,7 +45,7 @@ def load_stage_state(stage: Any, state: Mapping[str, Any]) -> None:
     stage.known.update(state["known"])
 
 
-def _measure_state(measure: Measure, decided: bool) -> dict[str, Any]:
+def _measure_state(measure: StageMetric, decided: bool) -> dict[str, Any]:
     lost: list[str] = []
     metric = None
     # what is summed on the device is loaded into the metric whenever its figure is read
@@ -61,9 +61,9 @@ def _measure_state(measure: Measure, decided: bool) -> dict[str, Any]:
     }
 
 
-def _load_measure(measure: Measure, state: Mapping[str, Any]) -> None:
+def _load_measure(measure: StageMetric, state: Mapping[str, Any]) -> None:
     kind, where = class_name(measure.metric), measure.term.where
-    if state["class"] != kind:
+    if stable_name(state["class"]) != kind:
         raise ValueError(f"{where}: the state is a {state['class']}'s, the metric is a {kind}")
     if state["metric"] is not None:
         fill(measure.metric, state["metric"], where)

@@ -7,7 +7,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 
 from ...errors import counted, suggest
-from ..schedules import Scaled
+from ..optim.schedules import ScaledSchedule
 
 __all__ = ["differences", "identity"]
 
@@ -117,6 +117,6 @@ def _kind(trainer: Mapping[str, Any]) -> str:
 
 
 def _schedule(scheduler: Any) -> str | None:
-    if isinstance(scheduler, Scaled):  # which comes and goes while a run lasts
+    if isinstance(scheduler, ScaledSchedule):  # which comes and goes while a run lasts
         scheduler = scheduler.scheduler
     return None if scheduler is None else type(scheduler).__name__

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import suggest
 from ...files import atomic_path
 from ..compat import mx
-from ..parameters import listing
+from ..optim.parameters import listing
 
 __all__ = ["device_state", "load_device_state", "read_parameters", "write_parameters"]
 
@@ -29,7 +29,7 @@ def write_parameters(folder: Path, net: Any, parameters: Mapping[str, Any]) -> N
     net : Block
         Parameters of its that have no shape yet, as no batch reached them, are left out.
     parameters : mapping of str to Parameter
-        All by name, the losses' too (:func:`multifit.gluon.parameters.named_parameters`).
+        All by name, the losses' too (:func:`multifit.gluon.optim.parameters.named_parameters`).
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ..compat import mx
-from ..seed import mixed, seed_everything
+from ..data.seeding import mixed, seed_everything
 
 __all__ = ["random_state", "reseed", "reseed_epoch", "set_random_state"]
 

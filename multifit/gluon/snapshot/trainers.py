@@ -11,14 +11,14 @@ from typing import Any, Mapping, Sequence
 
 from ...errors import counted, suggest
 from ...errors import names as quoted
-from ..schedules import Scaled
-from .attributes import class_name, fill, remembered
+from ..optim.schedules import ScaledSchedule
+from .attributes import class_name, fill, remembered, stable_name
 
 __all__ = ["load_trainer_state", "trainer_state"]
 
 # The parameters are code's, and the counters are saved by the parameters' names.
 APART = ("param_dict", "idx2name", "sym_info", "_all_index_update_counts", "_index_update_count")
-SCALED = f"{Scaled.__module__}.{Scaled.__qualname__}"
+SCALED = f"multifit.{ScaledSchedule.__name__}"
 
 
 def trainer_state(
@@ -149,8 +149,8 @@ def _spread(count: int, on_kvstore: bool) -> str:
 
 def _wrap_schedule(optimizer: Any, saved: str | None) -> None:
     """Give the schedule the wrapper that it got, or did not get, when somebody set the rate amid it."""
-    scaled = saved == SCALED
-    if scaled and not isinstance(optimizer.lr_scheduler, Scaled):
-        optimizer.lr_scheduler = Scaled(optimizer.lr_scheduler)
-    elif not scaled and isinstance(optimizer.lr_scheduler, Scaled):
+    scaled = saved is not None and stable_name(saved) == SCALED
+    if scaled and not isinstance(optimizer.lr_scheduler, ScaledSchedule):
+        optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
+    elif not scaled and isinstance(optimizer.lr_scheduler, ScaledSchedule):
         optimizer.lr_scheduler = optimizer.lr_scheduler.scheduler

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit.gluon.head import agreeing
+from multifit.gluon.execution.loss_graph import agreeing
 from multifit.gluon.metrics import copy_metric, device_metric
 
 import mxnet as mx  # isort: skip
@@ -15,7 +15,7 @@ import mxnet as mx  # isort: skip
 Batch = list  # per device: (labels, outputs), each a list of NDArrays
 
 
-class Traced(mx.gluon.HybridBlock):
+class CachedGraph(mx.gluon.HybridBlock):
     """A device metric as one graph, called with the labels and then the outputs."""
 
     def __init__(self, device: Any, labels: int) -> None:
@@ -50,7 +50,7 @@ def totals_of(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
     labels, outputs = batches[0][0]
     samples = {array.shape[0] for array in labels}
     assert device.bind(shapes(labels), shapes(outputs), samples.pop() if len(samples) == 1 else None)
-    graph, fold = Traced(device, len(labels)), Folded(device)
+    graph, fold = CachedGraph(device, len(labels)), Folded(device)
     if traced:
         graph.hybridize(static_alloc=True)
         fold.hybridize(static_alloc=True)

@@ -9,7 +9,7 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.proof import prove
+from multifit.gluon.validation.dry_run import dry_run
 from multifit.state import RunState
 
 import mxnet as mx  # isort: skip
@@ -113,7 +113,7 @@ def train() -> Callable[..., None]:
         for place, batch in enumerate(batches, first):
             mx.random.seed(100 + place)
             if stage.program is None:
-                result = prove(engine, batch).train
+                result = dry_run(engine, batch).train
                 engine.update(result)
             else:
                 result = stage.run(engine.feed("train").split(batch), engine.state)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.measures import Measure
+from multifit.gluon.metrics.stage_metric import StageMetric
 from multifit.gluon.snapshot import load_stage_state, read_tree, stage_state, write_tree
 
 import mxnet as mx  # isort: skip
@@ -97,7 +97,7 @@ def metric_stage(metric: Any, names: Any = None) -> Any:
     spec = TaskSpec(outputs=["o"], labels=["l"], metrics={"m": MetricSpec(metric, "o", "l", names=names)})
 
     class Stage:  # what stage_state reads, without a net
-        measures = [Measure(spec.metric_terms[0], metric)]
+        measures = [StageMetric(spec.metric_terms[0], metric)]
         program = None
         known: dict[str, list[str]] = {}
 

@@ -12,7 +12,7 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.proof import prove
+from multifit.gluon.validation.dry_run import dry_run
 from multifit.state import RunState
 
 import mxnet as mx  # isort: skip
@@ -89,7 +89,7 @@ def passed(engine: Engine, batches: list[Any], proved: set[int]) -> list[dict[st
         mx.random.seed(place)
         if place in proved:
             engine.renew()
-            result = prove(engine, batch).train
+            result = dry_run(engine, batch).train
         else:
             engine.stages["train"].reset()
             result = engine.stages["train"].run(engine.feed("train").split(batch), engine.state)

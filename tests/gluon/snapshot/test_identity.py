@@ -7,7 +7,7 @@ import json
 import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.schedules import Scaled
+from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.gluon.snapshot.identity import differences, identity
 
 import mxnet as mx  # isort: skip
@@ -34,7 +34,7 @@ def test_a_rate_that_was_set_by_hand_is_no_difference(make_engine):
     engine = make_engine()
     before = stored(engine)
     optimizer = engine.trainers["body"].optimizer
-    optimizer.lr_scheduler = Scaled(optimizer.lr_scheduler)
+    optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
     assert differences(before, stored(engine)) == []
 
 

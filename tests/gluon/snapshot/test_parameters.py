@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.parameters import named_parameters
+from multifit.gluon.optim.parameters import named_parameters
 from multifit.gluon.snapshot.parameters import (
     device_state,
     load_device_state,

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit.gluon.schedules import OneCycle, Scaled, WarmUp
+from multifit.gluon.optim.schedules import OneCycle, ScaledSchedule, WarmUp
 from multifit.gluon.snapshot import load_trainer_state, read_tree, trainer_state, write_tree
 
 import mxnet as mx  # isort: skip
@@ -127,12 +127,12 @@ def test_a_rate_that_was_set_amid_a_schedule_comes_back(tmp_path):
     old = make(parameters(1))
     fresh = trainer_state(old)
     trained(old, range(3))
-    old.optimizer.lr_scheduler = Scaled(old.optimizer.lr_scheduler)
+    old.optimizer.lr_scheduler = ScaledSchedule(old.optimizer.lr_scheduler)
     old.optimizer.lr_scheduler.set(0.7, old.optimizer.num_update)
     write_tree(tmp_path, "trainer", trainer_state(old))
     new = make(parameters(1))
     load_trainer_state(new, read_tree(tmp_path, "trainer"))
-    assert isinstance(new.optimizer.lr_scheduler, Scaled)
+    assert isinstance(new.optimizer.lr_scheduler, ScaledSchedule)
     assert new.learning_rate == 0.7
     trained(old, range(3, 6))
     trained(new, range(3, 6))

@@ -1,0 +1,82 @@
+"""What a fit looks at before it begins: its limits, its loaders, its handlers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..arguments import whole_number
+from ..checks import loader_problems, one_shot
+from ..errors import raise_problems
+from ..events import EventDispatcher
+from ..gluon.data.loaders import peek_first
+from ..gluon.data.seeding import preserve_rng
+from ..gluon.data.worker_seeding import has_own_workers
+from ..handlers import validation_data, with_defaults
+from ..threads import oversubscription
+
+__all__ = ["check_loaders", "limits", "prepared", "tell_threads"]
+
+
+def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
+    """Return how far a fit goes.
+
+    Raises
+    ------
+    ValueError
+        Both or neither are given, or one is no whole number of at least 1.
+    """
+    if (epochs is None) == (batches is None):
+        raise ValueError(
+            f"fit was given epochs={epochs!r} and batches={batches!r}; "
+            "give exactly one: epochs=10, or batches=1000"
+        )
+    return (
+        None if epochs is None else whole_number("epochs", epochs),
+        None if batches is None else whole_number("batches", batches),
+    )
+
+
+def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None:
+    """Check that the loaders can be read as often as a fit needs them.
+
+    Raises
+    ------
+    DataError
+        One is empty, is none, or can be read only once.
+    """
+    once = max_epoch == 1 or (max_epoch is None and val_data is None)
+    problems = loader_problems("train_data", train_data, once or max_epoch is None)
+    problems += [] if val_data is None else loader_problems("val_data", val_data, once)
+    raise_problems(problems)
+
+
+def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[EventDispatcher, Any]:
+    """Return the handlers, and the first batch that they will evaluate, in a list; None without any.
+
+    The batch is read before the training begins: both may read from one and the same DataIter.
+
+    Raises
+    ------
+    ValueError
+        A handler cannot be used.
+    DataError
+        A handler's validation data is empty, or can be read only once.
+    """
+    first: list[Any] = []
+    with preserve_rng():
+        if val_data is not None and one_shot(val_data):
+            batch, val_data = peek_first(val_data, "val_data")
+            first = [batch]
+        events = EventDispatcher(estimator, with_defaults(event_handlers, val_data))
+        found = validation_data(events.handlers)  # a ValidationHandler of the user's own brings it along
+        if found is not None and not first:
+            raise_problems(loader_problems("val_data", found, once=False))
+            first = [peek_first(found, "val_data")[0]]
+    return events, first or None
+
+
+def tell_threads(notices: Callable[[str], None], train_data: Any) -> None:
+    """Log once where OpenMP's threads and the loader's workers outnumber the cores."""
+    text = oversubscription(train_data._num_workers if has_own_workers(train_data) else 0)
+    if text is not None:
+        notices(text)

@@ -1,0 +1,1 @@
+"""Batches: loaders, devices, seeding, and arrays on their devices."""

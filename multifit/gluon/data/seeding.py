@@ -1,0 +1,58 @@
+"""One call that seeds every random source that a run draws from."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from typing import Iterator
+
+import numpy as np
+
+from ..compat import mx
+
+__all__ = ["mixed", "preserve_rng", "seed_everything"]
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, NumPy's and MXNet's random generators.
+
+    Initial parameters, dropout, flips and colour jitter follow MXNet's; shuffling follows NumPy's;
+    ``RandomResizedCrop`` follows Python's.
+
+    Parameters
+    ----------
+    seed : int
+        From 0 to 2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
+
+    Raises
+    ------
+    ValueError
+        The seed is outside that range.
+    """
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
+    random.seed(seed)
+    np.random.seed(seed)
+    mx.random.seed(seed % 2**31)
+
+
+def mixed(*numbers: int) -> int:
+    """Mix numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``; NumPy promises never to change it.
+
+    Parameters
+    ----------
+    *numbers : int
+        Each at least 0; other numbers, or in another order, mix to another one.
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+@contextmanager
+def preserve_rng() -> Iterator[None]:
+    """Restore NumPy's and Python's random state; MXNet's cannot be saved."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)

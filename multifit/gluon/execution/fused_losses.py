@@ -1,0 +1,131 @@
+"""Losses that are computed faster here than they compute themselves, with equal values and gradients."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from ..compat import mx
+from ..losses import SegmentationCELoss, sample_sums
+from ..ops import largest, split_maps
+
+__all__ = ["cross_entropy", "negative_log_likelihood", "substitute"]
+
+MANY_CLASSES = 24  # from here on a softmax over the last axis fills the processor's vectors
+
+
+def substitute(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+    """Return a function that computes the same as a loss, faster; None where there is none.
+
+    There is one for the softmax cross entropy of maps, classes in axis 1: MXNet's ``log_softmax`` takes two
+    to four times as long there as what :func:`negative_log_likelihood` does. And one for a class per sample,
+    which leaves out the mean over the single number that a sample has: see :func:`cross_entropy`.
+
+    Parameters
+    ----------
+    loss : object
+        A term's loss; ``gluon.loss.SoftmaxCrossEntropyLoss`` and ``SegmentationCELoss`` are known, no
+        subclass of theirs is, and none with hooks.
+    args : sequence of NDArray
+        What the loss will be called with: logits (N, C, ...), labels (N, ...), optionally sample weights.
+        The function holds for this C only, but for :func:`cross_entropy`.
+    """
+    if _one_class_each(loss, *args):
+        return cross_entropy
+    reduce = REDUCTIONS.get(type(loss))
+    if reduce is None or not _suits(loss, *args):
+        return None
+    return partial(_call, reduce, loss, args[0].shape[1])
+
+
+def cross_entropy(logits: Any, label: Any) -> Any:
+    """Return the softmax cross entropy (N,) of logits (N, C) and classes (N,)."""
+    F = mx.nd if isinstance(logits, mx.nd.NDArray) else mx.sym
+    return -F.pick(F.log_softmax(logits, axis=-1), label, axis=-1)
+
+
+def negative_log_likelihood(F: Any, logits: Any, label: Any, classes: int) -> Any:
+    r"""Return :math:`-\log \mathrm{softmax}(x)_y` of every position of a map.
+
+    With few classes this is :math:`\log \sum_c e^{x_c - m} + m - x_y`, map by map, where m is the largest
+    of the scores: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), and none
+    for softmax along an axis that is not the last. With many, the classes go to the last axis.
+
+    Parameters
+    ----------
+    F : module
+        ``mx.nd`` or ``mx.sym``.
+    logits : array of shape (N, C, ...)
+        Scores.
+    label : array of shape (N, ...)
+        Class indices; clipped to the classes, as ``pick`` does.
+    classes : int
+        C.
+
+    Returns
+    -------
+    array of shape (N, ...)
+        In nats.
+    """
+    if classes >= MANY_CLASSES:
+        maps = F.transpose(F.reshape(logits, (0, 0, -1)), (0, 2, 1))
+        picked = F.pick(F.log_softmax(maps, axis=-1), F.reshape(label, (0, -1)), axis=-1)
+        return -F.reshape_like(picked, label)
+    best = largest(F, logits, classes)
+    terms = [
+        F.LeakyReLU(scores - best, act_type="elu", slope=1.0) for scores in split_maps(F, logits, classes)
+    ]
+    return F.log(F.add_n(*terms) + classes) + best - F.pick(logits, label, axis=1)
+
+
+def _call(
+    reduce: Callable[..., Any], loss: Any, classes: int, logits: Any, label: Any, *sample_weight: Any
+) -> Any:
+    F = mx.nd if isinstance(logits, mx.nd.NDArray) else mx.sym
+    return reduce(loss, F, negative_log_likelihood(F, logits, label, classes), label, *sample_weight)
+
+
+def _one_class_each(loss: Any, logits: Any, label: Any = None, *more: Any) -> bool:
+    return (
+        type(loss) is mx.gluon.loss.SoftmaxCrossEntropyLoss
+        and not more
+        and loss._axis in (-1, 1)
+        and loss._sparse_label
+        and not loss._from_logits
+        and loss._weight is None
+        and loss._batch_axis == 0
+        and len(logits.shape) == 2
+        and label.shape == logits.shape[:1]
+        and not (loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array())
+    )
+
+
+def _suits(loss: Any, logits: Any, label: Any, *sample_weight: Any) -> bool:
+    shape = logits.shape
+    return (
+        loss._axis == 1
+        and getattr(loss, "_sparse_label", True)
+        and not getattr(loss, "_from_logits", False)
+        and len(shape) > 2
+        and label.shape == shape[:1] + shape[2:]
+        and np.dtype(logits.dtype) == "float32"
+        and not (loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array())
+    )
+
+
+def _softmax(loss: Any, F: Any, values: Any, label: Any, sample_weight: Any = None) -> Any:
+    """Reduce as ``SoftmaxCrossEntropyLoss`` does: the mean of all but the batch axis."""
+    values = F.expand_dims(values, axis=1)  # sample weights broadcast to this shape
+    values = mx.gluon.loss._apply_weighting(F, values, loss._weight, sample_weight)
+    if loss._batch_axis != 0:
+        return F.mean(values, axis=loss._batch_axis, exclude=True)
+    size = F.sum(F.ones_like(F.slice_axis(values, axis=0, begin=0, end=1)))
+    return F.broadcast_div(sample_sums(F, values), size)
+
+
+REDUCTIONS = {
+    mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax,
+    SegmentationCELoss: SegmentationCELoss.reduce,
+}

@@ -1,0 +1,1 @@
+"""The net as files: Gluon's symbol and parameters, or ONNX."""

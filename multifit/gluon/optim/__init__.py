@@ -1,0 +1,1 @@
+"""Parameters, trainers, schedules and fused updates."""

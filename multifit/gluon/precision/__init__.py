@@ -1,0 +1,1 @@
+"""Lower precision within the net's graph."""

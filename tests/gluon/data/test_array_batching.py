@@ -1,0 +1,250 @@
+"""Batches taken by index are the loader's own, bit for bit; what is not plain data goes the loader's way."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pytest
+
+from multifit.gluon.data.array_batching import by_index
+from multifit.gluon.data.loaders import iterate, iterate_from
+
+import mxnet as mx  # isort: skip
+from mxnet.gluon.data import (  # isort: skip
+    ArrayDataset,
+    BatchSampler,
+    DataLoader,
+    FilterSampler,
+    RandomSampler,
+    SequentialSampler,
+    SimpleDataset,
+)
+
+N = 11
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Every DataLoader collects all garbage when it is made: not among what was there before these tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
+
+
+def column(dtype: str = "float32", *shape: int) -> np.ndarray:
+    values = np.random.RandomState(1).randint(0, 100, (N, *shape))
+    return (values % 2 == 0) if dtype == "bool" else values.astype(dtype)
+
+
+def images() -> np.ndarray:
+    return np.random.RandomState(2).randn(N, 3, 2).astype("float32")
+
+
+class Backwards(BatchSampler):
+    """A batch sampler of the user's own: negative indices, a tuple, an array, a range."""
+
+    def __init__(self) -> None:
+        super().__init__(SequentialSampler(N), 4)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield [-1, -2, -N]
+        yield (3, np.int32(3), 1)
+        yield np.random.permutation(N)[:2]
+        yield range(5)
+
+
+def memmap(folder: Path) -> np.ndarray:
+    np.save(folder / "x.npy", images())
+    return np.load(folder / "x.npy", mmap_mode="r")
+
+
+DATASETS: dict[str, Callable[[], Any]] = {
+    **{
+        f"{dtype} column": lambda dtype=dtype: ArrayDataset(column(dtype, 4), column(dtype))
+        for dtype in DTYPES
+    },
+    **{
+        f"{dtype} on a device": lambda dtype=dtype: ArrayDataset(
+            mx.nd.array(column(dtype, 4), dtype=dtype), images()
+        )
+        for dtype in DTYPES
+    },
+    "one column": lambda: ArrayDataset(images()),
+    "three columns": lambda: ArrayDataset(images(), column("int32"), mx.nd.array(column("float32"))),
+    "an array": images,
+    "numbers": lambda: column("int64"),
+    "an NDArray": lambda: mx.nd.array(images()),
+    "a SimpleDataset": lambda: SimpleDataset(images()),
+    "SimpleDatasets within": lambda: ArrayDataset(
+        SimpleDataset(SimpleDataset(images())), SimpleDataset(column())
+    ),
+    "a SimpleDataset around": lambda: SimpleDataset(ArrayDataset(images(), column())),
+    "transposed": lambda: ArrayDataset(np.ascontiguousarray(images().T).T, column()[::-1]),
+    "another CPU": lambda: ArrayDataset(mx.nd.array(images(), mx.cpu(1)), column()),
+}
+SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "in order": lambda: {"batch_size": 4},
+    "shuffled": lambda: {"batch_size": 4, "shuffle": True},
+    "discard": lambda: {"batch_size": 4, "shuffle": True, "last_batch": "discard"},
+    "rollover": lambda: {"batch_size": 4, "shuffle": True, "last_batch": "rollover"},
+    "sampler": lambda: {"batch_size": 3, "sampler": FilterSampler(lambda i: i % 3, range(N))},
+    "batch sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(N), 5, "keep")},
+    "of the user's own": lambda: {"batch_sampler": Backwards()},
+}
+
+
+def alike(one: Any, two: Any) -> bool:
+    if isinstance(one, list):
+        return type(one) is type(two) and len(one) == len(two) and all(map(alike, one, two))
+    return (
+        type(one) is type(two) is mx.nd.NDArray
+        and (one.dtype, one.shape, one.context) == (two.dtype, two.shape, two.context)
+        and one.asnumpy().tobytes() == two.asnumpy().tobytes()
+    )
+
+
+def seeded(batches: Any) -> tuple[list[Any], Any]:
+    np.random.seed(3)
+    found = [batch for _ in range(3) for batch in batches()]
+    return found, np.random.get_state()[1:3]
+
+
+def compare(make: Callable[[], Any]) -> None:
+    """Three epochs, each way with a loader of its own."""
+    loader, other = make(), make()
+    assert by_index(loader) is not None
+    expected, drawn = seeded(lambda: loader)
+    found, also = seeded(lambda: iterate(other))
+    assert alike(found, expected) and expected
+    assert also[1] == drawn[1] and np.array_equal(also[0], drawn[0])
+
+
+@pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
+def test_every_kind_of_data(dataset: Callable[[], Any]) -> None:
+    compare(lambda: DataLoader(dataset(), 4, shuffle=True))
+
+
+@pytest.mark.parametrize("options", SAMPLERS.values(), ids=SAMPLERS)
+def test_every_kind_of_order(options: Callable[[], dict[str, Any]]) -> None:
+    compare(lambda: DataLoader(ArrayDataset(images(), mx.nd.array(column("int32", 2))), **options()))
+
+
+def test_a_file_on_disk(tmp_path: Path) -> None:
+    compare(lambda: DataLoader(ArrayDataset(memmap(tmp_path), column()), 4))
+
+
+@pytest.mark.parametrize("context", [mx.cpu(1), mx.Context("cpu_shared", 0)], ids=str)
+def test_batches_come_to_the_current_context(context: Any) -> None:
+    with context:
+        compare(lambda: DataLoader(ArrayDataset(images(), column()), 4))
+
+
+def test_what_is_left_of_an_epoch() -> None:
+    def make() -> Any:
+        return DataLoader(ArrayDataset(images(), column()), 2, shuffle=True)
+
+    np.random.seed(4)
+    expected = list(make())[2:]
+    np.random.seed(4)
+    assert alike(list(iterate_from(make(), 2, lambda: None)), expected)
+
+
+class Lazy(ArrayDataset):
+    """Of the user's own."""
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(part + 1 for part in super().__getitem__(index))
+
+
+class Own(DataLoader):
+    """A loader of the user's own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield "mine"
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "a list": lambda: [images()],
+    "a subclass": lambda: Own(images(), 4),
+    "threads": lambda: DataLoader(images(), 4, num_workers=1, thread_pool=True),
+    "batchify": lambda: DataLoader(images(), 4, batchify_fn=list),
+    "drawn ahead": lambda: DataLoader(images(), 4, auto_reload=True),
+    "a data set of the user's": lambda: DataLoader(Lazy(images(), column()), 4),
+    "transformed": lambda: DataLoader(ArrayDataset(images(), column()).transform_first(lambda x: x * 2), 4),
+    "lists": lambda: DataLoader(ArrayDataset([1.0, 2.0], images()[:2]), 1),
+    "a vector on a device": lambda: DataLoader(mx.nd.arange(N), 4),
+    "sparse": lambda: DataLoader(mx.nd.array(images()[:, 0]).tostype("csr"), 4),
+    "another byte order": lambda: DataLoader(images().astype(">f4"), 4),
+    "objects": lambda: DataLoader(np.array([images()[0], "x"], object), 1),
+    "a type that MXNet lacks": lambda: DataLoader(column("uint16"), 4),
+    "nothing in a row": lambda: DataLoader(np.zeros((3, 0), "float32"), 1),
+    "pinned": lambda: DataLoader(images(), 4, pin_memory=True),
+}
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_anything_else_goes_its_own_way(make: Callable[[], Any]) -> None:
+    assert by_index(make()) is None
+
+
+@pytest.mark.parametrize("make", [mx.util.np_array, mx.util.np_shape], ids=["arrays", "shapes"])
+def test_numpy_semantics_go_the_loaders_way(make: Callable[[bool], Any]) -> None:
+    with make(True):
+        assert by_index(DataLoader(images(), 4)) is None
+
+
+class Strange:
+    """A batch sampler with batches of no whole numbers."""
+
+    def __init__(self, *batches: Any) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [[slice(0, 2)], [[0, 1]], [True, True], (i for i in [1, 2])],
+    ids=["slice", "list", "bools", "generator"],
+)
+def test_a_strange_index_is_the_data_sets_business(batch: Any) -> None:
+    once = batch if isinstance(batch, list) else [1, 2]
+    expected = list(DataLoader(images(), batch_sampler=Strange(once)))
+    assert alike(list(iterate(DataLoader(images(), batch_sampler=Strange(batch)))), expected)
+
+
+@pytest.mark.parametrize(("batch", "error"), [([N], IndexError), ([-N - 1], IndexError), ([], Exception)])
+def test_a_wrong_index_is_refused_as_the_loader_does(batch: Any, error: type) -> None:
+    loader = DataLoader(images(), batch_sampler=Strange(batch))
+    with pytest.raises(error) as expected:
+        list(loader)
+    with pytest.raises(error) as found:
+        list(iterate(loader))
+    assert (type(found.value), str(found.value)) == (type(expected.value), str(expected.value))
+
+
+@pytest.mark.parametrize("array", [np.array, mx.nd.array], ids=["numpy", "ndarray"])
+def test_batch_and_data_share_no_memory(array: Callable[..., Any]) -> None:
+    data = array(images())
+    batches = list(iterate(DataLoader(data, 4)))
+    for batch in batches:
+        batch[:] = -1.0
+    assert np.array_equal(data if isinstance(data, np.ndarray) else data.asnumpy(), images())
+    batches = list(iterate(DataLoader(data, 4)))
+    data[:] = 7.0
+    assert np.array_equal(np.concatenate([b.asnumpy() for b in batches]), images())
+
+
+def test_what_is_changed_in_the_data_is_seen() -> None:
+    data = images()
+    batches = iterate(DataLoader(data, 4))
+    next(batches)
+    data[:] = 5.0
+    assert (next(batches).asnumpy() == 5.0).all()

@@ -1,0 +1,31 @@
+"""Devices as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from multifit.gluon.compat import mx
+from multifit.gluon.data.device_names import parse_devices
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        ("2", [mx.cpu(0), mx.cpu(1)]),
+        ("cpu", [mx.cpu(0)]),
+        ("cpu:2", [mx.cpu(0), mx.cpu(1)]),
+        (" CPU:1 ", [mx.cpu(0)]),
+        ("gpu", [mx.gpu(0)]),
+        ("gpu:0,1", [mx.gpu(0), mx.gpu(1)]),
+        ("gpu:3", [mx.gpu(3)]),
+    ],
+)
+def test_forms(text, devices):
+    assert parse_devices(text) == devices
+
+
+@pytest.mark.parametrize("text", ["", " ", "tpu", "cpu:0", "0", "-1", "cpu:0,1", "gpu:0,", "gpu:0,0", "2.5"])
+def test_what_cannot_be_read_says_what_can(text):
+    with pytest.raises(ValueError, match="write a number of CPUs") as caught:
+        parse_devices(text)
+    assert repr(text) in str(caught.value)

@@ -1,0 +1,38 @@
+"""One seed for all random sources."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from multifit.gluon.compat import mx
+from multifit.gluon.data.seeding import seed_everything
+
+
+def draw() -> list[float]:
+    return [random.random(), float(np.random.rand()), float(mx.nd.random.uniform().asscalar())]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])
+def test_the_same_seed_gives_the_same_numbers(seed):
+    seed_everything(seed)
+    first = draw()
+    after = draw()
+    seed_everything(seed)
+    assert draw() == first
+    assert all(one != other for one, other in zip(first, after))
+
+
+def test_other_seeds_give_other_numbers():
+    seed_everything(1)
+    first = draw()
+    seed_everything(2)
+    assert all(one != other for one, other in zip(first, draw()))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_refused(seed):
+    with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
+        seed_everything(seed)

@@ -1,0 +1,301 @@
+"""Workers are seeded apart: a batch's random numbers follow from its number, not from who makes it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import subprocess
+import sys
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pytest
+
+from multifit.gluon.data import worker_seeding as workers
+from multifit.gluon.data.loaders import iterate, iterate_from
+from multifit.gluon.data.transform_randomness import may_draw
+from multifit.gluon.data.worker_seeding import base_of, has_own_workers, seedable
+
+import mxnet as mx  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+from mxnet.gluon.data import ArrayDataset, DataLoader, Dataset, SimpleDataset  # isort: skip
+from mxnet.gluon.data.vision import transforms  # isort: skip
+
+# Python 3.12 warns of every fork beside threads; MXNet has some, and knows what to do.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+N, BATCH = 12, 2
+
+
+class Drawn(Dataset):
+    """Samples of an index, a process, and what Python's, NumPy's and MXNet's generators draw."""
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 99:
+            raise KeyError("no such picture")
+        own = mx.nd.random.uniform().asscalar()
+        return np.array([index, os.getpid(), random.random(), np.random.rand(), own])
+
+
+def loader(workers: int = 2, **options: Any) -> Any:
+    return DataLoader(Drawn(), **{"batch_size": BATCH, "num_workers": workers, **options})
+
+
+def read(batches: Any) -> np.ndarray:
+    """Return an epoch's samples: index, process, three numbers."""
+    return np.concatenate([batch.asnumpy() for batch in batches])
+
+
+def drawn(batches: Any) -> np.ndarray:
+    return read(batches)[:, [0, 2, 3, 4]]
+
+
+@pytest.fixture(scope="module")
+def two() -> Any:
+    return loader()
+
+
+def test_every_sample_draws_its_own(two: Any) -> None:
+    for numbers in drawn(iterate(two, 0)).T:
+        assert len(set(numbers)) == N
+
+
+def test_it_does_not_matter_how_many_workers_there_are(two: Any) -> None:
+    state = np.random.get_state()
+    first = drawn(iterate(two, 3))
+    np.random.set_state(state)
+    assert np.array_equal(drawn(iterate(loader(1), 3)), first)
+
+
+def test_nothing_is_drawn_here(two: Any) -> None:
+    def states() -> Any:
+        return np.random.get_state()[1].tobytes(), np.random.get_state()[2], random.getstate()
+
+    before, (python, numpy) = states(), (random.random(), np.random.rand())
+    mx.random.seed(5)
+    expected = mx.nd.random.uniform(shape=3).asnumpy()
+    assert states() != before
+    before = states()
+    mx.random.seed(5)
+    read(iterate(two))
+    assert states() == before and (python, numpy) != (random.random(), np.random.rand())
+    assert np.array_equal(mx.nd.random.uniform(shape=3).asnumpy(), expected)
+
+
+def test_numpys_seed_and_the_turn_make_the_difference(two: Any) -> None:
+    def numbers(seed: int, turn: int) -> bytes:
+        np.random.seed(seed)
+        return drawn(iterate(two, turn)).tobytes()
+
+    found = [numbers(*each) for each in [(0, 0), (0, 1), (1, 0)]]
+    assert len(set(found)) == 3
+    assert numbers(0, 1) == found[1]
+
+
+def test_where_nobody_counts_each_pass_is_another(two: Any) -> None:
+    assert drawn(iterate(two)).tobytes() != drawn(iterate(two)).tobytes()
+    other = loader(1)
+    state = np.random.get_state()
+    first = base_of(other, None)
+    np.random.set_state(state)
+    assert first == base_of(other, 0) != base_of(other, None) == base_of(other, 1)
+
+
+def test_the_rest_of_an_epoch_is_as_it_was() -> None:
+    shuffled = loader(shuffle=True)
+    np.random.seed(1)
+    whole = drawn(iterate(shuffled, 4))
+    np.random.seed(1)
+    rest = drawn(iterate_from(shuffled, 2, lambda: np.random.seed(9), 4))
+    assert np.array_equal(rest, whole[2 * BATCH :])
+    gc.collect()
+    assert len(read(iterate(shuffled))) == N  # its workers are still there
+
+
+def test_workers_are_kept_between_epochs() -> None:
+    kept = loader()
+    pids = {worker.pid for worker in kept._worker_pool._pool}
+    for turn in range(3):
+        assert {int(pid) for pid in read(iterate(kept, turn))[:, 1]} <= pids
+    assert {worker.pid for worker in kept._worker_pool._pool} == pids
+
+
+@pytest.mark.parametrize(
+    "how", [iterate, lambda data: iterate_from(data, 1, lambda: None)], ids=["all", "rest"]
+)
+def test_an_exception_in_a_worker_is_told(how: Callable[[Any], Any]) -> None:
+    broken = loader(batch_sampler=[[0], [1, 99]], batch_size=None)
+    with pytest.raises(KeyError, match="no such picture") as caught:
+        list(how(broken))
+    assert "in __getitem__" in str(caught.value.__cause__)
+
+
+def doubled(samples: Any) -> Any:
+    return mx.nd.array(np.stack(samples) * 2 + np.random.rand(), mx.Context("cpu_shared", 0))
+
+
+def test_a_batchify_of_the_users_own_is_used_and_seeded() -> None:
+    own = DataLoader(np.ones((4, 2), "float32"), 2, num_workers=2, batchify_fn=doubled)
+    np.random.seed(0)
+    first = read(iterate(own, 0))
+    assert (first >= 2).all() and len(set(first[:, 0])) == 2
+    np.random.seed(0)
+    assert np.array_equal(read(iterate(own, 0)), first)
+
+
+def test_batches_are_those_of_the_loader() -> None:
+    x = np.random.rand(7, 3).astype("float32")
+    plain = DataLoader(ArrayDataset(x, np.arange(7)), 2, num_workers=1, pin_memory=False)
+    for one, two in zip(iterate(plain), plain):
+        for found, expected in zip(one, two):
+            assert (found.context, found.dtype) == (expected.context, expected.dtype)
+            assert np.array_equal(found.asnumpy(), expected.asnumpy())
+
+
+# ------------------------------------------------------------------------------------ who is left alone
+
+
+class Own(DataLoader):
+    """A loader with a way of its own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield "mine"
+
+
+def test_who_goes_its_own_way_is_left_alone() -> None:
+    assert not has_own_workers([1]) and not has_own_workers(loader(0))
+    threads = loader(1, thread_pool=True)
+    threads._worker_pool.terminate()
+    assert not has_own_workers(threads)
+    own = Own(Drawn(), 2, num_workers=1)
+    assert has_own_workers(own) and not seedable(own) and list(iterate(own)) == ["mine"]
+    ahead = loader(1, auto_reload=True)
+    assert not seedable(ahead) and len(read(iterate(ahead))) == N
+
+
+LATE = """
+import sys
+from mxnet import gluon
+import numpy as np
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name == "multifit":
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path[:0] = [Nowhere()] * {hidden}
+loader = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
+del sys.meta_path[:{hidden}]
+from multifit.gluon.data.loaders import iterate
+from multifit.gluon.data.worker_seeding import seedable
+print(seedable(loader), [batch.asnumpy().tolist() for batch in iterate(loader)])
+"""
+SPAWN = """
+import multiprocessing
+import multifit
+from mxnet import gluon
+import numpy as np
+from multifit.gluon.data.loaders import iterate
+from multifit.gluon.data.worker_seeding import seedable
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    loader = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
+    print(seedable(loader), [batch.asnumpy().tolist() for batch in iterate(loader)])
+"""
+BATCHES = "[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]"
+
+
+def script(code: str, folder: Path) -> str:
+    """Run a script of its own; return what it printed."""
+    file = folder / "script.py"
+    file.write_text(code, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [sys.executable, str(file)], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there, mxnet cannot be imported before multifit")
+@pytest.mark.parametrize(("hidden", "seeded"), [(0, True), (1, False)])
+def test_workers_that_were_there_before_multifit(tmp_path: Path, hidden: int, seeded: bool) -> None:
+    """They import it, or are left alone where they cannot."""
+    assert script(LATE.format(hidden=hidden), tmp_path) == f"{seeded} {BATCHES}"
+
+
+def test_spawned_workers(tmp_path: Path) -> None:
+    assert script(SPAWN, tmp_path) == f"True {BATCHES}"
+
+
+def test_what_a_worker_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, in this process: what is measured in another one, no report of coverage sees."""
+    monkeypatch.setattr(mx.gluon.data.dataloader, "_worker_dataset", Drawn())
+    made = [workers._make_batch((seed, [1, 2]), np.stack) for seed in (5, 5, 6, None)]
+    assert made[0] == made[1] and len(set(made)) == 3
+
+
+def test_a_pool_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ones: one that has ended, and one whose workers do not find the file."""
+    pool = ThreadPool(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "__name__", "multifit.gluon.nowhere")
+        assert not workers._reaches(pool, 60)
+    assert workers._reaches(pool, 60)
+    pool.terminate()
+    ended = ThreadPool(1)
+    ended.terminate()
+    assert not workers._reaches(ended, 60)
+
+
+# ------------------------------------------------------------------------------------ what cannot draw
+
+
+def images() -> Any:
+    return ArrayDataset(mx.nd.ones((2, 4, 4, 3), dtype="uint8"), np.arange(2))
+
+
+def flip() -> Any:
+    return transforms.RandomFlipLeftRight()
+
+
+def compose(*more: Any) -> Any:
+    return transforms.Compose([transforms.Resize(2), transforms.ToTensor(), transforms.Normalize(), *more])
+
+
+def sequential(net: Any, *more: Any) -> Any:
+    net.add(transforms.CenterCrop(2), *more)
+    return net
+
+
+STEADY = {
+    "arrays": images,
+    "within": lambda: SimpleDataset(images()),
+    "a transform": lambda: images().transform_first(transforms.ToTensor()),
+    "several": lambda: images().transform_first(transforms.Cast()).transform_first(compose()),
+    "of one": lambda: SimpleDataset(np.ones((2, 4, 4, 3))).transform(sequential(nn.Sequential())),
+}
+DRAWING = {
+    "the user's": Drawn,
+    "a flip": lambda: images().transform_first(flip()),
+    "a flip among others": lambda: images().transform_first(compose(flip())),
+    "within a block": lambda: images().transform_first(sequential(nn.Sequential(), flip())),
+    "beneath": lambda: images().transform_first(flip()).transform_first(transforms.Cast()),
+    "a function": lambda: images().transform(lambda image, label: (image, label)),
+}
+
+
+@pytest.mark.parametrize("make", STEADY.values(), ids=STEADY)
+def test_what_cannot_draw(make: Callable[[], Any]) -> None:
+    assert not may_draw(make())
+
+
+@pytest.mark.parametrize("make", DRAWING.values(), ids=DRAWING)
+def test_what_may_draw(make: Callable[[], Any]) -> None:
+    assert may_draw(make())

@@ -1,0 +1,47 @@
+"""Pace: Python waits for what was asked for long ago, and for nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from multifit.gluon.execution.throttle import FARTHEST, NEAREST, ROOM, Throttle
+
+
+class Array:
+    """An array that knows whether it was waited for."""
+
+    def __init__(self, size: int = 1, dtype: str = "float32") -> None:
+        self.size, self.dtype, self.waited = size, np.dtype(dtype), 0
+
+    def wait_to_read(self) -> None:
+        self.waited += 1
+
+
+def test_only_what_is_old_is_waited_for() -> None:
+    pace, arrays = Throttle(), [[Array(), Array()] for _ in range(FARTHEST + 3)]
+    for i, asked in enumerate(arrays):
+        pace.follow(asked)
+        done = max(0, i + 1 - FARTHEST)
+        assert [a.waited for own in arrays for a in own] == [1] * 2 * done + [0] * 2 * (len(arrays) - done)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "limit"), [(0.01, FARTHEST), (1, 64), (2, 32), (16, 4), (32, NEAREST), (500, NEAREST)]
+)
+def test_large_batches_wait_in_small_numbers(megabytes: float, limit: int) -> None:
+    pace = Throttle()
+    size = int(megabytes * 2**20 / 4)
+    pace.fit([Array(size // 2), None, Array(size // 8, "float64"), Array(size // 4)])
+    assert pace.limit == limit and limit * size * 4 <= max(ROOM, NEAREST * size * 4)
+    pace.fit([Array()])
+    assert pace.limit == limit  # the largest form counts
+
+
+def test_what_is_forgotten_is_not_waited_for() -> None:
+    pace, old = Throttle(), Array()
+    pace.follow([old])
+    pace.clear()
+    for _ in range(FARTHEST + 1):
+        pace.follow([Array()])
+    assert not old.waited

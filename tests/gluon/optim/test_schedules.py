@@ -1,0 +1,189 @@
+"""Learning rates by update, and weights by epoch or batch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import LossSpec, MultiEstimator, RunState, TaskSpec, TrainerSpec
+from multifit.gluon.optim.schedules import ScaledSchedule
+from multifit.schedules import OneCycle, WarmUp, piecewise, ramp
+
+import mxnet as mx  # isort: skip
+
+NAN = math.nan
+
+
+def test_one_cycle_rises_once_and_falls_once() -> None:
+    cycle = OneCycle(0.5, 100, warm=0.2, start_divisor=10, final_divisor=1000)
+    rates = [cycle(update) for update in range(130)]
+    assert rates[0] == pytest.approx(0.05) and rates[20] == max(rates) == 0.5
+    assert rates[100] == pytest.approx(0.0005) and set(rates[100:]) == {rates[100]}
+    assert np.all(np.diff(rates[:21]) > 0) and np.all(np.diff(rates[20:101]) < 0)
+    assert rates[10] == pytest.approx((0.05 + 0.5) / 2)  # half of each cosine
+    assert rates[60] == pytest.approx((0.5 + 0.0005) / 2)
+    assert [cycle(update) for update in range(130)] == rates  # it keeps nothing
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_one_cycle_in_an_optimizer(own: bool) -> None:
+    """Adam replaces a scheduler's base_lr by its own default; the cycle's peak is max_lr all the same."""
+    spec = TaskSpec(outputs=["y"], labels=["y"], losses={"y": mx.gluon.loss.L2Loss()})
+    net = mx.gluon.nn.Dense(1, in_units=2)
+    net.initialize()
+    cycle = OneCycle(0.5, 8, warm=0.5)
+    trainers: Any = TrainerSpec(".*", "adam", lr_scheduler=cycle)
+    if own:
+        trainers = mx.gluon.Trainer(net.collect_params(), "adam", {"lr_scheduler": cycle})
+    estimator = MultiEstimator(net, spec, trainers)
+    data = [(np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))]
+    history = estimator.fit(data, epochs=8, event_handlers=[])
+    assert history["lr"] == pytest.approx([cycle(update) for update in range(1, 9)])
+    assert max(history["lr"]) == 0.5
+
+
+def test_warm_up_leaves_the_schedule_whole() -> None:
+    inner = mx.lr_scheduler.CosineScheduler(50, base_lr=1.0, final_lr=0.1)
+    warm = WarmUp(copy.deepcopy(inner), 10, start=0.2)
+    assert [warm(update) for update in range(11)] == pytest.approx([0.2 + 0.08 * i for i in range(11)])
+    assert [warm(10 + update) for update in range(60)] == [inner(update) for update in range(60)]
+    assert WarmUp(OneCycle(1.0, 10), 5)(0) == 0
+
+
+def test_warm_up_shares_the_base_rate() -> None:
+    warm = WarmUp(mx.lr_scheduler.FactorScheduler(100, base_lr=1.0), 4)
+    warm.base_lr = 2.0  # as optimizers do with a learning_rate of their own
+    assert warm.base_lr == warm.scheduler.base_lr == 2.0
+    assert [warm(update) for update in range(6)] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.0]
+
+
+def test_scaled_is_exact_now_and_in_proportion_later() -> None:
+    inner = mx.lr_scheduler.PolyScheduler(100, base_lr=1.0)
+    scaled = ScaledSchedule(copy.deepcopy(inner))
+    assert [scaled(update) for update in range(30)] == [inner(update) for update in range(30)]
+    scaled.set(0.1, 30)
+    assert scaled(30) == 0.1
+    assert scaled(40) == pytest.approx(0.1 * inner(40) / inner(30), rel=1e-12)
+    scaled.set(0.3, 40)
+    assert scaled(40) == 0.3
+    assert scaled(50) == pytest.approx(0.3 * inner(50) / inner(40), rel=1e-12)
+
+
+def test_scaled_where_the_schedule_is_at_0() -> None:
+    rise = ScaledSchedule(WarmUp(mx.lr_scheduler.FactorScheduler(1000, base_lr=1.0), 4))
+    rise.set(0.3, 0)
+    assert [rise(update) for update in range(6)] == [0.3, 0.25, 0.5, 0.75, 1.0, 1.0]
+    fall = ScaledSchedule(mx.lr_scheduler.CosineScheduler(4, base_lr=1.0))
+    assert fall(4) == 0
+    fall.set(0.3, 5)
+    assert [fall(update) for update in range(5, 9)] == [0.3] * 4
+
+
+def test_scaled_is_its_attributes() -> None:
+    """What a checkpoint saves is enough: a schedule made anew with these attributes goes on the same."""
+    scaled = ScaledSchedule(mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=1.0))
+    scaled.set(0.25, 5)
+    twin = ScaledSchedule(mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=1.0))
+    vars(twin.scheduler).update(vars(scaled.scheduler))
+    vars(twin).update({name: v for name, v in vars(scaled).items() if name != "scheduler"})
+    assert all(isinstance(v, (bool, int, float)) for n, v in vars(twin).items() if n != "scheduler")
+    assert [twin(update) for update in range(5, 20)] == [scaled(update) for update in range(5, 20)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OneCycle(0, 10), "OneCycle: max_lr is 0; valid is a finite number above 0"),
+        (lambda: OneCycle("1", 10), "OneCycle: max_lr is '1'; valid is a finite number above 0"),
+        (lambda: OneCycle(1, 0), "OneCycle: steps is 0; valid is a whole number of at least 1"),
+        (lambda: OneCycle(1, 1.5), "OneCycle: steps is 1.5; valid is a whole number of at least 1"),
+        (lambda: OneCycle(1, 9, warm=1), "OneCycle: warm is 1; valid is a finite number above 0 and below 1"),
+        (
+            lambda: OneCycle(1, 9, start_divisor=0.5),
+            "OneCycle: start_divisor is 0.5; valid is a finite number of at least 1",
+        ),
+        (
+            lambda: OneCycle(1, 9, final_divisor=NAN),
+            "OneCycle: final_divisor is nan; valid is a finite number of at least 1",
+        ),
+        (lambda: WarmUp(OneCycle(1, 9), -1), "WarmUp: steps is -1; valid is a whole number of at least 1"),
+        (
+            lambda: WarmUp(OneCycle(1, 9), 2, -1),
+            "WarmUp: start is -1; valid is a finite number of at least 0",
+        ),
+        (
+            lambda: WarmUp(1e-3, 2),
+            "WarmUp: scheduler is 0.001; give an instance, such as "
+            "mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)",
+        ),
+        (
+            lambda: ramp(0, 1),
+            "ramp was given epochs=None and steps=None; give exactly one of them",
+        ),
+        (lambda: ramp(0, 1, epochs=0), "ramp: epochs is 0; valid is a whole number of at least 1"),
+        (lambda: ramp(-1, 1, steps=5), "ramp: start is -1; valid is a finite number of at least 0"),
+        (lambda: ramp(0, NAN, steps=5), "ramp: end is nan; valid is a finite number of at least 0"),
+        (lambda: ramp(True, 1, steps=5), "ramp: start is True; valid is a finite number of at least 0"),
+        (
+            lambda: piecewise({1: 1.0}),
+            "piecewise: {1: 1.0} does not say the weight of epoch 0; give a dict such as "
+            "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1",
+        ),
+        (
+            lambda: piecewise({0: 1, -1: 1}),
+            "piecewise: the epoch is -1; valid is a whole number of at least 0",
+        ),
+        (
+            lambda: piecewise({0: 1, 2: -1}),
+            "piecewise: epoch 2 is -1; valid is a finite number of at least 0",
+        ),
+    ],
+)
+def test_bad_arguments(make: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_ramp() -> None:
+    by_epoch, by_step = ramp(0.2, 1.0, epochs=4), ramp(1.0, 0.1, steps=9)
+    assert [by_epoch(RunState(epoch=e)) for e in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert [by_step(RunState(step=s)) for s in range(9)] == pytest.approx([1 - 0.1 * s for s in range(9)])
+    assert {by_step(RunState(step=s)) for s in (9, 10, 1000)} == {0.1}
+
+
+def test_piecewise() -> None:
+    weight = piecewise({5: 1.0, 0: 0.25, 2: 0.5})
+    assert [weight(RunState(epoch=e)) for e in (0, 1, 2, 4, 5, 50)] == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+
+
+def test_weights_cannot_change_and_read_as_they_were_written() -> None:
+    assert repr(ramp(0, 1, epochs=5)) == "ramp(0, 1, epochs=5)"
+    assert repr(piecewise({5: 1, 0: 0.1})) == "piecewise({0: 0.1, 5: 1})"
+    losses = {
+        f"y{i}": LossSpec(lambda y: y, "y", weight=w)
+        for i, w in enumerate((ramp(0, 1, 5), piecewise({0: 1})))
+    }
+    summary = TaskSpec(outputs=["y"], losses=losses).summary()
+    assert "ramp(state) x" in summary and "piecewise(state) x" in summary
+    assert ramp(0, 1, epochs=5) == ramp(0, 1, epochs=5) != ramp(0, 1, steps=5)
+    with pytest.raises(AttributeError):
+        ramp(0, 1, epochs=5).start = 3.0  # type: ignore[attr-defined]
+
+
+def test_a_weight_by_schedule_weighs() -> None:
+    """The objective of each epoch is the term times what the schedule says."""
+    weight = piecewise({0: 0.5, 2: 4.0})
+    spec = TaskSpec(
+        outputs=["y"], labels=["y"], losses={"y": LossSpec(mx.gluon.loss.L2Loss(), weight=weight)}
+    )
+    net = mx.gluon.nn.Dense(1, in_units=2)
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.01}))
+    data = [(np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))]
+    history = estimator.fit(data, epochs=4, event_handlers=[])
+    ratios = np.array(history["train_loss"]) / np.array(history["train_y"])
+    assert ratios == pytest.approx([0.5, 0.5, 4.0, 4.0], rel=1e-5)
