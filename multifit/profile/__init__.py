@@ -1,8 +1,8 @@
-"""Where a training step's time goes: the figures, and what is made of them to read and to look at."""
+"""Where the time of a training step goes: the measurements, and how to print and plot them."""
 
 from __future__ import annotations
 
-from .parts import Operator, Part
+from .measurements import Operator, Part
 from .profile import Profile
 
 __all__ = ["Operator", "Part", "Profile"]

@@ -1,96 +1,92 @@
-"""What a profile's figures clearly say could be done about a step's time."""
+"""What a profile's figures clearly suggest to make a training step faster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterator
 
-from .parts import Part, median
-
-if TYPE_CHECKING:
-    from .profile import Profile
+from .measurements import median
+from .step_times import StepTimes
 
 __all__ = ["advice"]
 
-CLEAR = 0.2  # of a step: below that a change might not be seen
-IDLE, BUSY = 0.5, 0.85  # of a step, for the engine
+CLEAR = 0.2  # the share of a step below which a change might go unnoticed
+IDLE, BUSY = 0.5, 0.85  # shares of a step, for the engine
+
+Suggestion = tuple[float, str]  # the share of a step that it may gain, and the sentence
 
 
-def advice(profile: Profile) -> list[str]:
-    """Return at most two sentences, the one with the most to gain first; none where nothing is clear."""
-    if not profile.wall:
+def advice(times: StepTimes) -> list[str]:
+    """Return at most two sentences, the one with the most to gain first; empty if nothing is clear.
+
+    Parameters
+    ----------
+    times : StepTimes
+        The measurements.
+    """
+    if not times.wall:
         return []
-    found = [*_data(profile), *_handlers(profile), *_host_metrics(profile), *_not_hybridized(profile)]
-    # all these make Python faster, which gains no more than the engine is idle
-    clear = [(share, line) for share, line in found if min(share, profile.idle) >= CLEAR]
-    lines = [line for _, line in sorted(clear, key=lambda each: -each[0])]
-    return (lines or list(_engine(profile)))[:2]
+    suggestions = [*_data(times), *_handlers(times), *_host_metrics(times), *_not_hybridized(times)]
+    # all of these make Python faster, which gains no more than the engine's idle time
+    clear = [(share, line) for share, line in suggestions if min(share, times.idle) >= CLEAR]
+    lines = [line for _, line in sorted(clear, key=lambda suggestion: -suggestion[0])]
+    return (lines or list(_engine(times)))[:2]
 
 
-def _data(profile: Profile) -> Iterator[tuple[float, str]]:
-    loader = profile.part("data/loader")
-    # what it takes longer in training than by itself is waiting for the engine: arrays of MXNet's are made
-    share = min(loader.ms, median(loader.undisturbed)) / profile.wall
+def _data(times: StepTimes) -> Iterator[Suggestion]:
+    loader = times.part("data/loader")
+    # a loader that takes longer in training than alone waits for the engine: it makes arrays of MXNet
+    share = min(loader.ms, median(loader.in_training)) / times.wall
     yield (
         share,
-        (
-            f"the loader takes {share:.0%} of a step, and the engine is idle for {profile.idle:.0%}: "
-            "DataLoader(..., num_workers=2) loads beside the training, or more workers where there are some; "
-            "work done for every sample anew may be done once, before the training"
-        ),
+        f"the loader takes {share:.0%} of a step, and the engine is idle for {times.idle:.0%}: "
+        "load in the background with DataLoader(..., num_workers=2), or with more workers if there are "
+        "some already, and do work that is the same for every epoch once before training",
     )
 
 
-def _handlers(profile: Profile) -> Iterator[tuple[float, str]]:
-    for part in _within(profile, "handlers"):
-        share = part.mean / profile.wall  # the mean: a handler with a rhythm comes in bursts
-        name = part.name.partition("/")[2]
-        way = f'Every(10, "batch", {name}(...))'
+def _handlers(times: StepTimes) -> Iterator[Suggestion]:
+    for part in times.pieces("handlers"):
+        share = part.mean / times.wall  # the mean, because a handler that runs now and then comes in bursts
         yield (
             share,
-            f"{name} takes {share:.0%} of a step; what it does at a batch's begin or end can be rarer: {way}",
+            f"{part.short_name} takes {share:.0%} of a step: if it need not run at every batch, use "
+            f'Every(10, "batch", {part.short_name}(...))',
         )
 
 
-def _host_metrics(profile: Profile) -> Iterator[tuple[float, str]]:
-    for part in _within(profile, "figures"):
-        share = median(part.undisturbed) / profile.wall
+def _host_metrics(times: StepTimes) -> Iterator[Suggestion]:
+    for part in times.pieces("figures"):
+        share = median(part.in_training) / times.wall
         waits = f", {part.waits:.3g} ms of it waiting for the engine" if part.waits > part.ms / 10 else ""
         yield (
             share,
-            (
-                f'the metric "{part.name.partition("/")[2]}" is updated on the host, which takes {share:.0%} '
-                f'of a step{waits}: MetricSpec(..., stage="evaluate") measures it in validation only; stock '
-                "metrics without a transform are summed on the device"
-            ),
+            f'the metric "{part.short_name}" is updated on the host, which takes {share:.0%} of a step'
+            f'{waits}: MetricSpec(..., stage="evaluate") measures it in validation only; built-in metrics '
+            "without a transform are summed on the device",
         )
 
 
-def _not_hybridized(profile: Profile) -> Iterator[tuple[float, str]]:
-    if profile.hybridizable:
-        share = sum(profile.part(name).python_ms for name in ("forward", "backward")) / profile.wall
+def _not_hybridized(times: StepTimes) -> Iterator[Suggestion]:
+    if times.hybridizable:
+        share = sum(times.part(name).python_ms for name in ("forward", "backward")) / times.wall
         yield (
             share,
-            (
-                "the net is not hybridized, and Python hands the engine each operator by itself: "
-                "net.hybridize() makes one graph of net, losses and figures"
-            ),
+            "the net is not hybridized, so Python calls each operator separately: net.hybridize() makes one "
+            "graph of net, losses and figures",
         )
 
 
-def _engine(profile: Profile) -> Iterator[str]:
-    busy = 1 - profile.idle
+def _engine(times: StepTimes) -> Iterator[str]:
+    busy = 1 - times.idle
     if busy >= BUSY:
-        first = profile.operators[0]
+        longest = times.operators[0]
+        share = longest.ms / times.engine / len(times.devices)
         yield (
-            f"the engine is busy for {busy:.0%} of a step: its operators are the limit, first of all "
-            f"{first.name} with {first.ms / profile.engine / len(profile.devices):.0%} of their time"
+            f"the engine is busy for {busy:.0%} of a step, so its operators are the limit; the longest is "
+            f"{longest.name} with {share:.0%} of their time"
         )
-    elif profile.operators and profile.idle >= IDLE and profile.python >= IDLE * profile.wall:
+    elif times.operators and times.idle >= IDLE and times.python >= IDLE * times.wall:
         yield (
-            f"the engine is idle for {profile.idle:.0%} of a step, as Python is the limit: "
-            "a larger batch costs little more time"
+            f"the engine is idle for {times.idle:.0%} of a step, and Python is the limit: "
+            "a larger batch would take little more time"
         )
-
-
-def _within(profile: Profile, name: str) -> list[Part]:
-    return [part for part in profile.parts if part.name.startswith(name + "/")]

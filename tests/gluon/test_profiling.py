@@ -28,8 +28,7 @@ from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.profiling import operators as profiler
 from multifit.gluon.profiling.parts import parts_of
 from multifit.gluon.profiling.stopwatch import Stopwatch
-from multifit.profile import Profile
-from multifit.profile.parts import Operator
+from multifit.profile import Operator, Profile
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
@@ -145,7 +144,7 @@ def test_each_part_gets_its_own_time() -> None:
     for name, ms in expected.items():
         part = found.part(name)
         assert part.ms == pytest.approx(ms) and part.quartiles == pytest.approx((ms, ms)), name
-        assert part.python_ms == pytest.approx(ms) and np.median(part.undisturbed) == pytest.approx(ms)
+        assert part.python_ms == pytest.approx(ms) and np.median(part.in_training) == pytest.approx(ms)
         assert part.waits == pytest.approx(0)
     assert found.part("handlers/Now").mean == pytest.approx(5)
     assert found.part("handlers").mean == pytest.approx(8)
