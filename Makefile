@@ -9,12 +9,13 @@ BENCH := .venv-bench
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint bench nightly clean
+.PHONY: help demo test lint docs bench nightly clean
 
 help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
 	@echo "make test    all tests, with coverage"
 	@echo "make lint    ruff and mypy"
+	@echo "make docs    the documentation as a site, in build/site; checks its links"
 	@echo "make bench   time and memory against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
 	@echo "make nightly train every task and hold it to its floor; reports in runs/nightly"
@@ -34,6 +35,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
 # Alternating, nothing else running: what is measured is told in nightly/benchmarks/README.md.
 bench: $(STAMP) $(if $(filter others,$(or $(ONLY),others)),$(BENCH)/.installed)
 	$(BIN)/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
@@ -45,6 +50,10 @@ nightly: $(STAMP)
 $(STAMP): setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c requirements/constraints.txt
+	@touch $@
+
+$(VENV)/.docs: $(STAMP) requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt -c requirements/constraints.txt
 	@touch $@
 
 # PyTorch, Lightning, Keras and JAX need another numpy than mxnet does.

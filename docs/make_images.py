@@ -1,0 +1,64 @@
+"""Make the documentation's pictures: ``python docs/make_images.py [NAME ...]``.
+
+Each is made by a task, in a temporary folder, and reduced to a small PNG in ``docs/images/``. The report's
+picture needs Chromium. All together take about 20 minutes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+TRAIN = [sys.executable, "-m", "multifit.cli", "train"]
+# The name of an image: the task's arguments, and which of its pictures to show.
+PICTURES = {
+    "scenes": ("scenes.py", "scenes"),
+    "digits": ("digits.py", "samples"),
+    "logistic_regression": ("logistic_regression.py", "weights"),
+    "classification": ("classification.py --set model=lenet", "confusion"),
+    "augmentation": ("augmentation.py", "augmented"),
+    "segmentation": ("segmentation.py", "samples"),
+    "detection": ("detection.py", "samples"),
+    "sentiment": ("sentiment.py --set model=textcnn", "misread"),
+    "translation": ("translation.py", "attention"),
+}
+
+
+def main(names: list[str]) -> None:
+    """Make the pictures with these names, or all."""
+    with TemporaryDirectory() as folder:
+        for name in names or PICTURES:
+            task, picture = PICTURES[name]
+            run = Path(folder) / name
+            subprocess.run([*TRAIN, *f"tasks/{task} --quiet --output {run}".split()], cwd=ROOT, check=True)
+            reduce(run / f"{picture}.png", IMAGES / f"{name}.png")
+            if name == "scenes":
+                photograph_report(run, IMAGES / "report.png")
+
+
+def photograph_report(run: Path, image: Path) -> None:
+    """Save the first screen of a run's report."""
+    page, screen = run / "report.html", run / "report.png"
+    report = [sys.executable, "-m", "multifit.cli", "report", str(run), "--output", str(page)]
+    subprocess.run(report, cwd=ROOT, check=True)
+    browser = "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1100".split()
+    subprocess.run([*browser, f"--screenshot={screen}", page.as_uri()], check=True)
+    reduce(screen, image)
+
+
+def reduce(source: Path, target: Path, width: int = 1000) -> None:
+    """Copy a PNG, at most `width` pixels wide and with 256 colours."""
+    image = Image.open(source).convert("RGB")
+    image.thumbnail((width, 10 * width), Image.Resampling.LANCZOS)
+    target.parent.mkdir(exist_ok=True)
+    image.quantize(256, dither=Image.Dither.NONE).save(target, optimize=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
