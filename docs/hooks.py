@@ -21,8 +21,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, page in PROJECT.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relinked(text, PurePosixPath(name))))
-    for task in sorted((ROOT / "tasks").glob("*.py")):
-        code = f"# tasks/{task.name}\n\n```python\n{task.read_text(encoding='utf-8')}```\n"
+    for task in [*sorted((ROOT / "tasks").glob("*.py")), ROOT / "multifit" / "cli" / "new_task.txt"]:
+        code = f"# {task.name}\n\n```python\n{task.read_text(encoding='utf-8')}```\n"
         files.append(File.generated(config, f"tasks/{task.stem}.md", content=code))
     return files
 
@@ -53,8 +53,8 @@ def page_of(path: str) -> str:
     """Return the page, relative to docs/, that shows a file of the repository."""
     if path in PROJECT:
         return PROJECT[path]
-    if path.startswith("tasks/"):
-        return str(PurePosixPath(path).with_suffix(".md"))
+    if path.endswith((".py", ".txt")):
+        return f"tasks/{PurePosixPath(path).stem}.md"
     return path.removeprefix("docs/")
 
 
