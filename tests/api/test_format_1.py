@@ -1,0 +1,78 @@
+"""A checkpoint of format 1 still resumes, bit for bit.
+
+``format_1/checkpoints`` was written by commit 25196a4 with `make` and `fit` below, in a run that was killed
+after seven of its twelve batches. ``format_1/expected.json`` is how that run ended at that commit without the
+kill. All numbers are small multiples of powers of two, so that rounding cannot differ between processors.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    TaskSpec,
+    TrainerSpec,
+)
+from multifit.gluon.data.seeding import seed_everything
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+FOLDER = Path(__file__).with_name("format_1")
+
+
+def make(weight: float = 0.5) -> MultiEstimator:
+    net = nn.HybridSequential()
+    net.add(nn.Dense(2, in_units=3), nn.Dropout(0.5))
+    spec = TaskSpec(
+        outputs=["move"],
+        labels=["shift"],
+        losses={
+            "left eye": LossSpec(gluon.loss.L2Loss(), "move", "shift", weight=weight),
+            "left ear": LossSpec(gluon.loss.L1Loss(), "move", "shift", weight=2.0),
+        },
+        metrics={"error": MetricSpec(mx.metric.MAE(), "move", "shift")},
+    )
+    schedule = mx.lr_scheduler.FactorScheduler(5, 0.5, base_lr=0.125)
+    trainer = TrainerSpec(".*", "signum", {"learning_rate": 0.125, "momentum": 0.5}, schedule)
+    return MultiEstimator(net, spec, trainer, initializer=mx.init.Constant(0.25))
+
+
+def fit(estimator: MultiEstimator, folder: Path) -> None:
+    x = np.random.RandomState(0).randint(-2, 3, (16, 3)).astype("float32")
+    data = gluon.data.DataLoader(gluon.data.ArrayDataset(x, x[:, :2] - x[:, 1:]), 4, shuffle=True)
+    seed_everything(99)
+    keep = CheckpointHandler(folder, Every(3, "batch"), keep_last=1, seed=5)
+    estimator.fit(data, epochs=3, event_handlers=keep, resume=folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(FOLDER / "checkpoints", tmp_path / "checkpoints")
+    return tmp_path
+
+
+def test_it_resumes_bit_for_bit(folder: Path, log: Any) -> None:
+    estimator = make()
+    fit(estimator, folder)
+    trainer: Any = estimator.trainers["trainer"]
+    assert {
+        "net": {name: p.data().asnumpy().tolist() for name, p in estimator.parameters.items()},
+        "states": [{str(i): s.asnumpy().tolist() for i, s in u.states.items()} for u in trainer._updaters],
+        "lr": estimator.learning_rates(),
+        "history": json.loads(estimator.history.to_json()),
+    } == json.loads((FOLDER / "expected.json").read_text())
+    assert "going on from epoch-0002-step-00000006: epoch 2, batch 3" in log()
+    assert not any("the checkpoint" in line for line in log())  # nothing begins again
