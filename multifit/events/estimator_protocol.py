@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..history import History
+from ..spec import TaskSpec
 from ..state import RunState
 
 __all__ = ["EstimatorProtocol"]
@@ -24,6 +25,10 @@ class EstimatorProtocol(Protocol):
 
     max_epoch: int | None
     max_batch: int | None
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The declarations of outputs, labels, losses and metrics."""
 
     @property
     def state(self) -> RunState:

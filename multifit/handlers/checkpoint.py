@@ -15,7 +15,7 @@ from ..checkpoints import CheckpointStore, checkpoints_folder
 from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
-from .trouble import Trouble
+from .error_once import ErrorOnce
 
 __all__ = ["CheckpointHandler"]
 
@@ -92,7 +92,7 @@ class CheckpointHandler:
         self._cut_short = False  # whether the stop was seen at a batch's end
         self._written: int | None = None  # the step of the last checkpoint within an epoch
         self._begun = self._told_inexact = False
-        self._writing, self._removing = Trouble(), Trouble()
+        self._writing, self._removing = ErrorOnce(), ErrorOnce()
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Begin to compare anew, and see to it that a run with a schedule has a seed."""

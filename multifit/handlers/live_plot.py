@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Callable
 
-from ..errors import names, suggest
 from ..events import EstimatorProtocol, Priority
 from ..files import atomic_write
-from ..plots import chosen, curves
+from ..plots import curves
+from .figure_choice import FigureChoice
 
 __all__ = ["LivePlot"]
 
@@ -50,8 +50,8 @@ class LivePlot:
         path: str | os.PathLike[str] | None = None,
         display: Callable[..., Any] | None = None,
     ) -> None:
-        self.figures = figures if figures is None or isinstance(figures, str) else list(figures)
-        chosen([], self.figures)
+        self._choice = FigureChoice(figures)
+        self.figures = self._choice.patterns
         self.path = None if path is None else Path(path)
         self._display = display
 
@@ -72,21 +72,17 @@ class LivePlot:
             estimator.logger.warning("LivePlot: %s; the training goes on without", error)
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Say which of the figures there never were."""
-        history = estimator.history
-        missing = chosen(history, self.figures)[1]
-        if missing and history and not self._idle:
-            near = suggest(missing[0], history)
-            estimator.logger.warning(
-                "LivePlot: no figure %s%s; there are %s", names(missing), near, names(history)
-            )
+        """Warn about figures that were never measured."""
+        warning = self._choice.warning(estimator.history)
+        if warning is not None and not self._idle:
+            estimator.logger.warning("LivePlot: %s", warning)
 
     def _draw(self, estimator: EstimatorProtocol) -> None:
         history = estimator.history
-        # a figure may come later: validation begins in its own time
-        found = chosen(history, self.figures)[0]
+        # Match again at each epoch: some figures are not measured in the first ones.
+        shown = {name: history[name] for name in self._choice.matching(history)}
         data = io.BytesIO()
-        curves({name: history[name] for name in found}).savefig(data, format="png", dpi=100)
+        curves(shown).savefig(data, format="png", dpi=100)
         if self.path is not None:
             atomic_write(self.path, data.getvalue())
         if self._shown is not None:

@@ -1,4 +1,4 @@
-"""Keep what the log says in a file."""
+"""Write the log of a fit to a file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from pathlib import Path
 
 from ..events import EstimatorProtocol
 
-__all__ = ["LogFile"]
+__all__ = ["FULL_TEXT", "LogFile"]
+
+FULL_TEXT = "full_text"  # an attribute of log records whose message was shortened to fit the terminal
 
 
 class LogFile:
-    """Writes to `path` what ``estimator.logger`` says in a fit, each record with its date and time.
+    """Writes what ``estimator.logger`` logs in a fit to a file, each record with its date and time.
 
-    The file is opened before any handler hears of the fit and closed after the last one did, so that it has
-    what others say when a training begins and ends. It is appended to: a resumed run goes on in the same
-    file. Progress bars are not in it. Where it cannot be opened or written to, one warning says so, and the
-    training goes on without.
+    The file has all figures of an epoch, where the terminal only has those that fit. It is opened before the
+    handlers' ``train_begin`` and closed after their ``train_end``, and is appended to: a resumed run goes on
+    in the same file. Progress bars are not in it. If the file cannot be opened or written, this is one
+    warning, and the training goes on without it.
 
     Parameters
     ----------
     path : str or path
-        The file, UTF-8; its folder is made where there is none.
+        The file, in UTF-8. Its folder is created if necessary.
     """
 
     priority = -math.inf
@@ -36,10 +38,10 @@ class LogFile:
 
     @contextmanager
     def around_fit(self, estimator: EstimatorProtocol) -> Iterator[None]:
-        """Open the file, and close it when the fit is over, however it ends."""
+        """Open the file, and close it when the fit is over or has failed."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = _File(self.path, estimator.logger)
+            file = _FileHandler(self.path, estimator.logger)
         except OSError as error:
             _warn(estimator.logger, self.path, error)
             yield
@@ -51,28 +53,36 @@ class LogFile:
             file.end()
 
 
-class _File(logging.FileHandler):
-    """Appends to a file until that fails."""
+class _FileHandler(logging.FileHandler):
+    """Appends log records to a file until that fails."""
 
     def __init__(self, path: Path, logger: logging.Logger) -> None:
         super().__init__(path, mode="a", encoding="utf-8")
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        self.setFormatter(_FullTextFormatter("%(asctime)s %(levelname)-7s %(message)s"))
         self._logger = logger
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Give up where the file cannot be written to: logging would print a traceback for each record."""
+        """Give up if the file cannot be written: logging would print a traceback for each record."""
         error = sys.exc_info()[1]
-        if not isinstance(error, OSError):  # a message that does not fit its arguments: not the file's fault
+        if not isinstance(error, OSError):  # the message does not fit its arguments
             super().handleError(record)
             return
         self.end()
         _warn(self._logger, Path(self.baseFilename), error)
 
     def end(self) -> None:
-        """Take the file from the logger and close it."""
+        """Remove the file from the logger and close it."""
         self._logger.removeHandler(self)
-        with suppress(OSError):  # what waits in its buffer does not fit on the disk either, as was told
+        with suppress(OSError):  # the buffer does not fit on the disk either, which was logged
             self.close()
+
+
+class _FullTextFormatter(logging.Formatter):
+    """Formats the full text of records that were shortened for the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = getattr(record, FULL_TEXT, record.message)
+        return super().formatMessage(record)
 
 
 def _warn(logger: logging.Logger, path: Path, error: OSError) -> None:

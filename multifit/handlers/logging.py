@@ -1,139 +1,182 @@
-"""Tell the log how a run goes."""
+"""Log the progress of a run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
 from ..arguments import whole_number
+from ..errors import counted
 from ..events import EstimatorProtocol, Priority
+from ..stages import EVALUATE, figure_name, split_figure
+from ..tables import UNLIMITED, terminal_width
 from ..triggers import Every
-from .wording import epoch_text, figures_text, of_text, report_text
+from .figure_choice import FigureChoice
+from .format import count_text, epoch_text, figure_lines, figures_text, fitting
+from .log_file import FULL_TEXT
 
 __all__ = ["LoggingHandler"]
 
-_WIDTH = 9  # of a figure; so lines stand under each other
-
 
 class LoggingHandler:
-    """Logs one line per epoch, or one per stage where there are many figures.
+    """Logs each epoch's figures, seconds (with validation) and training samples per second.
 
-    It tells the epoch's seconds (validation included), the training samples per second and all figures. Lines
-    go to ``estimator.logger`` at level INFO. An evaluation outside of a fit is logged too.
+    A message has one line, or one line per stage if there are many figures. Its lines fit the terminal (80
+    characters without one). By default it shows the objective and one key figure per task, as far as they
+    fit; `history.json`, `History.table()` and the log file of :class:`LogFile` have all figures.
+
+    Messages are logged to ``estimator.logger`` at level INFO. An evaluation outside of a fit is logged too.
 
     Parameters
     ----------
     log_interval : "epoch" or int
-        A number n adds a line after each n-th batch of an epoch. It reads the figures, which waits for the
-        device.
+        A number n also logs the running figures after every n-th batch of an epoch. This reads the figures,
+        which waits for the device.
     clock : callable
-        Returns seconds.
+        Returns the time in seconds.
+    figures : str or iterable of str, optional
+        The figures to show: full names such as ``"val_loss"``, or regular expressions that match whole names,
+        such as ``"val_.*"``. Further lines are added if they do not fit one. Defaults to the key figures.
 
     Raises
     ------
     ValueError
-        `log_interval` is neither "epoch" nor a whole number of at least 1.
+        `log_interval` is neither "epoch" nor a whole number of at least 1, or one of `figures` is not a
+        regular expression.
     """
 
     priority = Priority.LOGGING
 
     def __init__(
-        self, log_interval: str | int = "epoch", clock: Callable[[], float] = time.monotonic
+        self,
+        log_interval: str | int = "epoch",
+        clock: Callable[[], float] = time.monotonic,
+        figures: str | Iterable[str] | None = None,
     ) -> None:
         self._trigger: Every | None = None
         if log_interval != "epoch":
             period = whole_number('LoggingHandler: log_interval, if not "epoch",', log_interval)
             self._trigger = Every(period, "batch")
         self._clock = clock
-        self._epoch: _Stretch | None = None
+        self._figures = FigureChoice(figures)
+        self._epoch: _Stopwatch | None = None
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Log how far this fit goes, and the learning rates."""
+        """Log the limits of this fit and the learning rates."""
         self._first, self._epochs = estimator.state.epoch, 0
-        self._run = _Stretch(self._clock(), estimator.state.samples)
-        limits = {"epochs": estimator.max_epoch, "batches": estimator.max_batch}
-        goal = " or ".join(f"{limit} {unit}" for unit, limit in limits.items() if limit is not None)
-        rates = figures_text(estimator.learning_rates())
-        estimator.logger.info("training for %s: %s", goal or "as long as nobody stops it", rates)
+        self._run = _Stopwatch(self._clock(), estimator.state.samples)
+        limits = ((estimator.max_epoch, "epoch", "epochs"), (estimator.max_batch, "batch", "batches"))
+        goal = " or ".join(counted(n, unit, plural) for n, unit, plural in limits if n is not None)
+        head = f"training for {goal}" if goal else "training without a limit"
+        rates = estimator.learning_rates()
+        shown = figures_text(fitting(rates, terminal_width() - len(head) - 2))
+        self._log(estimator, f"{head}: {shown}".rstrip(": "), f"{head}: {figures_text(rates)}")
 
     def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
-        """Begin to measure the epoch."""
+        """Start the epoch's clock."""
         self._batches = batches
-        if not self._epochs:  # a run that goes on brought the samples of before
+        if not self._epochs:  # in a resumed run, the checkpoint has set the number of samples by now
             self._run.samples = estimator.state.samples
         self._epochs += 1
-        self._epoch = _Stretch(self._clock(), estimator.state.samples)
-        self._interval = _Stretch(self._clock(), estimator.state.samples)
+        self._epoch = _Stopwatch(self._clock(), estimator.state.samples)
+        self._interval = _Stopwatch(self._clock(), estimator.state.samples)
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
-        """Log the running figures where the interval is due."""
+        """Log the running figures if the batch is the n-th."""
         state = estimator.state
         if self._trigger is None or not self._trigger.fires(state.batch + 1):
             return
-        # The figures first: once they are read, all that was issued before is done, and the clock tells the
-        # truth.
-        figures = estimator.figures("train")
-        place = f"{epoch_text(estimator, self._first)}  batch {of_text(state.batch + 1, self._batches)}"
+        # Read the figures before the clock: this waits for all batches issued before.
+        figures = estimator.figures()
+        place = f"{epoch_text(estimator, self._first)}  batch {count_text(state.batch + 1, self._batches)}"
         rate = self._interval.rate(self._clock(), state.samples)
-        estimator.logger.info("%s", report_text(f"{place}  {rate:8.0f} samples/s", figures, _WIDTH))
-        self._interval = _Stretch(self._clock(), state.samples)
+        self._log_figures(estimator, f"{place}  {rate:8.0f} samples/s", figures)
+        self._interval = _Stopwatch(self._clock(), state.samples)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Log the epoch's figures from the history, where other handlers put them: nothing is read twice."""
-        assert self._epoch is not None  # epoch_begin came before
+        """Log the epoch's figures from the history, without reading them a second time."""
+        assert self._epoch is not None  # epoch_begin was called before
         now = self._clock()
         seconds, rate = now - self._epoch.began, self._epoch.rate(now, estimator.state.samples)
         head = f"{epoch_text(estimator, self._first)}  {seconds:8.2f} s  {rate:8.0f} samples/s"
-        estimator.logger.info("%s", report_text(head, estimator.history.last, _WIDTH))
+        self._log_figures(estimator, head, estimator.history.last)
         self._epoch = None
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Log what was done, and why it ended."""
+        """Log how long the fit took and why it stopped."""
+        warning = self._figures.warning(estimator.history)
+        if warning is not None:
+            estimator.logger.warning("LoggingHandler: %s", warning)
         samples = estimator.state.samples - self._run.samples if self._epochs else 0
         seconds = self._clock() - self._run.began
+        done = f"{counted(self._epochs, 'epoch')}, {counted(samples, 'sample')}, in {seconds:.2f} s"
         reason = estimator.state.stop_reason or "the data ended"
-        estimator.logger.info(
-            "trained %d epochs, %d samples, in %.2f s; stopped: %s",
-            self._epochs,
-            samples,
-            seconds,
-            reason,
-        )
+        estimator.logger.info("trained %s; stopped: %s", done, reason)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch with which this fit began."""
+        """Return the index of this fit's first epoch."""
         return {"first": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what :meth:`state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._first = state["first"]
 
     def evaluate_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Begin to measure the evaluation."""
+        """Start the evaluation's clock."""
         self._evaluation = self._clock()
 
     def evaluate_end(self, estimator: EstimatorProtocol, figures: Mapping[str, float], **facts: Any) -> None:
-        """Log the figures.
+        """Log the figures of an evaluation outside of a fit.
 
-        In an epoch they are part of its line, and only the time is taken out of its rate.
+        Within an epoch they are part of the epoch's message; only the time is excluded from its rate.
         """
         seconds = self._clock() - self._evaluation
         if self._epoch is None:
-            estimator.logger.info("evaluated in %.2f s: %s", seconds, figures_text(figures))
+            self._log_evaluation(estimator, f"evaluated in {seconds:.2f} s:", figures)
             return
         self._epoch.paused += seconds
         self._interval.paused += seconds
 
+    def _log_evaluation(self, estimator: EstimatorProtocol, head: str, figures: Mapping[str, float]) -> None:
+        full = {figure_name(EVALUATE, name): value for name, value in figures.items()}
+        shown = {
+            split_figure(name)[1]: value for name, value in self._figures.of(full, estimator.spec).items()
+        }
+        if self._figures.patterns is None:
+            shown = fitting(shown, terminal_width() - len(head) - 1)
+        self._log(estimator, f"{head} {figures_text(shown)}", f"{head} {figures_text(figures)}")
+
+    def _log_figures(self, estimator: EstimatorProtocol, head: str, figures: Mapping[str, float]) -> None:
+        shown = self._figures.of(figures, estimator.spec)
+        chosen = self._figures.patterns is not None
+        short = figure_lines(head, shown, terminal_width(), wrap=chosen)
+        self._log(estimator, short, figure_lines(head, figures, UNLIMITED))
+
+    @staticmethod
+    def _log(estimator: EstimatorProtocol, short: str, full: str) -> None:
+        estimator.logger.info("%s", short, extra={FULL_TEXT: full})
+
 
 @dataclass
-class _Stretch:
-    """A stretch of the training: when it began, the samples trained before, the seconds it was paused."""
+class _Stopwatch:
+    """The time and the number of samples since some point of the training.
+
+    Attributes
+    ----------
+    began : float
+        When it was started, in seconds.
+    samples : int
+        The number of samples trained by then.
+    paused : float
+        The seconds since then that do not count as training.
+    """
 
     began: float
     samples: int
     paused: float = 0.0
 
     def rate(self, now: float, samples: int) -> float:
+        """Return the samples per second."""
         return (samples - self.samples) / max(now - self.began - self.paused, 1e-9)

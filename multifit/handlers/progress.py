@@ -1,37 +1,52 @@
-"""Show how far an epoch is."""
+"""Show the progress of an epoch or an evaluation."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable, TextIO
 
 import tqdm.auto
 import tqdm.std
 
 from ..events import EstimatorProtocol, Priority
-from .wording import epoch_text, figures_text
+from ..stages import EVALUATE, TRAIN, split_figure
+from ..tables import terminal_width
+from .figure_choice import FigureChoice
+from .format import epoch_text, figures_text, fitting
 
 __all__ = ["ProgressBar"]
 
+_BAR = 62  # characters of title, bar, counts and times, beside which the figures are shown
+
 
 class ProgressBar:
-    """A bar for each epoch and one for each evaluation, with the running figures.
+    """Shows a progress bar for each epoch and each evaluation, with the running figures.
 
-    Reading figures waits for the device, so this is done at most once in `refresh` seconds over all bars; in
-    between the bars only count. They vanish when they are done: what stays is for `LoggingHandler`.
+    Reading figures waits for the device. All bars together read them at most once in `refresh` seconds, and
+    only count in between. Bars disappear when they are done; what stays is logged by `LoggingHandler`.
 
     Parameters
     ----------
     stream : text stream, optional
-        Where to draw; None: `sys.stderr` as it is when the first bar begins. A notebook shows its own widget.
+        Where to draw. Defaults to `sys.stderr` at the time when the first bar is opened. In a notebook the
+        bars are widgets.
     refresh : float
         Seconds between two readings of the figures.
     clock : callable
-        Returns seconds.
+        Returns the time in seconds.
     enabled : bool, optional
-        Whether to draw at all; None: where the stream is a terminal, or in a notebook.
+        Whether to draw at all. By default, bars are drawn in terminals and notebooks.
+    figures : str or iterable of str, optional
+        The figures to show: full names such as ``"train_loss"``, or regular expressions that match whole
+        names, such as ``".*_loss"``. Defaults to the objective and one key figure per task, as far as they
+        fit the terminal.
+
+    Raises
+    ------
+    ValueError
+        One of `figures` is not a valid regular expression.
     """
 
     priority = Priority.PROGRESS
@@ -42,54 +57,56 @@ class ProgressBar:
         refresh: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
         enabled: bool | None = None,
+        figures: str | Iterable[str] | None = None,
     ) -> None:
         self._stream = stream
         self._refresh = refresh
         self._clock = clock
         self._enabled = enabled
+        self._figures = FigureChoice(figures)
         self._read_at = clock()
         self._first = 0
         self._bars: dict[str, Any] = {}
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Begin to count anew."""
+        """Remember the first epoch of this fit."""
         self._first = estimator.state.epoch
 
     def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
-        """Open the epoch's bar; without a known number of batches it only counts."""
-        self._open("train", epoch_text(estimator, self._first), batches)
+        """Open the epoch's bar. If the number of batches is not known, it only counts."""
+        self._open(TRAIN, epoch_text(estimator, self._first), batches)
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
-        """Move the epoch's bar."""
-        self._advance("train", estimator)
+        """Advance the epoch's bar."""
+        self._advance(TRAIN, estimator)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the epoch's bar."""
-        self._close("train")
+        self._close(TRAIN)
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Close what is open."""
-        self._close("train", "evaluate")
+        """Close all bars."""
+        self._close(*self._bars)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch with which this fit began."""
+        """Return the index of this fit's first epoch."""
         return {"first": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what :meth:`state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._first = state["first"]
 
     def evaluate_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
-        """Open the evaluation's bar, in an epoch below the epoch's."""
-        self._open("evaluate", "evaluate", batches)
+        """Open the evaluation's bar; within an epoch, it is drawn below the epoch's."""
+        self._open(EVALUATE, EVALUATE, batches)
 
     def evaluate_batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
-        """Move the evaluation's bar."""
-        self._advance("evaluate", estimator)
+        """Advance the evaluation's bar."""
+        self._advance(EVALUATE, estimator)
 
     def evaluate_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the evaluation's bar."""
-        self._close("evaluate")
+        self._close(EVALUATE)
 
     def _open(self, stage: str, title: str, batches: int | None) -> None:
         self._close(stage)
@@ -105,8 +122,17 @@ class ProgressBar:
         bar = self._bars[stage]
         bar.update(1)
         if self._clock() - self._read_at >= self._refresh:
-            bar.set_postfix_str(figures_text(estimator.figures(stage)))
-            self._read_at = self._clock()  # after the reading, which may itself have taken long
+            bar.set_postfix_str(self._text(estimator.figures(stage), estimator))
+            self._read_at = self._clock()  # after reading, which may itself take long
+
+    def _text(self, figures: Mapping[str, float], estimator: EstimatorProtocol) -> str:
+        shown = self._figures.of(figures, estimator.spec)
+        # The bar's title tells the stage.
+        short = {split_figure(name)[1]: value for name, value in shown.items()}
+        if self._figures.patterns is None:
+            first = dict(list(short.items())[:1])
+            short = fitting(short, terminal_width() - _BAR) or first
+        return figures_text(short)
 
     def _close(self, *stages: str) -> None:
         for stage in stages:
@@ -115,5 +141,5 @@ class ProgressBar:
 
 
 def _is_watched(stream: TextIO) -> bool:
-    # tqdm has found out, when it was imported, whether this is a notebook; there no stream is a terminal.
+    # At its import, tqdm found out whether this is a notebook, where no stream is a terminal.
     return stream.isatty() or not issubclass(tqdm.std.tqdm, tqdm.auto.notebook_tqdm)

@@ -1,8 +1,8 @@
-"""What a fit measured: the history, and how figures are shown and exchanged."""
+"""The figures of a fit, as tables, JSON and CSV."""
 
 from __future__ import annotations
 
+from .format import figure_text
 from .history import History
-from .wording import figure_text
 
 __all__ = ["History", "figure_text"]

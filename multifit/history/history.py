@@ -1,4 +1,4 @@
-"""What a fit measured: one value per figure and epoch."""
+"""The figures of a fit: one value per figure and epoch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import counted, names, suggest
 from ..files import atomic_write
-from .exchange import csv_text, figures_of, json_text
-from .wording import all_epochs, last_epoch
+from . import serialization
+from .format import epoch_table, last_epoch_table
 
 __all__ = ["History"]
 
@@ -22,7 +22,7 @@ class History(Mapping[str, "list[float]"]):
     Parameters
     ----------
     figures : mapping of str to sequence of float, optional
-        Values to begin with, equally many for each figure.
+        Initial values, as many for each figure.
 
     Raises
     ------
@@ -31,11 +31,12 @@ class History(Mapping[str, "list[float]"]):
     """
 
     def __init__(self, figures: Mapping[str, Sequence[float]] | None = None) -> None:
-        given = figures or {}
-        self._figures = {name: [_number(value) for value in values] for name, values in given.items()}
+        self._figures = {
+            name: [_number(value) for value in values] for name, values in (figures or {}).items()
+        }
         lengths = {name: len(values) for name, values in self._figures.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"a history needs one value per epoch for each figure; it was given {lengths}")
+            raise ValueError(f"a history needs one value per epoch for each figure; there are {lengths}")
         self._epochs = max(lengths.values(), default=0)
 
     def __getitem__(self, figure: str) -> list[float]:
@@ -56,32 +57,32 @@ class History(Mapping[str, "list[float]"]):
 
     @property
     def epochs(self) -> int:
-        """The number of epochs, the open one included."""
+        """The number of epochs, including the current one."""
         return self._epochs
 
     @property
     def last(self) -> dict[str, float]:
-        """The values of the open, that is the last epoch; empty before the first."""
+        """The values of the current (last) epoch; empty before the first."""
         return {name: values[-1] for name, values in self._figures.items()} if self._epochs else {}
 
     def open_row(self) -> None:
-        """Begin an epoch: every figure is NaN until it is recorded."""
+        """Begin an epoch. Each figure is NaN until it is recorded."""
         self._epochs += 1
         for values in self._figures.values():
             values.append(math.nan)
 
     def record(self, figures: Mapping[str, float]) -> None:
-        """Set values of the open epoch; a figure that is new is NaN in the epochs before.
+        """Set values of the current epoch. A new figure is NaN in the epochs before.
 
         Parameters
         ----------
         figures : mapping of str to float
-            The values by figure; a value recorded before in the same epoch is replaced.
+            The values by figure. They replace values recorded earlier in the same epoch.
 
         Raises
         ------
         RuntimeError
-            No epoch has begun.
+            No epoch has begun yet.
         """
         if not self._epochs:
             raise RuntimeError("no epoch has begun: call open_row() before record()")
@@ -89,51 +90,73 @@ class History(Mapping[str, "list[float]"]):
             self._figures.setdefault(name, [math.nan] * self._epochs)[-1] = _number(value)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the history as JSON, and write it to `path` (whole or not at all) where one is given.
+        """Return the history as JSON.
 
-        An object of lists, one per figure. NaN, which JSON does not know, is ``null``; an infinite value is
-        the string ``"Infinity"`` or ``"-Infinity"``.
+        The JSON is an object with one list per figure. JSON has no NaN and no infinity: NaN becomes ``null``,
+        an infinite value the string ``"Infinity"`` or ``"-Infinity"``.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            A file to write the JSON to, atomically.
+
+        Returns
+        -------
+        str
+            The JSON.
         """
-        text = json_text(self._figures)
+        text = serialization.to_json(self._figures)
         if path is not None:
             atomic_write(path, text + "\n")
         return text
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the history as CSV, and write it to `path` (whole or not at all) where one is given.
+        """Return the history as CSV.
 
-        A header, then a line for each epoch: the epoch, counted from 1, and a cell for every figure with all
-        its digits; the cell is empty where the figure was not measured. An infinite value is ``inf`` or
-        ``-inf``. Lines end as RFC 4180 has it, with a carriage return and a line feed.
+        There is a header and one line per epoch: the epoch, counted from 1, and each figure with all its
+        digits. A cell is empty if the figure was not measured; an infinite value is ``inf`` or ``-inf``.
+        Lines end with a carriage return and a line feed, as RFC 4180 says.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            A file to write the CSV to, atomically.
+
+        Returns
+        -------
+        str
+            The CSV.
         """
-        text = csv_text(self._figures, self._epochs)
+        text = serialization.to_csv(self._figures, self._epochs)
         if path is not None:
             atomic_write(path, text)
         return text
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> History:
-        """Read what `to_json` wrote.
+        """Return the history that `to_json` wrote.
 
         Parameters
         ----------
         source : str or path
-            The JSON text (it begins with a brace) or the path of a file.
+            The JSON text, which begins with a brace, or the path of a file.
 
         Raises
         ------
+        OSError
+            The file cannot be read.
         ValueError
-            It is no JSON, or not an object of lists of numbers, equally many in each.
+            The text is not a JSON object of lists of numbers, all of the same length.
         """
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
         text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
-            return cls(figures_of(text))
+            return cls(serialization.from_json(text))
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"not a history (a JSON object of lists of numbers): {error}") from error
 
     def to_frame(self) -> Any:
-        """Return a `pandas.DataFrame`: a column per figure, a row per epoch, indexed by the epoch from 1.
+        """Return a `pandas.DataFrame` with a column per figure and a row per epoch, counted from 1.
 
         Raises
         ------
@@ -147,22 +170,25 @@ class History(Mapping[str, "list[float]"]):
         return pandas.DataFrame(self._figures, index=pandas.RangeIndex(1, self._epochs + 1, name="epoch"))
 
     def table(self, width: int | None = None) -> str:
-        """Return the figures as aligned text: a header, a rule and one row per epoch; ``-`` is not measured.
+        """Return the figures as a plain-text table; ``-`` marks a figure that was not measured.
+
+        There is one row per epoch. Columns that do not fit follow below, in up to three blocks. If there are
+        still more figures, the table has one row per figure instead: its first and its last value, and its
+        lowest and its highest with the epochs in which they were first reached.
 
         Parameters
         ----------
         width : int, optional
-            Characters a line may have. What does not fit follows in further blocks, each with the epochs; by
-            default all is one block.
+            The length of a line in characters. Defaults to the terminal's width, or 80 without a terminal.
         """
-        return all_epochs(self._figures, self._epochs, width)
+        return epoch_table(self._figures, self._epochs, width)
 
     def summary(self) -> str:
-        """Return the last epoch's figures as aligned text, training beside validation."""
-        return last_epoch(self.last)
+        """Return the last epoch's figures as a plain-text table, training beside validation."""
+        return last_epoch_table(self.last)
 
 
 def _number(value: float) -> float:
-    # One NaN for all: lists then compare equal, because Python compares items by identity first.
+    # Always the same NaN object: lists with NaN then compare equal, because Python compares identities first.
     number = float(value)
     return math.nan if math.isnan(number) else number

@@ -12,7 +12,18 @@ import pytest
 
 from multifit.events import EventDispatcher
 from multifit.history import History
+from multifit.spec import LossSpec, MetricSpec, TaskSpec
 from multifit.state import RunState
+
+
+def spec_of_two_tasks() -> TaskSpec:
+    """Declare the outputs "digit", with a loss and a metric, and "size", with a loss."""
+    return TaskSpec(
+        outputs=("digit", "size"),
+        labels=["digit", "size"],
+        losses={"digit": LossSpec(max), "size": LossSpec(max)},
+        metrics={"accuracy": MetricSpec(max, outputs="digit", labels="digit")},
+    )
 
 
 class Clock:
@@ -30,6 +41,7 @@ class Run:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.spec = spec_of_two_tasks()
         self.state = RunState()
         self.history = History()
         self.max_epoch: int | None = None

@@ -279,7 +279,7 @@ def test_a_full_disk_is_told_once_and_the_training_goes_on(saved: Any, tmp_path:
     path = tmp_path / "checkpoints" / "epoch-0002-step-00000006"
     assert first == (
         f"checkpoint {path} could not be written: No space left on device; "
-        "the training goes on, and what was written stays"
+        "the training goes on, and files written before stay"
     )
     assert "Input/output error" in second
     saved.fit(CheckpointHandler(tmp_path, 1, keep_last=2), epochs=2)
@@ -365,7 +365,7 @@ def test_superfluous_ones_that_cannot_be_removed(
     folder = tmp_path / "checkpoints"
     assert log.records[0].getMessage() == (
         f"old checkpoints in {folder} could not be deleted: Permission denied; "
-        "the training goes on, and what was written stays"
+        "the training goes on, and files written before stay"
     )
     assert len(log.records) == 1
     saved.fit(handler)

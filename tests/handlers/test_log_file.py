@@ -36,6 +36,17 @@ def test_it_has_all_that_the_log_says_with_time_stamps(
     assert [re.sub(STAMP + "INFO    ", "", line) for line in lines(path)] == said
 
 
+def test_it_has_the_figures_that_do_not_fit_the_terminal(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run.train = lambda state: {f"train_class {i}": 0.5 for i in range(20)}
+    with LogFile(tmp_path / "log.txt").around_fit(run):
+        run.fit(LoggingHandler(), MetricHandler())
+    assert "train_class 19    0.5000" in lines(tmp_path / "log.txt")[1]
+    assert "class 19" not in caplog.records[1].getMessage()
+
+
 def test_before_and_after_the_fit_nothing_is_written(run: Any, tmp_path: Path) -> None:
     path, handlers = tmp_path / "log.txt", list(run.logger.handlers)
     run.logger.info("before")

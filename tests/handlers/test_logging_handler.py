@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -13,6 +14,15 @@ from multifit.handlers import LoggingHandler, MetricHandler, StoppingHandler, Va
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level("INFO", "multifit")
     return lambda: [record.getMessage() for record in caplog.records]
+
+
+def set_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_terminal(monkeypatch, 110)
 
 
 def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
@@ -28,23 +38,81 @@ def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
         "training for 10 epochs: lr 0.0010",
         "epoch  1/10      3.00 s         8 samples/s  train_loss    0.3333  lr    0.0010",
         "epoch  2/10      5.00 s         8 samples/s  "  # two seconds were the validation's
-        "train_loss    0.1667  lr    0.0010  val_loss    0.3333",
+        "train_loss    0.1667  val_loss    0.3333  lr    0.0010",
         "trained 2 epochs, 48 samples, in 8.00 s; stopped: 6 batches",
     ]
     assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler: logging reads nothing
 
 
-def test_many_figures_get_a_line_per_stage(run: Any, clock: Any, lines: Any) -> None:
-    names = ["loss", "digit", "parity", "accuracy"]
-    run.train = lambda state: {f"train_{name}": 0.5 for name in names}
-    run.validation = lambda state: dict.fromkeys(names, 0.25)
-    run.fit(
-        LoggingHandler(clock=clock), MetricHandler(), ValidationHandler("data"), StoppingHandler(max_epoch=1)
-    )
+TRAIN_NAMES = ["loss", "digit", "size", "size.far", "size.near", "accuracy"]
+
+
+def run_two_tasks(run: Any, *handlers: Any, epochs: int = 1) -> None:
+    run.train = lambda state: {f"train_{name}": 0.5 for name in TRAIN_NAMES}
+    run.validation = lambda state: dict.fromkeys(["loss", "digit", "size", "accuracy"], 0.25)
+    run.fit(*handlers, MetricHandler(), ValidationHandler("data"), epochs=epochs)
+
+
+def test_the_objective_and_a_key_figure_per_task_are_shown(run: Any, clock: Any, lines: Any) -> None:
+    run_two_tasks(run, LoggingHandler(clock=clock))
     head, train, val = lines()[1].split("\n")
     assert head.endswith("samples/s  lr 0.0010")
-    assert train == "  train  loss    0.5000  digit    0.5000  parity    0.5000  accuracy    0.5000"
-    assert val == "  val    loss    0.2500  digit    0.2500  parity    0.2500  accuracy    0.2500"
+    assert train == "  train  loss    0.5000  accuracy    0.5000  size    0.5000"
+    assert val == "  val    loss    0.2500  accuracy    0.2500  size    0.2500"
+
+
+@pytest.mark.parametrize(
+    ("columns", "train"),
+    [
+        (60, "  train  loss    0.5000  accuracy    0.5000  size    0.5000"),
+        (55, "  train  loss 0.5000  accuracy 0.5000  size 0.5000"),
+        (45, "  train  loss 0.5000  accuracy 0.5000"),
+        (8, "  train"),
+    ],
+)
+def test_figures_that_do_not_fit_the_terminal_are_left_out(
+    run: Any, clock: Any, lines: Any, monkeypatch: pytest.MonkeyPatch, columns: int, train: str
+) -> None:
+    set_terminal(monkeypatch, columns)
+    run_two_tasks(run, LoggingHandler(clock=clock))
+    shown = lines()[1].split("\n")
+    assert shown[1] == train
+    assert max(map(len, shown[1:])) <= columns
+
+
+def test_figures_can_be_chosen_and_are_then_wrapped(
+    run: Any, clock: Any, lines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_terminal(monkeypatch, 42)
+    run_two_tasks(run, LoggingHandler(clock=clock, figures=["train_size.*", "val_loss", "lr"]))
+    assert (
+        lines()[1].split("\n")[1:]
+        == [
+            "  lr    0.0010",
+            "  train  size    0.5000",
+            "         size.far    0.5000",
+            "         size.near    0.5000",
+            "  val    loss    0.2500",
+        ]
+        or lines()[1].split("\n")[1:]
+    )
+
+
+def test_a_pattern_without_a_figure_is_a_warning(
+    run: Any, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.fit(LoggingHandler(clock=clock, figures=["train_lss", ".*_loss"]), MetricHandler())
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    for fact in ('no figure "train_lss"', 'did you mean "train_loss"?', '"train_loss", "lr"'):
+        assert fact in warning
+
+
+def test_the_full_text_of_a_message_has_all_figures(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "multifit")
+    run_two_tasks(run, LoggingHandler())
+    full = caplog.records[1].full_text
+    assert all(f"train_{name}    0.5000" in full for name in TRAIN_NAMES)
+    assert "val_digit" in full and "\n" not in full
 
 
 def test_a_second_fit_goes_on(run: Any, clock: Any, lines: Any) -> None:
@@ -76,7 +144,7 @@ def test_lines_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
 
 def test_without_a_length_or_a_limit(run: Any, clock: Any, lines: Any) -> None:
     run.fit(LoggingHandler(3, clock=clock), known=False)
-    assert lines()[0] == "training for as long as nobody stops it: lr 0.0010"
+    assert lines()[0] == "training without a limit: lr 0.0010"
     assert lines()[1] == "epoch 1  batch 3         8 samples/s  train_loss    0.3333"
 
 
@@ -91,6 +159,9 @@ def test_an_evaluation_by_itself(run: Any, clock: Any, lines: Any) -> None:
     run.fit(handler)
     run.evaluate("data", event_handlers=handler)
     assert lines()[-1] == "evaluated in 2.00 s: loss 0.6667"
+    run.validation = lambda state: {"loss": 0.5, "size": 0.25, "size.far": 0.125}
+    run.evaluate("data", event_handlers=LoggingHandler(clock=clock, figures=r"val_size\..*"))
+    assert lines()[-1] == "evaluated in 2.00 s: size.far 0.1250"
 
 
 def test_a_clock_that_stands_still_divides_by_no_zero(run: Any, lines: Any) -> None:

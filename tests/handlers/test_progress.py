@@ -30,8 +30,28 @@ def test_a_bar_for_training_and_one_for_validation(run: Any, clock: Any) -> None
     text = stream.getvalue()
     for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2"):
         assert part in text
-    assert "train_loss 0.1667" in text
-    assert "val_loss 0.6667" in text
+    assert "loss 0.1667" in text
+    assert "loss 0.6667" in text
+
+
+@pytest.mark.parametrize(
+    ("columns", "figures", "text"),
+    [
+        (80, None, "loss 0.5000"),
+        (100, None, "loss 0.5000  accuracy 0.5000"),
+        (130, None, "loss 0.5000  accuracy 0.5000  size 0.5000"),
+        (130, "train_size.*", "size 0.5000  size.far 0.5000"),
+    ],
+)
+def test_the_figures_that_fit_the_terminal_are_shown(
+    run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch, columns: int, figures: Any, text: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+    monkeypatch.setattr(tqdm.std.tqdm, "set_postfix_str", lambda bar, text: texts.add(text))
+    texts: set[str] = set()
+    run.train = lambda state: {f"train_{n}": 0.5 for n in ("loss", "digit", "size", "size.far", "accuracy")}
+    run.fit(ProgressBar(Terminal(), refresh=0, clock=clock, figures=figures))
+    assert texts == {text}
 
 
 def test_bars_vanish_when_they_are_done(run: Any, clock: Any) -> None:
@@ -52,7 +72,7 @@ def test_figures_are_read_no_more_often_than_said(
     stream = Terminal()
     run.fit(ProgressBar(stream, refresh=refresh, clock=clock), epochs=2)
     assert run.read == [("train", step) for step in steps]
-    assert sum("train_loss" in text for text in drawn(stream)) >= len(steps)
+    assert sum("loss" in text for text in drawn(stream)) >= len(steps)
 
 
 def test_all_bars_together_read_no_more_often(run: Any, clock: Any) -> None:

@@ -1,4 +1,4 @@
-"""Figures as JSON and CSV."""
+"""Write figures as JSON and CSV, and read them from JSON."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-__all__ = ["csv_text", "figures_of", "json_text"]
+__all__ = ["from_json", "to_csv", "to_json"]
 
 
-def json_text(figures: Mapping[str, Sequence[float]]) -> str:
-    """Return an object of lists; NaN is ``null``, an infinite value is a string: JSON has no such numbers."""
+def to_json(figures: Mapping[str, Sequence[float]]) -> str:
+    """Return an object of lists. JSON has no NaN and no infinity: they are ``null`` and ``"Infinity"``."""
     return json.dumps({name: [_to_json(value) for value in values] for name, values in figures.items()})
 
 
-def figures_of(text: str) -> dict[str, list[float]]:
-    """Return the figures that `json_text` wrote.
+def from_json(text: str) -> dict[str, list[float]]:
+    """Return the figures that `to_json` wrote.
 
     Raises
     ------
     AttributeError, TypeError, ValueError
-        It is no JSON, or not an object of lists of numbers.
+        The text is not JSON, or not an object of lists of numbers.
     """
     return {name: [_from_json(item) for item in values] for name, values in json.loads(text).items()}
 
 
-def csv_text(figures: Mapping[str, Sequence[float]], epochs: int) -> str:
-    """Return a header and a line for each epoch; the epochs come first, an empty cell is NaN."""
+def to_csv(figures: Mapping[str, Sequence[float]], epochs: int) -> str:
+    """Return a header and one line per epoch, with the epoch in front; an empty cell is NaN."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["epoch", *figures])
@@ -48,5 +47,5 @@ def _to_json(value: float) -> float | str | None:
     return None if math.isnan(value) else value
 
 
-def _from_json(item: Any) -> float:
+def _from_json(item: float | str | None) -> float:
     return math.nan if item is None else float(item)

@@ -1,0 +1,107 @@
+"""Choose the figures that a handler shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..errors import names, suggest
+from ..plots import chosen
+from ..spec import TaskSpec
+from ..spec.names import OUTPUTS
+from ..spec.terms import MetricTerm, Term
+from ..stages import PREFIXES, TRAIN, split_figure
+
+__all__ = ["FigureChoice", "key_figures"]
+
+
+class FigureChoice:
+    """The figures that a handler shows.
+
+    Parameters
+    ----------
+    figures : str or iterable of str, optional
+        Names of figures, or regular expressions that match whole names. None chooses the objective and one
+        key figure per task.
+
+    Raises
+    ------
+    ValueError
+        One of `figures` is not a valid regular expression.
+    """
+
+    def __init__(self, figures: str | Iterable[str] | None = None) -> None:
+        self.patterns = figures if figures is None or isinstance(figures, str) else list(figures)
+        chosen([], self.patterns)
+
+    def of(self, figures: Mapping[str, float], spec: TaskSpec) -> dict[str, float]:
+        """Return the figures to show.
+
+        Parameters
+        ----------
+        figures : mapping of str to float
+            Values by full name, such as ``val_loss``.
+        spec : TaskSpec
+            The declarations of the losses and metrics.
+        """
+        names = key_figures(figures, spec) if self.patterns is None else self.matching(figures)
+        return {name: figures[name] for name in names}
+
+    def matching(self, figures: Iterable[str]) -> list[str]:
+        """Return the names that match the patterns; all names if there are no patterns."""
+        return chosen(figures, self.patterns)[0]
+
+    def warning(self, history: Mapping[str, Sequence[float]]) -> str | None:
+        """Return a warning about patterns that match no figure of a fit, or None."""
+        missing = chosen(history, self.patterns)[1]
+        if not missing or not history:
+            return None
+        return f"no figure {names(missing)}{suggest(missing[0], history)}; there are {names(history)}"
+
+
+def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
+    """Return the objective and one key figure per task, for each stage, and what belongs to no stage.
+
+    Tasks are told apart by the net's outputs: a task's key figure is the first metric that reads an output
+    of it, or else its first loss. Of a metric with several figures it is the last, where by convention the
+    mean over the classes stands.
+
+    Parameters
+    ----------
+    figures : iterable of str
+        The full names of the figures.
+    spec : TaskSpec
+        The declarations of the losses and metrics.
+    """
+    staged: dict[str, list[str]] = {prefix: [] for prefix in ("", *PREFIXES.values())}
+    for figure in figures:
+        prefix, name = split_figure(figure)
+        staged[prefix].append(name)
+    keys = []
+    for stage, prefix in PREFIXES.items():
+        names = _stage_key_figures(staged[prefix], spec if stage == TRAIN else spec.evaluation)
+        keys += [f"{prefix}_{name}" for name in names]
+    return [*keys, *staged[""]]
+
+
+def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
+    of_loss = {figure: _outputs(term) for term in spec.terms for figure in term.figures}
+    keys: dict[str, int] = {}  # the key figures, and the position of the first output that they are about
+    covered: set[str] = set()
+    known = {"loss"}
+    for term in (*spec.metric_terms, *spec.terms):
+        own = [name for name in names if name == term.key or name.startswith(f"{term.key}.")]
+        known.update(own)
+        is_metric = isinstance(term, MetricTerm)
+        losses = term.losses if isinstance(term, MetricTerm) else ()
+        outputs = _outputs(term).union(*(of_loss[loss] for loss in losses))
+        if own and outputs and covered.isdisjoint(outputs):
+            covered |= outputs
+            if is_metric or len(spec.terms) > 1:  # a single loss is the objective
+                keys[own[-1] if is_metric else own[0]] = min(map(spec.output_names.index, outputs))
+    objective = [name for name in names if name == "loss"]
+    others = [name for name in names if name not in known and "." not in name]
+    return [*objective, *sorted(keys, key=keys.__getitem__), *others]
+
+
+def _outputs(term: Term | MetricTerm) -> set[str]:
+    return {ref.name for ref in term.args if ref.space == OUTPUTS}

@@ -1,0 +1,33 @@
+"""The stages of a run, and how the names of their figures begin.
+
+The training stage is "train", and its figures are ``train_…``. The stage of evaluations is "evaluate"; within
+a fit, their figures are recorded as ``val_…``.
+"""
+
+from __future__ import annotations
+
+__all__ = ["EVALUATE", "PREFIXES", "STAGES", "STAGE_OF_PREFIX", "TRAIN", "figure_name", "split_figure"]
+
+TRAIN, EVALUATE = "train", "evaluate"
+STAGES = (TRAIN, EVALUATE)
+PREFIXES = {TRAIN: "train", EVALUATE: "val"}
+STAGE_OF_PREFIX = {prefix: stage for stage, prefix in PREFIXES.items()}
+
+
+def figure_name(stage: str, name: str) -> str:
+    """Return the full name of a stage's figure: ``val_loss`` for the loss of "evaluate"."""
+    return f"{PREFIXES[stage]}_{name}"
+
+
+def split_figure(figure: str) -> tuple[str, str]:
+    """Return the prefix and the rest of a figure's full name.
+
+    Returns
+    -------
+    prefix : str
+        "train", "val", or empty for a figure that belongs to no stage, such as ``lr``.
+    name : str
+        The name without the prefix.
+    """
+    prefix, _, name = figure.partition("_")
+    return (prefix, name) if name and prefix in STAGE_OF_PREFIX else ("", figure)
