@@ -35,7 +35,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         metavar="NAME",
-        help="in what the net computes: float32, bfloat16 (CPUs) or float16 (GPUs); default: the file's "
+        help="precision of the net's computations: float32 or bfloat16 (CPUs only); default: the file's "
         "precision, else float32",
     )
     parser.add_argument("--seed", type=int, help="for all random sources (default: the file's seed, else 0)")

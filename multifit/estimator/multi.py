@@ -42,17 +42,17 @@ class MultiEstimator(Loop, Tools):
         For parameters that are not initialised; of several patterns the first that matches a name wins.
     frozen : sequence of str, Block or ParameterDict
         Parameters that no trainer moves, on purpose.
-    precision : {"float32", "bfloat16", "float16"}
-        In what the net's graph computes its products, in training, evaluating and predicting: "bfloat16" on
-        CPUs, "float16", with loss scaling, on GPUs. The net must be hybridized. Parameters, gradients, losses
-        and figures are float32 in any case, and so is what `predict` returns and `export` writes.
+    precision : {"float32", "bfloat16"}
+        The precision of the net's convolutions and dense layers in training, evaluation and prediction.
+        "bfloat16" needs a hybridized net and a CPU that supports it. Parameters, gradients, losses, figures
+        and what `predict` returns and `export` writes are always float32.
 
     Raises
     ------
     SpecError
         `spec` is neither a TaskSpec nor a loss.
     ValueError
-        A context that does not exist, or a precision that there is not, or not there.
+        A context that does not exist, an unknown precision, or one that the devices do not support.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Engine:
     Raises
     ------
     ValueError
-        A context that does not exist, or a precision that there is not.
+        A context that does not exist, an unknown precision, or one that the devices do not support.
     """
 
     def __init__(
@@ -84,7 +84,6 @@ class Engine:
         self.hooks = hooks
         for measure in (measure for measures in self.measures.values() for measure in measures):
             measure.renew()
-        self.scaling = self.precision.scaling()
         self._feeds: dict[Any, BatchSplitter] = {}
         self.stages = {
             name: Stage(self.net, spec, name, self.measures[name], self.contexts, hooks, self.precision)
@@ -151,7 +150,7 @@ class Engine:
         """Compute the gradients of a batch's objective, as handlers change it, on all devices."""
         if self.hooks is not None and self.hooks.active("change_objective"):
             self._change_objective(result)
-        self.scaling.backward(result.objectives)
+        mx.autograd.backward(result.objectives)
 
     def step(self, result: Result) -> None:
         """Move the parameters by the gradients that are there, unless a handler holds or changes them."""
@@ -159,7 +158,6 @@ class Engine:
         if self.hooks is not None and self.hooks.hold_update(loss=result.named()["loss"]):
             return
         trainers.reduce()
-        self.scaling.settle(trainers, self.gradients, self.notice)
         if self.hooks is not None and self.hooks.active("change_gradients"):
             trainers.check_open("where no handler can change gradients")
             self.hooks.change_gradients()

@@ -42,7 +42,6 @@ TARGETS = (
     Target("heads", "16 heads", HAND, 0.40),
     Target("heads", "64 heads", HAND, 0.50),
     Target("step_time", "MLP", HAND, 0.85),
-    Target("step_time", "tiny FCN, mean IoU", HAND, 0.75),
     Target("step_time", "ResNet18 thumbnail", HAND, 1.03),
     Target("step_time", "SSD", HAND, 1.03),
     Target("step_time", "NMT", HAND, 1.03),

@@ -11,7 +11,6 @@ from ..compat import mx
 from ..data.arrays import form_of
 from ..precision.lowering import lower
 from ..precision.precision import FULL, Precision
-from ..upsampling import as_convolutions
 from ..user_code import user_code
 from .cached_graph import CachedGraph
 
@@ -24,8 +23,7 @@ class Network:
     """Calls the net for one stage of one spec and picks the declared outputs by name.
 
     A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
-    hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32, and
-    only in a graph is an operator replaced by what computes the same in less time.
+    hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32.
 
     Parameters
     ----------
@@ -46,7 +44,7 @@ class Network:
         self, net: Any, spec: TaskSpec, stage: str, repeats: bool = True, precision: Precision = FULL
     ) -> None:
         self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
-        self.precision, self.lowered, self.replaced, self.reason = precision, 0, 0, ""
+        self.precision, self.lowered, self.reason = precision, 0, ""
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
@@ -73,14 +71,10 @@ class Network:
 
     @property
     def changes(self) -> str:
-        """What the net's graph computes in another way than the net says."""
-        if self.replaced:
-            return f"; {counted(self.replaced, 'transposed convolution')} computed as convolutions"
-        return (
-            f"; {counted(self.lowered, 'operator')} of the net in {self.precision.name}"
-            if self.lowered
-            else ""
-        )
+        """The plan's note on how many of the net's operators compute in a lower precision; "" if none."""
+        if not self.lowered:
+            return ""
+        return f"; {counted(self.lowered, 'operator')} of the net in {self.precision.name}"
 
     def forget(self) -> None:
         """Let the net's own graph go, where another does its work; it is traced again if need be."""
@@ -90,7 +84,7 @@ class Network:
         """Call the net with symbols, within a graph that is being traced."""
         flat: list[Any] = []
         structure = _taken_apart(self.net(*inputs), flat)
-        return self.pick(_regrouped(structure, iter(self._rewritten(flat))))
+        return self.pick(_regrouped(structure, iter(self._lowered(flat))))
 
     def pick(self, result: Any) -> dict[str, Any]:
         """Index the net's result by the bound paths."""
@@ -120,13 +114,11 @@ class Network:
     def _flattened(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []
         self._structure = _taken_apart(self.net(*inputs), flat)
-        return self._rewritten(flat)
+        return self._lowered(flat)
 
-    def _rewritten(self, symbols: list[Any]) -> list[Any]:
-        """Return the net's outputs, in the lower precision, or computed in less time."""
-        if self.precision.rules is None:
-            symbols, self.replaced = as_convolutions(symbols, self.net.collect_params().values())
-        else:
+    def _lowered(self, symbols: list[Any]) -> list[Any]:
+        """Return the net's outputs, computed in the lower precision where there is one."""
+        if self.precision.rules is not None:
             symbols, self.lowered = lower(symbols, self.precision.name, self.precision.rules)
         return symbols
 

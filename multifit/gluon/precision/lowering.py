@@ -55,7 +55,7 @@ def lower(symbols: Sequence[Any], dtype: str, rules: Rules) -> tuple[list[Any], 
     symbols : sequence of Symbol
         Outputs of one graph.
     dtype : str
-        ``"bfloat16"`` or ``"float16"``.
+        ``"bfloat16"``.
     rules : Rules
         Which operators compute in it.
 

@@ -1,14 +1,13 @@
-"""In how many bits a net computes: float32, or, within its graph alone, bfloat16 or float16."""
+"""The precisions that a net can compute in: float32 or, within its graph, bfloat16."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Callable, Collection, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 from ...errors import names, shown, suggest
 from ..compat import mx
-from .loss_scaling import LossScaling, NoScaling
 from .lowering import Rules
 
 __all__ = ["FULL", "PRECISIONS", "Precision", "named_precision", "precision_of"]
@@ -26,14 +25,11 @@ class Precision:
         Where MXNet has kernels for it.
     rules : Rules or None
         Which operators compute in it; None where nothing is to be lowered.
-    scaling : callable
-        Makes what keeps gradients in its range; new for every fit.
     """
 
     name: str
     devices: Collection[str] = ("cpu", "gpu")
     rules: Rules | None = None
-    scaling: Callable[[], Any] = NoScaling
 
     @property
     def told(self) -> str:
@@ -45,7 +41,6 @@ class Precision:
 
 # mxnet does not import them by itself; they are lists of names, and nothing is patched by importing them
 symbol_bf16 = import_module(f"{mx.__name__}.contrib.amp.lists.symbol_bf16")
-symbol_fp16 = import_module(f"{mx.__name__}.contrib.amp.lists.symbol_fp16")
 
 
 def _conditions(listed: Sequence[Any]) -> Mapping[str, tuple[str, Collection[str]]]:
@@ -60,36 +55,15 @@ def _conditions(listed: Sequence[Any]) -> Mapping[str, tuple[str, Collection[str
 # two convolutions halve a step of ResNet: nothing is cast there.
 LAYERS = ("Activation", "BatchNorm", "Concat", "LeakyReLU", "Pooling", "elemwise_add")
 MIXED = ("BatchNorm",)  # its statistics and their scale stay float32
-SHAPES = (
-    "Dropout",
-    "Flatten",
-    "Reshape",
-    "SliceChannel",
-    "SwapAxis",
-    "expand_dims",
-    "slice_axis",
-    "transpose",
-)
 
 FULL = Precision("float32")
 PRECISIONS = {
     "float32": FULL,
-    # It has float32's exponent, and so its range: what underflows in bfloat16 does in float32. No scaling.
+    # bfloat16 has float32's exponent, and so its range: gradients need no loss scaling.
     "bfloat16": Precision(
         "bfloat16",
         ("cpu",),
         Rules(tuple(symbol_bf16.BF16_FUNCS), LAYERS, _conditions(symbol_bf16.CONDITIONAL_FP32_FUNCS), MIXED),
-    ),
-    "float16": Precision(
-        "float16",
-        ("gpu",),
-        Rules(
-            tuple(symbol_fp16.FP16_FUNCS),
-            LAYERS + SHAPES,
-            _conditions(symbol_fp16.CONDITIONAL_FP32_FUNCS),
-            MIXED,
-        ),
-        LossScaling,
     ),
 }
 
@@ -121,10 +95,9 @@ def precision_of(name: Any, contexts: Sequence[Any]) -> Precision:
     found = named_precision(name)
     wrong = [context for context in contexts if _kind(context) not in found.devices]
     if wrong:
-        here = [each for each, known in PRECISIONS.items() if _kind(wrong[0]) in known.devices]
         raise ValueError(
-            f'precision is "{name}", in which MXNet cannot compute on {wrong[0]}; valid there are '
-            f'{names(here)}: give precision="{here[-1]}", or a context of {found.devices[0].upper()}s'
+            f'precision is "{name}", which MXNet cannot compute on {wrong[0]}; '
+            'give precision="float32", or a context of CPUs'
         )
     return found
 

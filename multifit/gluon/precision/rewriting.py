@@ -68,28 +68,6 @@ class Rewriter:
         self.nodes.append(dict(node))
         return len(self.nodes) - 1
 
-    def splice(self, name: str, symbol: Any, given: Mapping[str, Entry]) -> int:
-        """Add a symbol's operators; return the number of the last of them.
-
-        Parameters
-        ----------
-        name : str
-            What their names begin with.
-        symbol : Symbol
-            With one output.
-        given : mapping of str to Entry
-            What stands in the place of its variables.
-        """
-        entries: list[Entry] = []
-        for node in json.loads(symbol.tojson())["nodes"]:
-            if node["op"] == "null":
-                entries.append(given[node["name"]])
-            else:
-                inputs = [[entries[at][0], entries[at][1] + output, 0] for at, output, *_ in node["inputs"]]
-                made = self.append({**node, "name": f"{name}_{node['name']}", "inputs": inputs})
-                entries.append([made, 0, 0])
-        return entries[-1][0]
-
     def _moved(self, entry: Entry) -> Entry:
         return [self._numbers[entry[0]], *entry[1:]]
 

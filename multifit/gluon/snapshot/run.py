@@ -19,7 +19,6 @@ from .tree import read_tree, write_tree
 __all__ = ["differences", "read", "read_identity", "read_random", "write"]
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
-SCALING = "scaling"
 PREFIXES = {"train": "train", "evaluate": "val"}  # of the stages' figures
 
 
@@ -54,9 +53,6 @@ def write(folder: Path, engine: Any) -> list[str]:
         FIGURES: {name: _stage_state(name, stage, lost) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
     }
-    scaling = engine.scaling.state_dict()
-    if scaling:
-        trees[SCALING] = scaling
     write_parameters(folder, engine.net, engine.parameters)
     for name, tree in trees.items():
         write_tree(folder, name, tree)
@@ -96,8 +92,6 @@ def read(folder: Path, engine: Any) -> list[str]:
         trainer = trainers[name]
         load_trainer_state(trainer, state, _names(engine, trainer), f'trainers["{name}"]')
     load_device_state(engine.parameters, _held(engine), read_tree(folder, DEVICES))
-    if (folder / f"{SCALING}.json").exists():
-        engine.scaling.load_state_dict(read_tree(folder, SCALING))
     lost: list[str] = []
     for name, state in read_tree(folder, FIGURES).items():
         load_stage_state(engine.stages[name], state)
