@@ -13,15 +13,16 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
-    "errors", "stages", "arguments", "files", "threads", "checkpoints", "tables", "settings", "spec", "checks",
-    "plan", "state", "triggers", "history", "plots", "profile", "events", "handlers", "gluon", "losses",
-    "metrics", "schedules", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
+    "errors", "stages", "protocols", "arguments", "files", "threads", "checkpoints", "tables", "settings",
+    "spec", "checks", "plan", "state", "triggers", "history", "plots", "profile", "events", "handlers",
+    "gluon", "losses", "metrics", "schedules", "estimator", "taskfile", "report", "exports", "__init__",
+    "cli", "__main__",
 ]  # fmt: skip
 # Tighter than the order says: what knows mxnet takes events for the sake of its own handlers only.
 ONLY = {
     "gluon": {
-        "errors", "stages", "arguments", "files", "threads", "tables", "spec", "checks", "plan", "state",
-        "triggers", "plots", "profile", "events",
+        "errors", "stages", "protocols", "arguments", "files", "threads", "tables", "spec", "checks", "plan",
+        "state", "triggers", "plots", "profile", "events",
     },
 }  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}

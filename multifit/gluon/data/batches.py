@@ -88,7 +88,7 @@ class BatchSplitter:
         if self.spec.batch_fn is not None:
             with user_code(lambda: "batch_fn", ("batch", raw)):
                 found = self.spec.batch_fn(raw)
-        named, problems = bind_slots(self.spec.batch, self.spec.inputs, self._flat(found), self.labels)
+        named, problems = bind_slots(self.spec.batch or (), self.spec.inputs, self._flat(found), self.labels)
         wanted = {name: array for name, array in named.items() if name in self.spec.slot_names}
         form = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in wanted.values())
         if not problems and form not in self._sound:
@@ -180,8 +180,9 @@ class BatchSplitter:
         pad = getattr(batch, "pad", 0) or 0
         if not pad:
             return arrays
-        axis = (slice(None),) * self.batch_axis
-        return [array[(*axis, slice(0, array.shape[self.batch_axis] - pad))] for array in arrays]
+        axis = self.batch_axis
+        whole = (slice(None),) * axis
+        return [array[whole + (slice(0, array.shape[axis] - pad),)] for array in arrays]
 
     def _no_samples(self, arrays: Mapping[str, Any]) -> list[Problem]:
         shapes = {name: array.shape for name, array in arrays.items() if array is not None}

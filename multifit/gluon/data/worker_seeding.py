@@ -59,8 +59,8 @@ def base_of(data: Any, turn: int | None) -> int:
     """
     if turn is None:
         turn = _passes[data] = _passes.get(data, -1) + 1
-    _, key, position, *_ = np.random.get_state()
-    return mixed(turn, int(position), *key.tolist())
+    state = np.random.get_state(legacy=False)["state"]
+    return mixed(turn, int(state["pos"]), *state["key"].tolist())
 
 
 def numbered(data: Any, base: int, order: Iterable[Any], first: int = 0) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from ..compat import mx
 __all__ = ["BinaryAccuracy"]
 
 
-class BinaryAccuracy(mx.metric.EvalMetric):  # type: ignore[misc]
+class BinaryAccuracy(mx.metric.EvalMetric):
     """Share of answers where ``output > threshold`` agrees with a label of 0 or 1.
 
     ``mx.metric.Accuracy`` takes the argmax over axis 1: for one logit of shape (N, 1) always class 0.

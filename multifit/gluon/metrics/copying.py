@@ -42,7 +42,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, (mx.gluon.Block, mx.gluon.Parameter, mx.gluon.ParameterDict)):
         return value
     if isinstance(value, mx.metric.EvalMetric):
-        twin = memo[id(value)] = type(value).__new__(type(value))
+        twin = memo[id(value)] = object.__new__(type(value))
         twin.__dict__.update({name: _copy(part, memo) for name, part in vars(value).items()})
         return twin
     if type(value) in (list, tuple):

@@ -29,8 +29,9 @@ def build_optimizer(where: str, declared: Any) -> tuple[Any, list[Problem]]:
     declared : TrainerSpec or gluon.Trainer
         Of a gluon.Trainer the optimizer is only tried.
     """
+    messages: list[str] = []
     if isinstance(declared, mx.gluon.Trainer):
-        optimizer, messages = declared.optimizer, []
+        optimizer = declared.optimizer
     else:
         optimizer, messages = _declared(where, declared)
     messages = messages or _tried(where, optimizer)

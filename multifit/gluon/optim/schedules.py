@@ -12,7 +12,7 @@ from ..compat import mx
 __all__ = ["OneCycle", "ScaledSchedule", "WarmUp"]
 
 
-class OneCycle(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]
+class OneCycle(mx.lr_scheduler.LRScheduler):
     r"""One rise and one long fall of the learning rate, both along half a cosine.
 
     From ``max_lr / start_divisor`` at update 0 it rises to `max_lr` at update ``warm * steps``, falls to
@@ -60,7 +60,7 @@ class OneCycle(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]
         return _cosine(self.max_lr, self.max_lr / self.final_divisor, share)
 
 
-class _Around(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]
+class _Around(mx.lr_scheduler.LRScheduler):
     """A scheduler around another one, whose `base_lr` it shares; all that it keeps are its attributes."""
 
     def __init__(self, scheduler: Any) -> None:

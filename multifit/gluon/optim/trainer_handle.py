@@ -48,7 +48,7 @@ class TrainerHandle:
         object.__setattr__(self, "trainer", trainer)
 
     # What looks for a trainer finds one: type checks such as Gluon's handlers make see its class.
-    __class__ = property(lambda self: mx.gluon.Trainer)  # type: ignore[assignment]
+    __class__ = property(lambda self: mx.gluon.Trainer)
 
     def __getattr__(self, name: str) -> Any:
         if name in OWN:  # a handle that is being copied has no trainer yet

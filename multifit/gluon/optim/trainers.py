@@ -165,7 +165,8 @@ def bind_trainers(
     if problems + wrong:
         return None, problems + wrong
     trainers = {n: _build(v, [parameters[p] for p in held[n]], optimizers[n]) for n, v in able.items()}
-    clips = {n: float(v.clip_norm) for n, v in able.items() if getattr(v, "clip_norm", None) is not None}
+    norms = {n: getattr(value, "clip_norm", None) for n, value in able.items()}
+    clips = {n: float(norm) for n, norm in norms.items() if norm is not None}
     return Trainers(trainers, clips, held), []
 
 
