@@ -1,4 +1,4 @@
-"""Add to the site what is not in docs/: README, CONTRIBUTING, CHANGELOG, tasks, and the help of all commands."""
+"""Add what is not in docs/ to the site: README, CONTRIBUTING, CHANGELOG, tasks and the help of commands."""
 
 from __future__ import annotations
 
@@ -19,12 +19,19 @@ LINK = re.compile(r"(\]\()([^)\s#]+)")
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made from files outside docs/."""
     for name, page in PROJECT.items():
-        text = (ROOT / name).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=relinked(text, PurePosixPath(name))))
+        text = relinked((ROOT / name).read_text(encoding="utf-8"), PurePosixPath(name))
+        files.append(wide_page(config, page, text))
     for task in [*sorted((ROOT / "tasks").glob("*.py")), ROOT / "multifit" / "cli" / "new_task.txt"]:
         code = f"# {task.name}\n\n```python\n{task.read_text(encoding='utf-8')}```\n"
-        files.append(File.generated(config, f"tasks/{task.stem}.md", content=code))
+        files.append(wide_page(config, page_of(f"tasks/{task.name}"), code, "toc"))
     return files
+
+
+def wide_page(config: Any, path: str, text: str, *hidden: str) -> File:
+    """Return a page without the navigation at its left, and without what else is named."""
+    return File.generated(
+        config, path, content=f"---\nhide: [{', '.join(['navigation', *hidden])}]\n---\n{text}"
+    )
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -47,8 +47,9 @@ def photograph_report(run: Path, image: Path) -> None:
     page, screen = run / "report.html", run / "report.png"
     report = [sys.executable, "-m", "multifit.cli", "report", str(run), "--output", str(page)]
     subprocess.run(report, cwd=ROOT, check=True)
-    browser = "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1100".split()
-    subprocess.run([*browser, f"--screenshot={screen}", page.as_uri()], check=True)
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    browser += ["--window-size=1200,1100", f"--screenshot={screen}"]
+    subprocess.run([*browser, page.as_uri()], check=True)
     reduce(screen, image)
 
 
