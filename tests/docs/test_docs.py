@@ -121,3 +121,9 @@ def test_multifit_commands_are_valid(command):
 def test_make_targets_exist():
     targets = set(re.findall(r"^(\w+):", read(ROOT / "Makefile"), re.MULTILINE))
     assert {command.split()[1] for command in commands("make")} <= targets
+
+
+def test_the_layers_in_contributing_name_every_package():
+    layers = set(re.findall(r"^ *(\w+)/ ", read(ROOT / "CONTRIBUTING.md"), re.MULTILINE))
+    packages = {path.parent.name for path in (ROOT / "multifit").glob("**/__init__.py")}
+    assert layers == packages - {"multifit"}
