@@ -4,11 +4,18 @@ from . import losses, metrics, schedules
 from .errors import DataError, Problem, SpecError, TrainerError, UserCodeError
 from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, HandlerError, Priority
-from .gluon.handlers import GradientNoise, LabelSmoothing, MixUp, SkipNonFinite, WeightAveraging
+from .gluon.handlers import (
+    GradientAccumulation,
+    GradientNoise,
+    LabelSmoothing,
+    MixUp,
+    SkipNonFinite,
+    TerminateOnNaN,
+    WeightAveraging,
+)
 from .handlers import (
     CheckpointHandler,
     EarlyStoppingHandler,
-    GradientAccumulation,
     InterruptHandler,
     LivePlot,
     LogFile,
@@ -18,7 +25,6 @@ from .handlers import (
     ProgressBar,
     StoppingHandler,
     TensorBoardHandler,
-    TerminateOnNaN,
     ValidationHandler,
 )
 from .history import History

@@ -1,8 +1,7 @@
-"""The event handlers that come with multifit, one per file."""
+"""The event handlers that do not need MXNet, one per file."""
 
 from __future__ import annotations
 
-from .accumulation import GradientAccumulation
 from .checkpoint import CheckpointHandler
 from .defaults import validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
@@ -15,13 +14,11 @@ from .plateau import PlateauHandler
 from .progress import ProgressBar
 from .stopping import StoppingHandler
 from .tensorboard import TensorBoardHandler
-from .terminate_on_nan import TerminateOnNaN
 from .validation import ValidationHandler
 
 __all__ = [
     "CheckpointHandler",
     "EarlyStoppingHandler",
-    "GradientAccumulation",
     "InterruptHandler",
     "LivePlot",
     "LogFile",
@@ -31,7 +28,6 @@ __all__ = [
     "ProgressBar",
     "StoppingHandler",
     "TensorBoardHandler",
-    "TerminateOnNaN",
     "ValidationHandler",
     "validation_data",
     "with_defaults",

@@ -1,4 +1,4 @@
-"""The handlers that every fit has."""
+"""The default handlers of a fit."""
 
 from __future__ import annotations
 
@@ -17,27 +17,37 @@ __all__ = ["validation_data", "with_defaults"]
 
 
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
-    """Return the handlers given and the defaults that they do not replace.
+    """Return `handlers` and the default handlers that they do not replace.
 
-    Stopping and metrics are always there. Interrupts, logging, progress bars and, with `val_data`, validation
-    are left out where a handler of the same name is given, be it Gluon's.
+    Stopping and metrics are always added. Interrupts, logging, progress bars and (with `val_data`) validation
+    are added unless `handlers` has one with the same class name, such as Gluon's.
+
+    Parameters
+    ----------
+    handlers : object or iterable of object, optional
+        The user's handlers.
+    val_data : iterable, optional
+        The validation data.
+
+    Raises
+    ------
+    ValueError
+        Some of the handlers cannot be used.
     """
-    given = checked_handlers(handlers)
-    found: list[object] = [*given, StoppingHandler(), MetricHandler()]
-    names = {base.__name__ for handler in given for base in type(_inner(handler)).__mro__}
+    users = checked_handlers(handlers)
+    names = {base.__name__ for handler in users for base in type(_unwrapped(handler)).__mro__}
+    defaults: list[object] = [StoppingHandler(), MetricHandler()]
     if val_data is not None and "ValidationHandler" not in names:
-        found.append(ValidationHandler(val_data))
-    found += [
-        kind() for kind in (InterruptHandler, LoggingHandler, ProgressBar) if kind.__name__ not in names
-    ]
-    return found
+        defaults.append(ValidationHandler(val_data))
+    kinds = (InterruptHandler, LoggingHandler, ProgressBar)
+    return [*users, *defaults, *(kind() for kind in kinds if kind.__name__ not in names)]
 
 
 def validation_data(handlers: Iterable[object]) -> Any:
-    """Return the data on which one of the handlers will evaluate, or None."""
-    found = (getattr(_inner(handler), "val_data", None) for handler in handlers)
-    return next((data for data in found if data is not None), None)
+    """Return the `val_data` of the first handler that has one, or None."""
+    candidates = (getattr(_unwrapped(handler), "val_data", None) for handler in handlers)
+    return next((data for data in candidates if data is not None), None)
 
 
-def _inner(handler: object) -> object:
+def _unwrapped(handler: object) -> object:
     return handler.handler if isinstance(handler, Every) else handler

@@ -1,4 +1,4 @@
-"""Draw the curves anew after each epoch."""
+"""Redraw the curves after each epoch."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ __all__ = ["LivePlot"]
 
 
 class LivePlot:
-    """Draws the figures over the epochs at each epoch's end: in a notebook in place, and into a PNG.
+    """Plots the figures over the epochs at the end of each epoch, in a notebook and into a PNG.
 
-    Where there is neither a notebook nor a `path`, it does nothing. What goes wrong with the drawing (no
-    matplotlib, a full disk) is one warning in the log, and the training goes on without. ``Every(5, "epoch",
-    LivePlot())`` draws less often.
+    Without a notebook and a `path` it does nothing. If it cannot draw (no matplotlib, a full disk), this is
+    one warning, and the training goes on without. ``Every(5, "epoch", LivePlot())`` draws less often.
 
     Parameters
     ----------
     figures : str or iterable of str, optional
-        Which ones: names, or regular expressions that match whole names, such as ``"val_.*"``; None: all.
-        One that fits nothing until the end is a warning then.
+        The figures to plot: names, or regular expressions that match whole names, such as ``"val_.*"``.
+        Defaults to all. Those that match nothing until the end are a warning.
     path : str or path, optional
-        A PNG, replaced in one step.
+        The PNG, replaced atomically.
     display : callable, optional
-        Called as ``display(picture, display_id=True)``, as `IPython.display.display` is; what it returns has
-        ``update(picture)``. None: IPython's own, in a notebook.
+        Called as ``display(picture, display_id=True)``; returns an object with ``update(picture)``. Defaults
+        to `IPython.display.display` in a notebook.
 
     Raises
     ------
     ValueError
-        One of `figures` is no regular expression.
+        One of `figures` is not a valid regular expression.
     """
 
     priority = Priority.LOGGING
@@ -56,13 +55,13 @@ class LivePlot:
         self._display = display
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Begin a new picture."""
+        """Start a new picture."""
         self._show = self._display or _notebook()
         self._shown: Any = None
         self._idle = self.path is None and self._show is None
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Draw what was measured up to here."""
+        """Plot the figures measured so far."""
         if self._idle:
             return
         try:
@@ -92,7 +91,7 @@ class LivePlot:
 
 
 class _Picture:
-    """A PNG, as notebooks show it: matplotlib's own figures need its inline backend."""
+    """A PNG that notebooks can show; matplotlib's own figures would need its inline backend."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -102,8 +101,8 @@ class _Picture:
 
 
 def _notebook() -> Callable[..., Any] | None:
-    """Return IPython's display in a notebook, else None."""
-    ipython = sys.modules.get("IPython")  # a notebook has it imported already
+    """Return IPython's display function in a notebook, and None elsewhere."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
     if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
         return None
     display: Callable[..., Any] = importlib.import_module("IPython.display").display

@@ -1,4 +1,4 @@
-"""Write the epoch's training figures down."""
+"""Record the training figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["MetricHandler"]
 class MetricHandler:
     """Records the training figures and the learning rates in the history at the end of each epoch.
 
-    It comes first, so that every other handler finds them there without reading (and so synchronising) again.
+    It is called before all other handlers, which read the history: reading the figures themselves would
+    synchronise with the device again.
     """
 
     priority = Priority.METRICS

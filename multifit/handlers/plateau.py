@@ -1,52 +1,51 @@
-"""Lower the learning rate when a figure no longer improves."""
+"""Reduce the learning rate when a figure no longer improves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..arguments import finite_number, whole_number
 from ..errors import Problem, counted, names, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
+from .monitor import Monitor
 
 __all__ = ["PlateauHandler"]
-
-_SIGNS = {"min": 1.0, "max": -1.0}
 
 
 class PlateauHandler:
     """Multiplies learning rates by `factor` when a figure has not improved for `patience` epochs.
 
-    What an improvement is, and how epochs are counted, is as in `EarlyStoppingHandler`: an epoch in which the
-    figure was not measured (NaN) is passed over. Once the rates were lowered, counting begins anew. A trainer
-    with a schedule keeps it, scaled. Each fit begins anew, with the rates as they are then.
+    Improvements and epochs are counted as by `EarlyStoppingHandler`; epochs in which the figure was not
+    measured (NaN) are ignored. After each reduction, counting starts again. A trainer's schedule goes on,
+    scaled by the factor. Each fit starts from scratch, with the learning rates as they are then.
 
     Parameters
     ----------
     monitor : str
         The figure's name, such as ``"val_loss"``.
     factor : float
-        What the rates are multiplied with, above 0 and below 1.
+        The factor by which learning rates are multiplied, between 0 and 1 (exclusive).
     patience : int
-        Number of measured epochs in a row without improvement after which to lower the rates.
+        Number of measured epochs in a row without improvement after which to reduce the rates.
     min_delta : float
-        By how much a value must be better than the best so far, at least 0.
+        How much better than the best a value must be to count as an improvement, at least 0.
     cooldown : int
-        Number of measured epochs after a lowering in which nothing is counted.
+        Number of measured epochs after a reduction that are not counted.
     min_lr : float
-        No rate is lowered below this, at least 0.
+        The lowest learning rate to reduce to, at least 0.
     mode : {"min", "max"}, optional
-        Which direction is better; None: what the estimator knows of the figure.
+        Which direction is better. Defaults to what the estimator knows about the figure.
     trainers : str or sequence of str, optional
-        Names of the trainers whose rates are lowered; None: all.
+        Names of the trainers whose rates are reduced. Defaults to all.
 
     Raises
     ------
     ValueError
-        An argument is not valid; or, at the begin of a fit, there is no such trainer (a TrainerError), or its
-        optimizer makes no use of a rate.
+        An argument is not valid. At the beginning of a fit, a TrainerError is raised if a trainer does not
+        exist or its optimizer has no learning rate.
     """
 
     priority = Priority.NORMAL
@@ -62,86 +61,68 @@ class PlateauHandler:
         mode: str | None = None,
         trainers: str | Sequence[str] | None = None,
     ) -> None:
-        if not isinstance(monitor, str):
-            raise ValueError(f'PlateauHandler: monitor is {monitor!r}; valid is a name such as "val_loss"')
-        if mode is not None and mode not in _SIGNS:
-            raise ValueError(
-                f'PlateauHandler: mode is "{mode}"{suggest(mode, _SIGNS)}; valid are {names(_SIGNS)}'
-            )
-        self.monitor, self.mode = monitor, mode
+        self._monitor = Monitor("PlateauHandler", monitor, mode, min_delta)
+        self.monitor, self.mode, self.min_delta = monitor, mode, self._monitor.min_delta
         self.factor = finite_number("PlateauHandler: factor", factor, above=0, below=1)
         self.patience = whole_number("PlateauHandler: patience", patience, least=0)
         self.cooldown = whole_number("PlateauHandler: cooldown", cooldown, least=0)
-        self.min_delta = finite_number("PlateauHandler: min_delta", min_delta, least=0)
         self.min_lr = finite_number("PlateauHandler: min_lr", min_lr, least=0)
         self.trainers = [trainers] if isinstance(trainers, str) else trainers
-        self._best: float | None = None
         self._waited = self._cooling = 0
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Begin anew, and look whether the trainers are there."""
-        self._best, self._waited, self._cooling = None, 0, 0
-        # Where nobody knows it, the estimator refuses the monitor with the first batch, before any update.
-        self._sign = _SIGNS[self.mode or estimator.direction(self.monitor) or "min"]
-        if estimator.learning_rates():  # none: what is wrong with the trainers is told with the first batch
-            raise_problems(Problem("trainer", message) for message in self._unusable(_trainers(estimator)))
+        """Forget an earlier fit, and check that the trainers exist."""
+        self._monitor.begin(estimator)
+        self._waited = self._cooling = 0
+        if estimator.learning_rates():  # none: the first batch reports what is wrong with the trainers
+            messages = self._unusable(estimator.trainers)
+            raise_problems(Problem("trainer", f"PlateauHandler: {message}") for message in messages)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Compare the epoch's value with the best, and lower the rates where it is time."""
-        value = estimator.history.last.get(self.monitor, math.nan)
+        """Compare the epoch's value with the best, and reduce the rates if it is time."""
+        value = self._monitor.value(estimator)
         if math.isnan(value):
             return
-        improved = self._best is None or self._sign * value < self._sign * self._best - self.min_delta
-        if improved:
-            self._best = value
+        improved = self._monitor.improved(value)
         if self._cooling:
             self._cooling -= 1
             return
         self._waited = 0 if improved else self._waited + 1
         if not improved and self._waited >= self.patience:
-            self._lower(estimator)
+            self._reduce(estimator)
             self._waited, self._cooling = 0, self.cooldown
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: the best value, and the epochs counted since."""
-        return {"best": self._best, "waited": self._waited, "cooling": self._cooling}
+        """Return the best value, and the numbers of epochs since and of epochs to cool down."""
+        return {"best": self._monitor.best, "waited": self._waited, "cooling": self._cooling}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was called."""
-        self._best, self._waited, self._cooling = state["best"], state["waited"], state["cooling"]
+        """Restore what `state_dict` returned."""
+        self._monitor.best, self._waited, self._cooling = state["best"], state["waited"], state["cooling"]
 
-    def _unusable(self, trainers: Mapping[str, Any]) -> list[str]:
-        wanted = list(trainers) if self.trainers is None else self.trainers
-        messages = []
-        for name in wanted:
+    def _unusable(self, trainers: Mapping[str, Any]) -> Iterator[str]:
+        for name in trainers if self.trainers is None else self.trainers:
             if name not in trainers:
-                message = (
-                    f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {names(trainers)}'
-                )
-                messages.append(f"PlateauHandler: {message}")
+                yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {names(trainers)}'
             elif "learning_rate" not in trainers[name].settable:
-                kind = type(trainers[name].optimizer).__name__
-                message = f'the trainer "{name}" has no learning rate to lower: {kind} makes no use of it'
-                messages.append(f"PlateauHandler: {message}; leave it out with trainers=[…]")
-        return messages
+                optimizer = type(trainers[name].optimizer).__name__
+                yield (
+                    f'the trainer "{name}" has no learning rate to reduce: {optimizer} does not use one; '
+                    "leave it out with trainers=[…]"
+                )
 
-    def _lower(self, estimator: EstimatorProtocol) -> None:
-        trainers = _trainers(estimator)
+    def _reduce(self, estimator: EstimatorProtocol) -> None:
+        trainers = estimator.trainers
         changes = []
         for name in trainers if self.trainers is None else self.trainers:
             before = trainers[name].learning_rate
             after = max(before * self.factor, self.min_lr)
             if after < before:
                 trainers[name].learning_rate = after
-                whose = f"{name} " if len(trainers) > 1 else ""
-                changes.append(f"{whose}{figure_text(before)} to {figure_text(after)}")
+                owner = f"{name} " if len(trainers) > 1 else ""
+                changes.append(f"{owner}{figure_text(before)} to {figure_text(after)}")
         if changes:
-            assert self._best is not None  # the first value that is measured is an improvement
-            best = figure_text(self._best)
-            why = f"{self.monitor} has not improved on {best} for {counted(self._waited, 'epoch')}"
-            estimator.logger.info("%s: learning rate %s", why, ", ".join(changes))
-
-
-def _trainers(estimator: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = estimator.trainers
-    return found
+            assert self._monitor.best is not None  # the first measured value is an improvement
+            best, epochs = figure_text(self._monitor.best), counted(self._waited, "epoch")
+            reason = f"{self.monitor} has not improved on {best} for {epochs}"
+            estimator.logger.info("%s: learning rate %s", reason, ", ".join(changes))

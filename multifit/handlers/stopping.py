@@ -1,4 +1,4 @@
-"""Stop after so many epochs or batches, after some time, or when the user says."""
+"""Stop after a number of epochs or batches, after some time, or on a condition."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from ..state import RunState
 
 __all__ = ["StoppingHandler"]
 
-PLURALS = {"epoch": "epochs", "batch": "batches"}
-
 
 class StoppingHandler:
-    """Stops a fit at the first of several limits, counted from the fit's begin.
+    """Stops a fit at the first of several limits, counted from the beginning of the fit.
 
-    It looks at the end of each batch and of each epoch. A fit that is resumed goes on counting, its time too.
+    The limits are checked at the end of each batch and of each epoch. A resumed fit goes on counting, its
+    time included.
 
     Parameters
     ----------
     max_epoch, max_batch : int, optional
-        The limits. None: the estimator's ``max_epoch`` or ``max_batch``, read anew each time, because other
-        handlers may rewrite them during the run.
+        The limits. Default to the estimator's ``max_epoch`` and ``max_batch``, which are read each time,
+        because other handlers may change them.
     max_seconds : float, optional
-        The time after which to stop, in seconds, above 0; evaluating counts.
+        The time after which to stop, in seconds, above 0. Evaluations count.
     condition : callable, optional
-        ``condition(state)``, with the `RunState`: true, or a text that says why, stops the fit.
+        Called with the `RunState`. If it returns a true value, the fit stops; a string is the stop reason.
     clock : callable
-        Returns seconds since any moment.
+        Returns the time in seconds.
 
     Raises
     ------
@@ -59,43 +58,37 @@ class StoppingHandler:
             )
         self.max_seconds, self.condition = max_seconds, condition
         self._clock = clock
-        self._begun = 0.0
+        self._started = 0.0
         self._epochs = self._batches = 0
 
     def reached(self, estimator: EstimatorProtocol) -> str | None:
-        """Return what a run that goes on has reached already, in words; None where there is more to do."""
-        return (
-            self._limit("epoch", self._epochs, self.max_epoch, estimator.max_epoch)
-            or self._limit("batch", self._batches, self.max_batch, estimator.max_batch)
-            or self._other_reason(estimator)
-        )
+        """Return the limit that a resumed run has already reached, in words, or None."""
+        return self._epoch_limit(estimator) or self._batch_limit(estimator) or self._other_reason(estimator)
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Begin to count anew."""
-        self._begun = self._clock()
+        """Start counting."""
+        self._started = self._clock()
         self._epochs = self._batches = 0
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
-        """Count the batch, and say whether to stop."""
+        """Count the batch, and return whether to stop."""
         self._batches += 1
-        return self._stop(estimator, self._limit("batch", self._batches, self.max_batch, estimator.max_batch))
+        return self._stop(estimator, self._batch_limit(estimator))
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
-        """Count the epoch, and say whether to stop."""
-        if (
-            not estimator.state.interrupted
-        ):  # else it is not over: the run that goes on ends it, and counts it
+        """Count the epoch, and return whether to stop."""
+        if not estimator.state.interrupted:  # a resumed run completes an interrupted epoch and counts it
             self._epochs += 1
-        return self._stop(estimator, self._limit("epoch", self._epochs, self.max_epoch, estimator.max_epoch))
+        return self._stop(estimator, self._epoch_limit(estimator))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was counted so far."""
-        return {"epochs": self._epochs, "batches": self._batches, "seconds": self._clock() - self._begun}
+        """Return the counts and the seconds so far."""
+        return {"epochs": self._epochs, "batches": self._batches, "seconds": self._clock() - self._started}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting from what :meth:`state_dict` returned."""
+        """Go on counting from what `state_dict` returned."""
         self._epochs, self._batches = state["epochs"], state["batches"]
-        self._begun = self._clock() - state["seconds"]
+        self._started = self._clock() - state["seconds"]
 
     def _stop(self, estimator: EstimatorProtocol, limit: str | None) -> bool:
         reason = limit or self._other_reason(estimator)
@@ -103,15 +96,16 @@ class StoppingHandler:
             estimator.state.stop(reason)
         return reason is not None
 
-    @staticmethod
-    def _limit(unit: str, count: int, own: int | None, theirs: int | None) -> str | None:
-        limit = theirs if own is None else own
-        if limit is None or count < limit:
-            return None
-        return counted(limit, unit, PLURALS[unit])
+    def _epoch_limit(self, estimator: EstimatorProtocol) -> str | None:
+        limit = estimator.max_epoch if self.max_epoch is None else self.max_epoch
+        return None if limit is None or self._epochs < limit else counted(limit, "epoch")
+
+    def _batch_limit(self, estimator: EstimatorProtocol) -> str | None:
+        limit = estimator.max_batch if self.max_batch is None else self.max_batch
+        return None if limit is None or self._batches < limit else counted(limit, "batch", "batches")
 
     def _other_reason(self, estimator: EstimatorProtocol) -> str | None:
-        if self.max_seconds is not None and self._clock() - self._begun >= self.max_seconds:
+        if self.max_seconds is not None and self._clock() - self._started >= self.max_seconds:
             return f"{self.max_seconds:g} seconds"
         answer = self.condition is not None and self.condition(estimator.state)
         return answer if answer and isinstance(answer, str) else "its condition" if answer else None

@@ -1,4 +1,4 @@
-"""Measure on other data every n epochs or batches."""
+"""Evaluate on validation data every n epochs or batches."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["ValidationHandler"]
 
 
 class ValidationHandler:
-    """Evaluates on `val_data` in the course of a fit; the estimator records the figures as ``val_…``.
+    """Evaluates on `val_data` during a fit; the estimator records the figures as ``val_…``.
 
-    However the periods meet, nothing is evaluated twice between two updates; nor at all after Ctrl-C.
+    If both periods end at the same batch, it evaluates once. After Ctrl-C it does not evaluate.
 
     Parameters
     ----------
     val_data : iterable
-        What ``estimator.evaluate`` takes.
+        Data for ``estimator.evaluate``.
     epoch_period : int, optional
-        Evaluate at the end of each n-th epoch; None: not at the ends of epochs.
+        Evaluate at the end of every n-th epoch; None for never.
     batch_period : int, optional
-        Evaluate after each n-th batch, counted over the epochs; None: not after batches.
+        Evaluate after every n-th batch, counted over all epochs; None for never.
     skip : int
-        The number of epochs (for `batch_period`: of batches) that pass before counting begins.
+        The number of epochs (for `batch_period`, batches) before counting begins.
     event_handlers : object or iterable of object, optional
-        Handlers for the evaluation alone; None: as ``estimator.evaluate`` does by default.
+        Handlers for the evaluation only. Default to those of ``estimator.evaluate``.
 
     Raises
     ------
@@ -51,33 +51,33 @@ class ValidationHandler:
         self.event_handlers = event_handlers
         self._epochs = None if epoch_period is None else Every(epoch_period, "epoch", skip=skip)
         self._batches = None if batch_period is None else Every(batch_period, "batch", skip=skip)
-        self._evaluated: int | None = None
+        self._last_step: int | None = None
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Forget what an earlier fit evaluated."""
-        self._evaluated = None
+        """Forget an earlier fit."""
+        self._last_step = None
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
-        """Evaluate where the batch is due."""
+        """Evaluate if the batch is the n-th."""
         self._evaluate_if_due(estimator, self._batches, "batch_end")
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Evaluate where the epoch is due."""
+        """Evaluate if the epoch is the n-th."""
         self._evaluate_if_due(estimator, self._epochs, "epoch_end")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step at which was evaluated last."""
-        return {"evaluated": self._evaluated}
+        """Return the step of the last evaluation."""
+        return {"evaluated": self._last_step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what :meth:`state_dict` returned."""
-        self._evaluated = state["evaluated"]
+        """Restore what `state_dict` returned."""
+        self._last_step = state["evaluated"]
 
-    def _evaluate_if_due(self, estimator: EstimatorProtocol, trigger: Every | None, moment: str) -> None:
+    def _evaluate_if_due(self, estimator: EstimatorProtocol, trigger: Every | None, event: str) -> None:
         step = estimator.state.step
-        due = trigger is not None and trigger.due(estimator.state, moment) and step != self._evaluated
+        due = trigger is not None and trigger.due(estimator.state, event) and step != self._last_step
         if due and not estimator.state.interrupted:
-            self._evaluated = step
+            self._last_step = step
             estimator.evaluate(
                 self.val_data, event_handlers=self.event_handlers, batch_axis=estimator.batch_axis
             )

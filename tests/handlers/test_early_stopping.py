@@ -94,7 +94,8 @@ class Parameter:
         self._data: list[np.ndarray] | None = [np.zeros(2), np.zeros(2)]
 
     def list_data(self) -> list[np.ndarray]:
-        assert self._data is not None
+        if self._data is None:
+            raise RuntimeError("not initialized")
         return self._data
 
     def set_data(self, value: np.ndarray) -> None:
@@ -137,9 +138,7 @@ def test_the_best_parameters_come_back(
     assert [array.tolist() for array in net["weight"].list_data()] == [[kept, kept]] * 2
     told = [record.getMessage() for record in caplog.records]
     best = f"epoch {kept}, val_loss {values[kept - 1]:.4f}"
-    assert told == (
-        [] if "baseline" in arguments else [f"the parameters are those of the best epoch: {best}"]
-    )
+    assert told == ([] if "baseline" in arguments else [f"restored the parameters of the best epoch: {best}"])
 
 
 def test_without_being_asked_it_keeps_nothing(run: Any, net: Any) -> None:

@@ -140,7 +140,7 @@ def test_a_trainer_that_is_not_there(run: Any) -> None:
         run.fit(PlateauHandler("val_loss", trainers=["bdy", "body", "heads"]))
     assert [problem.message for problem in caught.value.problems] == [
         'PlateauHandler: there is no trainer "bdy" (did you mean "body"?); valid are "body", "heads"',
-        'PlateauHandler: the trainer "heads" has no learning rate to lower: AdaDelta makes no use of it; '
+        'PlateauHandler: the trainer "heads" has no learning rate to reduce: AdaDelta does not use one; '
         "leave it out with trainers=[…]",
     ]
 

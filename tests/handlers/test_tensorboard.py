@@ -154,7 +154,7 @@ def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
         priority = math.inf
 
         def epoch_end(self, estimator: Any) -> None:
-            seen.append((handler._epochs.file_writer, handler._batches.file_writer))
+            seen.append((handler._epoch_writer.file_writer, handler._batch_writer.file_writer))
 
     run.fit(handler, MetricHandler(), Look())
     assert all(writer.event_writer._ev_writer._py_recordio_writer._writer.closed for writer in seen[0])

@@ -1,11 +1,21 @@
-"""The event handlers that need MXNet's operators, one per file."""
+"""The event handlers that need MXNet, one per file."""
 
 from __future__ import annotations
 
+from .gradient_accumulation import GradientAccumulation
 from .gradient_noise import GradientNoise
 from .label_smoothing import LabelSmoothing
 from .mixup import MixUp
 from .skip_non_finite import SkipNonFinite
+from .terminate_on_nan import TerminateOnNaN
 from .weight_averaging import WeightAveraging
 
-__all__ = ["GradientNoise", "LabelSmoothing", "MixUp", "SkipNonFinite", "WeightAveraging"]
+__all__ = [
+    "GradientAccumulation",
+    "GradientNoise",
+    "LabelSmoothing",
+    "MixUp",
+    "SkipNonFinite",
+    "TerminateOnNaN",
+    "WeightAveraging",
+]

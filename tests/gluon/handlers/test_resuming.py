@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from multifit import EarlyStoppingHandler, Every, TrainerSpec
-from multifit.gluon.handlers import GradientNoise, LabelSmoothing, MixUp, SkipNonFinite, WeightAveraging
+from multifit.gluon.handlers import (
+    GradientAccumulation,
+    GradientNoise,
+    LabelSmoothing,
+    MixUp,
+    SkipNonFinite,
+    TerminateOnNaN,
+    WeightAveraging,
+)
 from multifit.handlers import CheckpointHandler
-from multifit.handlers.accumulation import GradientAccumulation
-from multifit.handlers.terminate_on_nan import TerminateOnNaN
 
 
 class Stop:

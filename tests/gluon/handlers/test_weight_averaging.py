@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.handlers import WeightAveraging
-from multifit.handlers.accumulation import GradientAccumulation
+from multifit.gluon.handlers import GradientAccumulation, WeightAveraging
 
 import mxnet as mx  # isort: skip
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.handlers.terminate_on_nan import TerminateOnNaN
+from multifit.gluon.handlers import TerminateOnNaN
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerError, TrainerSpec
-from multifit.handlers.accumulation import GradientAccumulation
+from multifit.gluon.handlers import GradientAccumulation
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
@@ -187,7 +187,7 @@ def test_sparse_gradients_are_refused() -> None:
     net = nn.Sequential()
     net.add(nn.Embedding(6, 2, sparse_grad=True), nn.Dense(2))
     with pytest.raises(
-        TrainerError, match='the gradient of "0.weight" is sparse, and MXNet cannot add such up'
+        TrainerError, match='the gradient of "0.weight" is sparse, and MXNet cannot add such gradients'
     ):
         fit(GradientAccumulation(2), 8, net=net)
     assert net[1].weight.grad_req == "write"

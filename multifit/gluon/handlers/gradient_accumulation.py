@@ -1,0 +1,95 @@
+"""Accumulate gradients over several batches before each update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...arguments import whole_number
+from ...errors import Problem, raise_problems
+from ...events import EstimatorProtocol
+
+__all__ = ["GradientAccumulation"]
+
+
+class GradientAccumulation:
+    """Adds up the gradients of `n` batches before all trainers update the parameters.
+
+    An update uses the mean of the batches' objectives, as if they had been one batch; only BatchNorm
+    normalises each batch by itself. Batches are counted from the beginning of the fit: those left over at the
+    end of an epoch count for the next one, and those left over at the end of the fit update nothing. Handlers
+    that change gradients, and clipping, see the sum.
+
+    Parameters
+    ----------
+    n : int
+        Number of batches per update.
+
+    Raises
+    ------
+    ValueError
+        `n` is not a whole number of at least 1. At the beginning of a fit, a TrainerError is raised if a
+        gradient is sparse, which MXNet cannot add up.
+    """
+
+    priority = 900.0  # scales the objective after all handlers that change it
+
+    def __init__(self, n: int) -> None:
+        self.n = whole_number("GradientAccumulation: n", n)
+        self._count = 0
+        self._parameters: dict[str, Any] = {}
+        self._grad_reqs: dict[str, str] = {}
+
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Let MXNet add gradients up instead of overwriting them."""
+        self._count = 0
+        trained = {name: p for name, p in estimator.parameters.items() if p.grad_req != "null"}
+        raise_problems(_sparse(name) for name, p in trained.items() if p._grad_stype != "default")
+        self._parameters = trained
+        self._grad_reqs = {name: parameter.grad_req for name, parameter in trained.items()}
+        for parameter in trained.values():
+            parameter.grad_req = "add"
+
+    def change_objective(
+        self, estimator: EstimatorProtocol, objectives: list[Any], **views: Any
+    ) -> list[Any]:
+        """Scale the objective to the batch's share of the update."""
+        return [objective * (1.0 / self.n) for objective in objectives]
+
+    def hold_update(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
+        """Count the batch, and return whether the update waits for more."""
+        self._count = (self._count + 1) % self.n
+        return self._count > 0
+
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Let gradients be written as before."""
+        for name, parameter in self._parameters.items():
+            parameter.grad_req = self._grad_reqs[name]
+        self._parameters = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of batches since the last update, and their gradients."""
+        waiting = self._parameters if self._count else {}
+        gradients = {name: _gradients(parameter) for name, parameter in waiting.items()}
+        return {"count": self._count, "gradients": {name: g for name, g in gradients.items() if g}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned, into the parameters of the running fit."""
+        self._count = state["count"]
+        for name, gradients in state["gradients"].items():
+            parameter = self._parameters[name]
+            for data, gradient, saved in zip(parameter.list_data(), parameter.list_grad(), gradients):
+                saved.copyto(gradient)
+                data._fresh_grad = True  # trainers ignore gradients that no batch has reached
+
+
+def _sparse(name: str) -> Problem:
+    message = f'GradientAccumulation: the gradient of "{name}" is sparse, and MXNet cannot add such gradients'
+    return Problem("trainer", f"{message}; build its layer with sparse_grad=False")
+
+
+def _gradients(parameter: Any) -> list[Any]:
+    """Return copies of a parameter's gradients, one per device; none if no batch has reached it yet."""
+    if parameter._data is None or not any(data._fresh_grad for data in parameter.list_data()):
+        return []
+    return [gradient.copy() for gradient in parameter.list_grad()]
