@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 CPU = ["mxnet==1.9.1"]
 CV = ["gluoncv==0.10.5.post0", "opencv-python<4.12", "pandas<3; python_version < '3.12'"]
 NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
-PLOT = ["matplotlib>=3.5"]
+PLOT = ["matplotlib>=3.6"]
 TENSORBOARD = ["tensorboardX>=2.6"]
 # mxnet's converter needs onnx.mapping, which onnx 1.19 took away
 ONNX = ["onnx>=1.14,<1.19", "onnxruntime>=1.16"]
@@ -23,7 +23,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.9",
     packages=find_packages(include=["multifit", "multifit.*"]),
-    package_data={"multifit": ["py.typed", "cli/new_task.txt"]},
+    package_data={"multifit": ["py.typed", "cli/new_task.txt"], "multifit.report": ["templates/*"]},
     install_requires=[
         # mxnet 1.9.1 imports by itself with numpy below 1.24 only. Python 3.12 has no such numpy, and there
         # multifit.gluon.compat puts back what mxnet misses. mxnet itself is an extra: its builds for CPU and
@@ -33,6 +33,7 @@ setup(
         "psutil>=5.9",
         "tqdm>=4.60",
         "rich>=13",
+        "jinja2>=3.1",
     ],
     extras_require={
         "cpu": CPU,

@@ -1,4 +1,4 @@
-"""The curves show every figure that was measured, and no more."""
+"""Curves show every figure that was measured, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 import sys
 
 import pytest
+from matplotlib.figure import Figure
 
-from multifit.plots import chosen, curves, new_figure
+from multifit.plots import chosen, compare_curves, curves, new_figure, to_svg
 
 NAN = math.nan
 
 
-def drawn(figure) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
+def drawn(figure: Figure) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
     """Return panel title -> line label -> (epochs, values)."""
     return {
         axes.get_title(): {each.get_label(): tuple(map(list, each.get_data())) for each in axes.lines}
@@ -44,7 +45,7 @@ def test_learning_rates_share_the_last_panel():
     assert list(drawn(curves({"lr": [0.1]}))["learning rate"]) == ["lr"]
 
 
-def test_what_was_not_measured_is_left_out():
+def test_nan_and_infinite_values_are_left_out():
     history = {"train_loss": [1, math.inf, 3], "val_loss": [NAN, 2, NAN], "val_acc": [NAN, NAN, NAN]}
     panels = drawn(curves(history))
     assert panels == {"loss": {"train": ([1, 3], [1, 3]), "val": ([2], [2])}}
@@ -55,7 +56,7 @@ def test_epochs_are_whole_numbers():
     assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
-def test_nothing_measured_is_said():
+def test_an_empty_history_says_so():
     figure = curves({})
     assert not figure.axes and figure.texts[0].get_text() == "nothing was measured"
 
@@ -67,7 +68,7 @@ def test_any_number_of_panels_can_be_saved(panels):
     assert file.getvalue().startswith(b"\x89PNG")
 
 
-def test_missing_matplotlib_names_the_extra(monkeypatch):
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'pip install "multifit\[plot\]"'):
         new_figure(1, 1)
@@ -76,28 +77,28 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
 def test_figures_are_chosen_by_name_and_by_pattern():
     history = {"train_loss": [1], "val_loss": [2], "val_VOC.mAP": [3], "val_VOCxmAP": [4], "lr": [5]}
     assert list(drawn(curves(history, "val_loss"))) == ["loss"]
-    assert drawn(curves(history, "val_VOC.mAP")) == {"VOC": {"val mAP": ([1], [3])}}  # the name, no pattern
+    assert drawn(curves(history, "val_VOC.mAP")) == {"VOC": {"val mAP": ([1], [3])}}  # a name, not a pattern
     assert drawn(curves(history, [".*_loss", "lr"])) == {
         "loss": {"train": ([1], [1]), "val": ([1], [2])},
         "learning rate": {"lr": ([1], [5])},
     }
 
 
-def test_the_order_is_the_historys():
+def test_selected_figures_keep_the_order_of_the_history():
     assert chosen(["a", "b", "c"], ["c", "[ab]"]) == (["a", "b", "c"], [])
     assert chosen(["a", "b"], None) == (["a", "b"], [])
     assert chosen(["a"], ["a", "x", "y.*"]) == (["a"], ["x", "y.*"])
 
 
-def test_a_figure_that_is_none_names_the_nearest():
+def test_an_unknown_figure_is_an_error_that_names_the_nearest():
     with pytest.raises(
         ValueError, match=r'no figure "val_los" \(did you mean "val_loss"\?\); there are "val_'
     ):
         curves({"val_loss": [1]}, ["val_los"])
 
 
-def test_a_broken_pattern_is_told():
-    with pytest.raises(ValueError, match=r'figures: "val_\(" is no regular expression'):
+def test_an_invalid_pattern_is_an_error():
+    with pytest.raises(ValueError, match=r'figures: "val_\(" is not a valid regular expression'):
         curves({"val_loss": [1]}, "val_(")
 
 
@@ -109,9 +110,31 @@ def test_no_two_lines_look_alike(parts):
     assert len(looks) == len(set(looks)) == 2 * parts
 
 
-def test_a_legend_of_many_lines_stands_beneath_the_curves():
+def test_a_long_legend_is_below_the_curves():
     figure = curves({f"val_VOC.{part}": [1.0, 2.0] for part in range(21)})
-    figure.savefig(io.BytesIO(), format="png", dpi=50)  # lays it out
+    figure.savefig(io.BytesIO(), format="png", dpi=50)  # computes the layout
     axes = figure.axes[0]
     assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0
     assert axes.get_window_extent().height > 0.4 * figure.bbox.height
+
+
+def test_runs_are_compared_in_a_panel_per_figure():
+    first = {"train_loss": [2, 1], "val_VOC.cat": [3], "lr_body": [0.1], "val_none": [NAN]}
+    figure = compare_curves({"_a": first, "b": {"train_loss": [4], "lr_body": [0.2]}})
+    assert drawn(figure) == {
+        "loss": {"train _a": ([1, 2], [2, 1]), "train b": ([1], [4])},
+        "VOC.cat": {"val _a": ([1], [3])},
+        "learning rate body": {" _a": ([1], [0.1]), "b": ([1], [0.2])},
+    }
+    colours = [[line.get_color() for line in axes.lines] for axes in figure.axes]
+    assert colours == [["C0", "C1"], ["C0"], ["C0", "C1"]]
+
+
+def test_a_long_legend_and_any_name_can_be_saved():
+    figure = curves({f"val_$VOC<.&{part}$": [1.0, math.inf, 1e30, -1e30] for part in range(21)})
+    assert to_svg(figure).startswith(b"<?xml")
+
+
+def test_equal_figures_give_equal_svg():
+    first, second = (to_svg(curves({"val_loss": [1.0, 2.0]})) for _ in range(2))
+    assert first == second

@@ -1,4 +1,4 @@
-"""One page that shows what runs did."""
+"""The HTML report of one or more runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run left in its folder, as far as it is there."""
+"""Read what a run has written to its folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Callable, TypeVar
 
 from ..history import History
 from ..plan import Plan
@@ -14,35 +14,35 @@ from ..plan import Plan
 __all__ = ["RunFolder", "read_run"]
 
 FILES = ("settings.json", "plan.json", "plan.txt", "history.json")
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 
 
 @dataclass
 class RunFolder:
-    """A run as its folder tells it.
+    """The content of a run's folder.
 
     Attributes
     ----------
     name : str
-        How the page calls it: its folder, as it was given.
+        The title of the run on the page: the path of its folder, as given.
     record : mapping
-        What ``settings.json`` holds; empty where there is none.
+        The content of ``settings.json``. Empty without the file.
     history : History
-        The figures; empty where there are none.
+        The figures. Empty without ``history.json``.
     plan : Plan or None
-        The plan, where ``plan.json`` has it.
+        The plan in ``plan.json``.
     plan_text : str
-        The plan as ``plan.txt`` has it.
+        The content of ``plan.txt``.
     pictures : dict of str to bytes
-        The PNG files by name, without the curves, which the page draws itself.
+        The PNG files by name, without the curves: the page has its own.
     missing : list of str
-        What is not there or cannot be read, and why.
+        The files that are missing or cannot be read, and why.
     """
 
     name: str
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, object] = field(default_factory=dict)
     history: History = field(default_factory=History)
     plan: Plan | None = None
     plan_text: str = ""
@@ -51,31 +51,34 @@ class RunFolder:
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Return what there is in a run's folder; what is missing or damaged is told in it.
+    """Read a run's folder. Missing and damaged files are listed in ``missing``.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the run has written its results.
 
     Raises
     ------
     ValueError
-        It is no folder of a run: there is none of the files that a run leaves.
+        The folder has none of the files that a run writes.
     """
     if not any((folder / name).is_file() for name in FILES):
-        raise ValueError(
-            f"{folder} is no folder of a run: there is no {', '.join(FILES[:-1])} or {FILES[-1]}"
-        )
+        raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
-    run.record = _read(run, folder / FILES[0], _record) or {}
+    run.record = _read(run, folder / FILES[0], _parse_record) or {}
     run.plan = _read(run, folder / FILES[1], lambda data: Plan.from_dict(json.loads(data)))
     run.plan_text = _read(run, folder / FILES[2], lambda data: data.decode("utf-8").strip()) or ""
     run.history = _read(run, folder / FILES[3], lambda _: History.from_json(folder / FILES[3])) or run.history
     for path in sorted(folder.glob("*.png")):
-        if not path.name.startswith(".") and path.stem != "curves":  # a hidden one is being written
-            picture = _read(run, path, _png)
+        if not path.name.startswith(".") and path.stem != "curves":  # hidden files are being written
+            picture = _read(run, path, _check_png)
             if picture is not None:
                 run.pictures[path.stem] = picture
     return run
 
 
-def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Found]) -> Found | None:
+def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Content]) -> Content | None:
     try:
         return parse(path.read_bytes())
     except OSError as error:
@@ -85,14 +88,14 @@ def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Found]) -> Found 
     return None
 
 
-def _record(data: bytes) -> Mapping[str, Any]:
+def _parse_record(data: bytes) -> Mapping[str, object]:
     record = json.loads(data)
     if not isinstance(record, dict):
         raise ValueError("it must be an object")
     return record
 
 
-def _png(data: bytes) -> bytes:
-    if not data.startswith(PNG):
-        raise ValueError("it is no PNG")
+def _check_png(data: bytes) -> bytes:
+    if not data.startswith(PNG_SIGNATURE):
+        raise ValueError("it is not a PNG file")
     return data

@@ -1,40 +1,37 @@
-"""The page: one file that needs no other, and no script."""
+"""Render the page from its templates: one file that needs no other, and no script."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .compare import comparison_section
+import jinja2
+
+from .comparison import compare
 from .folder import RunFolder
-from .markup import Markup, tag
-from .sections import run_section
-from .style import STYLE
+from .run_section import run_section
 
 __all__ = ["page"]
 
 
 def page(runs: Sequence[RunFolder]) -> str:
-    """Return runs as one HTML page, which holds its pictures and its style.
+    """Return an HTML page about runs, with its style and pictures inside.
 
     Parameters
     ----------
     runs : sequence of RunFolder
-        One run, or several, which are then compared first.
+        The runs to show. Several are also compared, before the sections of each.
     """
-    title = ", ".join(run.name for run in runs)
-    several = len(runs) > 1
-    links = [tag("a", run.name, href=f"#run-{i}") for i, run in enumerate(runs, 1)]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width"),
-        tag("title", f"multifit: {title}"),
-        tag("style", Markup(STYLE)),
+    sections = [run_section(run, f"run-{number}") for number, run in enumerate(runs, 1)]
+    comparison = compare(runs) if len(runs) > 1 else None
+    return _templates().get_template("page.html").render(sections=sections, comparison=comparison)
+
+
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("multifit.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    body = tag(
-        "body",
-        tag("header", tag("h1", "multifit report"), tag("nav", *links) if several else None),
-        comparison_section(runs) if several else None,
-        *(run_section(run, f"run-{i}") for i, run in enumerate(runs, 1)),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"

@@ -66,7 +66,7 @@ def test_what_is_missing_is_said_and_the_page_is_written(tmp_path, capsys):
 
 
 def test_what_is_no_run_is_refused_and_nothing_is_written():
-    with pytest.raises(UsageError, match="nowhere is no folder of a run"):
+    with pytest.raises(UsageError, match="nowhere is not the folder of a run"):
         run("nowhere")
     assert not Path("report.html").exists()
 

@@ -140,5 +140,5 @@ def test_missing_matplotlib_is_one_warning(
 
 
 def test_a_broken_pattern_is_told_at_once() -> None:
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a valid regular expression"):
         LivePlot("val_(")

@@ -1,41 +1,38 @@
-"""What is in a run's folder is read; what is not, or is damaged, is told."""
+"""A run's folder is read as far as it is there; what is missing or damaged is listed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Callable
 
 import pytest
 
-from multifit.history import History
-from multifit.plan import Plan
 from multifit.report import read_run
 
-from .conftest import PNG
+from .runs import HISTORY, PLAN, PNG, write_run
 
 
-def test_a_whole_run(write: Callable[..., Path], plan: Plan, history: History) -> None:
-    run = read_run(write())
-    assert (run.plan, run.plan_text, run.history) == (plan, str(plan), history)
+def test_a_complete_run(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    assert (run.plan, run.plan_text, run.history) == (PLAN, str(PLAN), HISTORY)
     assert run.record["settings"] == {"rate": 0.1}
-    assert run.pictures == {"samples": PNG}  # neither the curves nor one that is being written
+    assert run.pictures == {"samples": PNG}  # neither the curves nor a file that is being written
     assert run.missing == []
 
 
 @pytest.mark.parametrize("name", ["settings.json", "plan.json", "plan.txt", "history.json"])
-def test_what_is_missing_is_told_and_the_rest_is_there(write: Callable[..., Path], name: str) -> None:
-    folder = write()
+def test_a_missing_file_is_listed_and_the_rest_is_read(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path / "run")
     (folder / name).unlink()
     run = read_run(folder)
     assert run.missing == [f"{name}: No such file or directory"]
-    there = {
+    contents = {
         "settings.json": bool(run.record),
         "plan.json": run.plan is not None,
         "plan.txt": bool(run.plan_text),
         "history.json": bool(run.history),
     }
-    assert [each for each, found in there.items() if not found] == [name]
+    assert [file for file, is_read in contents.items() if not is_read] == [name]
 
 
 @pytest.mark.parametrize(
@@ -48,19 +45,19 @@ def test_what_is_missing_is_told_and_the_rest_is_there(write: Callable[..., Path
         ("plan.txt", b"\xff", "plan.txt cannot be read: 'utf-8' codec"),
         ("history.json", b"[1]", "history.json cannot be read: not a history"),
         ("history.json", b"", "history.json cannot be read: "),
-        ("samples.png", b"GIF89a", "samples.png cannot be read: it is no PNG"),
+        ("samples.png", b"GIF89a", "samples.png cannot be read: it is not a PNG file"),
     ],
 )
-def test_what_is_damaged_is_told(write: Callable[..., Path], name: str, content: bytes, message: str) -> None:
-    folder = write()
+def test_a_damaged_file_is_listed(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    folder = write_run(tmp_path / "run")
     (folder / name).write_bytes(content)
-    (told,) = read_run(folder).missing
-    assert told.startswith(message)
+    (missing,) = read_run(folder).missing
+    assert missing.startswith(message)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty", "file"])
-def test_what_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_folder_without_a_run_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / name} is no folder of a run: there is no ")):
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / name} is not the folder of a run: ")):
         read_run(tmp_path / name)

@@ -1,12 +1,14 @@
-"""The page: whole, by itself, and safe whatever the runs hold."""
+"""The page is complete, needs no other file, and is safe whatever the runs contain."""
 
 from __future__ import annotations
 
+import base64
 import json
+import math
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Callable
 
 import pytest
 
@@ -14,18 +16,22 @@ from multifit.history import History
 from multifit.plan import Plan
 from multifit.report import RunFolder, page, read_run
 
-EVIL = "<script>alert('x')</script>\"&"
+from .runs import HISTORY, PLAN, PNG, STAGE, write_run
+
+EVIL = "<script>alert('x')</script>\"&{{ 1 + 1 }}"
+OLD_RUN = Path(__file__).parent / "run_of_0_1"  # written before issue 10
+RUN = RunFolder("runs/digits", history=HISTORY, plan=PLAN, plan_text=str(PLAN), pictures={"samples": PNG})
 
 
 class Page(HTMLParser):
-    """Reads a page: its elements, its text, and what it points to; elements must be closed in order."""
+    """The elements, text, links and ids of a page. Checks that elements are closed in order."""
 
-    EMPTY = ("meta",)
+    VOID = ("meta", "img")
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[str] = []
-        self.text: list[str] = []
+        self.texts: list[str] = []
         self.links: list[str] = []
         self.ids: list[str] = []
         self._open: list[str] = []
@@ -33,118 +39,143 @@ class Page(HTMLParser):
         self.close()
         assert self._open == []
 
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+    @property
+    def curves(self) -> list[str]:
+        """The SVG of each image of curves, in which comments hold the text that is drawn as paths."""
+        prefix = "data:image/svg+xml;base64,"
+        return [
+            base64.b64decode(link[len(prefix) :]).decode() for link in self.links if link.startswith(prefix)
+        ]
+
     def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_startendtag(name, attributes)
-        self._open.append(name)
+        if name not in self.VOID:
+            self._open.append(name)
 
     def handle_startendtag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
         self.elements.append(name)
-        found = dict(attributes)
-        self.links += [found[key] or "" for key in ("src", "href", "srcset", "action") if key in found]
-        self.ids += [found["id"] or ""] if "id" in found else []
-        assert not any(key.startswith("on") for key in found)
+        values = dict(attributes)
+        self.links += [values[key] or "" for key in ("src", "href", "srcset", "action") if key in values]
+        self.ids += [values["id"] or ""] if "id" in values else []
+        assert not any(key.startswith("on") for key in values)
 
     def handle_endtag(self, name: str) -> None:
         assert self._open.pop() == name
 
     def handle_data(self, data: str) -> None:
         if self._open[-1:] != ["style"]:
-            self.text.append(data)
+            self.texts.append(data)
 
 
-def shown(text: str) -> str:
-    return " ".join(Page(text).text)
-
-
-@pytest.fixture
-def run(write: Callable[..., Path]) -> RunFolder:
-    return read_run(write())
-
-
-def test_one_run(run: RunFolder) -> None:
-    text = page([run])
-    found = Page(text)
-    shown = " ".join(found.text)
+def test_one_run(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    html = page([run])
+    shown = Page(html)
     for part in (
         run.name, "digits.py", "rate", "0.1", "cpu(0), cpu(1)", "mxnet", "1.9.1",
         "body.0.weight, body.0.bias",
         "training and evaluating: batches of 8 on cpu(0), cpu(1)", "a default was used", "losses and metrics",
         "Figures after epoch 2", "1.5000", "All 2 epochs", "samples", "where it goes",
     ):  # fmt: skip
-        assert part in shown
-    assert "/somewhere" not in shown and "Side by side" not in shown
-    assert found.elements.count("img") == 1 and text.startswith("<!DOCTYPE html>\n<html")
+        assert part in shown.text
+    assert "/somewhere" not in shown.text and "Side by side" not in shown.text
+    assert html.startswith("<!DOCTYPE html>\n<html") and shown.elements.count("img") == 2
+    (curves,) = shown.curves
+    assert all(f"<!-- {title} -->" in curves for title in ("loss", "accuracy", "learning rate", "train top1"))
 
 
-def test_it_needs_nothing_else(run: RunFolder) -> None:
-    text = page([run, replace(run, name="other")])
-    found = Page(text)
-    assert not {"script", "link", "iframe", "object"} & set(found.elements)
-    assert all(link.startswith(("data:image/png;base64,", "#")) for link in found.links)
-    assert {link[1:] for link in found.links if link[0] == "#"} <= set(found.ids)
-    assert "http:" not in text and "https:" not in text and "url(" not in text and "@import" not in text
+def test_a_run_of_the_version_before() -> None:
+    run = read_run(OLD_RUN)
+    shown = Page(page([run]))
+    assert run.missing == [] and shown.elements.count("svg") == 1 and "<!-- accuracy -->" in shown.curves[0]
+    for part in (
+        "points.py", "rate", "0.05", "training and evaluating: batches of 10 on cpu(0)", "(10, 3) float32",
+        "SoftmaxCrossEntropyLoss", "place.weight, place.bias", "Figures after epoch 2", "0.9333",
+    ):  # fmt: skip
+        assert part in shown.text
 
 
-def test_several_runs_are_compared(write: Callable[..., Path]) -> None:
-    text = page([read_run(write("a")), read_run(write("b", rate=0.5, depth=[1, 2]))])
-    compared = text[text.index('id="comparison"') : text.index('id="run-1"')]
-    where = compared[compared.index("Where they differ") : compared.index("Figures after")]
-    for part in ("<td>0.1</td><td>0.5</td>", "<td></td><td>[1, 2]</td>"):
-        assert part in where
-    assert "mxnet" not in where and "seed" not in where  # these are the same
-    for part in ("<td>1.0000</td><td>1.0000</td>", "learning rate body", "accuracy.top1"):
-        assert part in compared
+def test_it_needs_no_other_file() -> None:
+    html = page([RUN, replace(RUN, name="other")])
+    shown = Page(html)
+    assert not {"script", "link", "iframe", "object"} & set(shown.elements)
+    assert all(link.startswith(("data:image/", "#")) for link in shown.links)
+    assert {link[1:] for link in shown.links if link[0] == "#"} <= set(shown.ids)
+    assert not any(part in html for part in ("http:", "https:", "url(", "@import"))
 
 
-def test_runs_that_do_not_differ(run: RunFolder) -> None:
-    assert "Nowhere: all settings are the same." in shown(page([run, replace(run, name="twin")]))
+def test_several_runs_are_compared(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", rate=0.5, depth=[1, 2])]
+    html = page([read_run(run) for run in runs])
+    comparison = html[html.index('id="comparison"') : html.index('id="run-1"')]
+    settings = comparison[comparison.index("Where they differ") : comparison.index("Figures after")]
+    assert "<td>0.1</td><td>0.5</td>" in settings and "<td></td><td>[1, 2]</td>" in settings
+    assert "mxnet" not in settings and "seed" not in settings  # these are the same
+    assert "<td>1.0000</td><td>1.0000</td>" in comparison and "accuracy.top1" in comparison
+    curves = Page(html).curves
+    assert len(curves) == 3 and "<!-- learning rate body -->" in curves[0] and str(runs[1]) in curves[0]
 
 
-def test_evaluating_is_drawn_where_it_differs(run: RunFolder, plan: Plan) -> None:
-    assert plan.train is not None
-    other = replace(plan, evaluate=replace(plan.train, rows=plan.train.rows[:5], links=plan.train.links[:2]))
-    text = page([replace(run, plan=other)])
-    assert text.count('class="diagram"') == 2
-    assert "evaluating and predicting: batches of 8" in text and text.count("trainer body") == 1
-    assert page([replace(run, plan=replace(plan, evaluate=None))]).count('class="diagram"') == 1
+def test_runs_with_the_same_settings() -> None:
+    assert "Nowhere: all settings are the same." in Page(page([RUN, replace(RUN, name="twin")])).text
 
 
-def test_what_is_missing_is_told() -> None:
-    text = shown(page([RunFolder("empty", missing=["history.json: No such file or directory"])]))
+def test_evaluating_is_drawn_if_it_differs() -> None:
+    other = replace(PLAN, evaluate=replace(STAGE, rows=STAGE.rows[:5], links=STAGE.links[:2]))
+    html = page([replace(RUN, plan=other)])
+    assert html.count('class="diagram"') == 2
+    assert "evaluating and predicting: batches of 8" in html and html.count("trainer body") == 1
+    assert page([replace(RUN, plan=replace(PLAN, evaluate=None))]).count('class="diagram"') == 1
+
+
+def test_missing_files_are_listed() -> None:
+    text = Page(page([RunFolder("empty", missing=["history.json: No such file or directory"])])).text
     assert "history.json: No such file" in text
     assert not any(title in text for title in ("Plan", "Curves", "Figures", "Pictures", "Settings"))
 
 
-def test_the_plan_as_text_is_there_without_its_structure(run: RunFolder) -> None:
-    text = page([replace(run, plan=None)])
-    assert "where it goes" in text and 'class="diagram"' not in text
+def test_a_plan_as_text_only() -> None:
+    html = page([replace(RUN, plan=None)])
+    assert "where it goes" in html and 'class="diagram"' not in html
 
 
-def test_everything_is_escaped(write: Callable[..., Path], plan: Plan) -> None:
-    folder = write(**{EVIL: EVIL})
-    assert plan.train is not None
+def test_without_matplotlib_everything_else_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    shown = Page(page([RUN, replace(RUN, name="twin")]))
+    assert shown.curves == [] and shown.text.count("Curves need matplotlib:") == 3
+    assert 'pip install "multifit[plot]"' in shown.text
+    assert all(part in shown.text for part in ("Figures after epoch 2", "samples", "losses and metrics"))
+
+
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", **{EVIL: EVIL})
     rows = tuple((what, EVIL, EVIL, EVIL) for what in ("input", "output", "label", "loss", "metric"))
     links = (("output", EVIL, "loss", EVIL, "feeds"), ("label", EVIL, "metric", EVIL, "feeds"))
-    trainer = replace(plan.trainers[0], name=EVIL, optimizer=EVIL, parameters=(EVIL,))
-    evil = Plan(
-        (EVIL,), 8, replace(plan.train, rows=rows, links=links, how=EVIL), None, (trainer,), (EVIL,), (EVIL,)
-    )
-    (folder / "plan.json").write_text(json.dumps(evil.to_dict()))
+    trainer = replace(PLAN.trainers[0], name=EVIL, optimizer=EVIL, parameters=(EVIL,))
+    stage = replace(STAGE, rows=rows, links=links, how=EVIL)
+    plan = Plan((EVIL,), 8, stage, None, (trainer,), (EVIL,), (EVIL,))
+    (folder / "plan.json").write_text(json.dumps(plan.to_dict()))
     (folder / "plan.txt").write_text(EVIL)
     History({f"train_{EVIL}": [1.0, 2.0], EVIL: [1.0, 2.0]}).to_json(folder / "history.json")
     run = read_run(folder)
     assert run.missing == []
-    run = replace(run, name=EVIL, missing=[EVIL], pictures={EVIL: run.pictures["samples"]})
-    found = Page(page([run, replace(run, name=f"{EVIL} 2")]))
-    assert "script" not in found.elements
-    assert sum(EVIL in text for text in found.text) > 20
+    run = replace(run, name=EVIL, missing=[EVIL], pictures={EVIL: PNG})
+    shown = Page(page([run, replace(run, name=f"{EVIL} 2")]))
+    assert "script" not in shown.elements and "<script" not in "".join(shown.curves)
+    assert sum(EVIL in text for text in shown.texts) > 20
 
 
-def test_many_figures_are_shown_in_several_tables(run: RunFolder) -> None:
-    history = History({f"val_VOC.{i}": [float(i), math_nan] for i in range(30)})
-    text = page([replace(run, history=history)])
-    assert text.count('<th scope="col">epoch</th>') == 3
-    assert all(f"val_VOC.{i}<" in text for i in range(30))
+def test_many_figures_are_shown_in_several_tables() -> None:
+    history = History({f"val_VOC.{i}": [float(i), math.nan] for i in range(30)})
+    html = page([replace(RUN, history=history)])
+    assert html.count('<th scope="col">epoch</th>') == 3
+    assert all(f"val_VOC.{i}<" in html for i in range(30))
 
 
-math_nan = float("nan")
+def test_one_epoch() -> None:
+    text = Page(page([replace(RUN, history=History({"lr": [0.1]}))])).text
+    assert "1 epoch" in text and "1 epochs" not in text

@@ -1,0 +1,111 @@
+"""Draw the figures of one run, or of several, over the epochs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
+
+from ..errors import names, suggest
+from .panels import Line, draw
+from .selection import chosen
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["compare_curves", "curves"]
+
+LEARNING_RATE = "learning rate"
+Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
+Family = dict[tuple[str, str], Sequence[float]]  # the figures of one panel by (stage, part)
+
+
+def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figure:
+    """Draw the figures of a history over the epochs.
+
+    There is one panel per family: ``train_digit`` and ``val_digit`` share one, as do the parts of a loss or
+    metric (``val_VOC.mAP``, ``val_VOC.cat``) and all learning rates. Training is dashed, validation solid.
+    A part has the same colour in both. From the eleventh part on, markers tell equal colours apart.
+
+    Parameters
+    ----------
+    history : mapping of str to sequence of float
+        Values per epoch by figure, such as a `History`. NaN and infinite values are left out.
+    figures : str or iterable of str, optional
+        The figures to draw: names, or regular expressions that match whole names, such as ``".*_loss"``.
+        None draws all.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Save it with ``savefig``.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        An item of `figures` matches no figure of the history, or is not a valid regular expression.
+    """
+    selected, unmatched = chosen(history, figures)
+    if unmatched:
+        raise ValueError(
+            f"curves: no figure {names(unmatched)}{suggest(unmatched[0], history)}; "
+            f"there are {names(history)}"
+        )
+    families = _families({name: history[name] for name in selected})
+    return draw({title: _lines(family) for title, family in families.items()})
+
+
+def compare_curves(histories: Mapping[str, Figures]) -> Figure:
+    """Draw the figures of several runs over the epochs, one panel per figure and one colour per run.
+
+    Parameters
+    ----------
+    histories : mapping of str to mapping
+        The history of each run by the run's name.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    panels: dict[str, list[Line]] = {}
+    for style, (run, history) in enumerate(histories.items()):
+        for title, family in _families(history).items():
+            for (stage, part), values in family.items():
+                figure = _joined(title, part, "." if stage else " ")
+                line = Line(_joined(stage, run), values, style, stage == "train")
+                panels.setdefault(figure, []).append(line)
+    return draw(panels)
+
+
+def _families(history: Figures) -> dict[str, Family]:
+    """Group the measured figures by panel. The learning rates, which have no stage, come last."""
+    families: dict[str, Family] = {}
+    rates: Family = {}
+    for name, values in history.items():
+        if not any(map(math.isfinite, values)):
+            continue
+        stage, _, rest = name.partition("_")
+        if stage in ("train", "val") and rest:
+            title, _, part = rest.partition(".")
+            families.setdefault(title, {})[stage, part] = values
+        else:
+            rates["", rest or name] = values
+    return {**families, LEARNING_RATE: rates} if rates else families
+
+
+def _lines(family: Family) -> list[Line]:
+    parts = list(dict.fromkeys(part for _, part in family))
+    return [
+        Line(_joined(stage, part), values, parts.index(part), stage == "train")
+        for (stage, part), values in family.items()
+    ]
+
+
+def _joined(first: str, second: str, separator: str = " ") -> str:
+    return separator.join(filter(None, [first, second]))

@@ -1,0 +1,51 @@
+"""Make matplotlib figures, and convert them to SVG."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["new_figure", "to_svg"]
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty matplotlib figure that belongs to no window.
+
+    Parameters
+    ----------
+    width, height : float
+        Inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('pictures need matplotlib: pip install "multifit[plot]"') from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return a figure as an SVG file. Equal figures give equal files.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The figure to convert.
+    """
+    from matplotlib import rc_context
+
+    data = io.BytesIO()
+    with rc_context({"svg.hashsalt": "multifit"}):  # by default, every file has ids of its own
+        figure.savefig(data, format="svg", metadata={"Date": None})
+    return data.getvalue()

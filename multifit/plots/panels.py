@@ -1,0 +1,111 @@
+"""Draw panels of lines over the epochs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Mapping, Sequence
+
+from .figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Line", "draw"]
+
+COLUMNS = 3
+MANY = 8  # a longer legend goes below the axes
+COLOURS = 10
+MARKERS = ["", "o", "s", "^", "D", "v", "P", "X", "*", "<", ">"]  # one for each round of colours
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel.
+
+    Attributes
+    ----------
+    label : str
+        The text in the legend.
+    values : sequence of float
+        One per epoch. NaN and infinite values are left out.
+    style : int
+        Selects the colour and the marker. Lines of equal style look alike, unless only one is dashed.
+    dashed : bool
+        Whether the line is dashed and pale, as training is.
+    """
+
+    label: str
+    values: Sequence[float]
+    style: int
+    dashed: bool
+
+
+def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:
+    """Draw one panel for each title, in a grid.
+
+    Parameters
+    ----------
+    panels : mapping of str to sequence of Line
+        The lines of each panel by its title.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    columns = min(COLUMNS, max(1, len(panels)))
+    rows = max(1, math.ceil(len(panels) / columns))
+    legend_rows = max((_rows_below(len(lines)) for lines in panels.values()), default=0)
+    figure = new_figure(4.4 * columns, (3.1 + 0.15 * legend_rows) * rows)
+    for number, (title, lines) in enumerate(panels.items(), 1):
+        _draw_panel(figure.add_subplot(rows, columns, number), title, lines)
+    if not panels:
+        figure.text(0.5, 0.5, "nothing was measured", ha="center", va="center")
+    return figure
+
+
+def _rows_below(lines: int) -> int:
+    return 0 if lines <= MANY else math.ceil(lines / 3)
+
+
+def _draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
+    styles = len({line.style for line in lines})
+    for line in lines:
+        _draw_line(axes, line, styles)
+    axes.set_title(title, fontsize=11, parse_math=False)  # names may hold a $
+    axes.set_xlabel("epoch", fontsize=9)
+    axes.locator_params(axis="x", integer=True)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(lines) <= MANY:
+        legend = axes.legend(fontsize=7, frameon=False)
+    else:
+        legend = axes.legend(
+            fontsize=6, frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18)
+        )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _draw_line(axes: Axes, line: Line, styles: int) -> None:
+    epochs = [epoch for epoch, value in enumerate(line.values, 1) if math.isfinite(value)]
+    marker_round, colour = divmod(line.style, COLOURS)
+    few = len(epochs) <= 12 and styles <= COLOURS
+    axes.plot(
+        epochs,
+        [line.values[epoch - 1] for epoch in epochs],
+        color=f"C{colour}",
+        linestyle="--" if line.dashed else "-",
+        marker=MARKERS[marker_round % len(MARKERS)] or ("o" if few else ""),
+        markevery=max(1, len(epochs) // 12),
+        markersize=3,
+        alpha=0.65 if line.dashed else 1.0,
+        label=line.label if not line.label.startswith("_") else f" {line.label}",  # legends hide "_..."
+    )

@@ -1,0 +1,54 @@
+"""Images that are part of the page, as data URLs."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable
+
+from ..plots import to_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Image", "curves_image", "png_image"]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of the page.
+
+    Attributes
+    ----------
+    name : str
+        The caption, or the text for readers who cannot see the image.
+    source : str
+        A data URL.
+    """
+
+    name: str
+    source: str
+
+
+def png_image(name: str, data: bytes) -> Image:
+    """Return a PNG file as an image."""
+    return Image(name, _data_url("image/png", data))
+
+
+def curves_image(draw: Callable[[], Figure]) -> Image | None:
+    """Return curves as an SVG image, or None without matplotlib.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns the figure. Raises ImportError without matplotlib.
+    """
+    try:
+        figure = draw()
+    except ImportError:
+        return None
+    return Image("the figures over the epochs", _data_url("image/svg+xml", to_svg(figure)))
+
+
+def _data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

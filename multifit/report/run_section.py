@@ -1,0 +1,115 @@
+"""What the page shows of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ..plan import Plan, StagePlan
+from ..plots import curves
+from .diagram import Diagram, diagram
+from .folder import RunFolder
+from .images import Image, curves_image, png_image
+from .tables import Grid, epoch_grids, last_epoch_grid, setting_texts
+
+__all__ = ["RunSection", "StageDrawing", "run_section"]
+
+
+@dataclass(frozen=True)
+class StageDrawing:
+    """The diagram of one stage of the plan, with its title and what runs as one graph."""
+
+    title: str
+    diagram: Diagram
+    how: str
+
+
+@dataclass(frozen=True)
+class RunSection:
+    """The content of a run's section. What is empty is not shown.
+
+    Attributes
+    ----------
+    name, anchor : str
+        The title, and the id that links lead to.
+    missing : sequence of str
+        The files that are missing or cannot be read, and why.
+    facts : mapping
+        Names and values by title: the run, its settings and the versions.
+    drawings : sequence of StageDrawing
+        The plan as a drawing.
+    notices : sequence of str
+        The plan's notices.
+    plan_text : str
+        The plan as text.
+    epochs : int
+        The number of epochs.
+    curves : Image or None
+        The figures over the epochs. None without matplotlib.
+    last_epoch : Grid
+        The figures of the last epoch.
+    all_epochs : sequence of Grid
+        The figures of all epochs.
+    pictures : sequence of Image
+        The pictures that the run has written.
+    """
+
+    name: str
+    anchor: str
+    missing: Sequence[str]
+    facts: Mapping[str, Mapping[str, str]]
+    drawings: Sequence[StageDrawing]
+    notices: Sequence[str]
+    plan_text: str
+    epochs: int
+    curves: Image | None
+    last_epoch: Grid
+    all_epochs: Sequence[Grid]
+    pictures: Sequence[Image]
+
+
+def run_section(run: RunFolder, anchor: str) -> RunSection:
+    """Return the section of a run."""
+    plan, history = run.plan, run.history
+    return RunSection(
+        name=run.name,
+        anchor=anchor,
+        missing=run.missing,
+        facts=_facts(run.record),
+        drawings=_drawings(plan) if plan is not None else (),
+        notices=plan.notices if plan is not None else (),
+        plan_text=run.plan_text or ("" if plan is None else str(plan)),
+        epochs=history.epochs if history else 0,
+        curves=curves_image(lambda: curves(history)) if history else None,
+        last_epoch=last_epoch_grid(history),
+        all_epochs=epoch_grids(history),
+        pictures=[png_image(name, data) for name, data in run.pictures.items()],
+    )
+
+
+def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    groups = {"Settings": record.get("settings"), "Versions": record.get("versions")}
+    run = {name: value for name, value in record.items() if name not in ("settings", "versions")}
+    if "file" in run:
+        run["file"] = PurePath(str(run["file"])).name  # its folder is of the machine that trained it
+    facts = {"Run": run, **{title: group for title, group in groups.items() if isinstance(group, dict)}}
+    return {title: setting_texts(values) for title, values in facts.items() if values}
+
+
+def _drawings(plan: Plan) -> list[StageDrawing]:
+    stages: list[tuple[str, StagePlan | None]] = [
+        ("training", plan.train),
+        ("evaluating and predicting", plan.evaluate),
+    ]
+    if plan.train is not None and plan.evaluate is not None and plan.train.rows == plan.evaluate.rows:
+        stages = [("training and evaluating", plan.train)]
+    return [
+        StageDrawing(f"{title}: {plan.where}", _diagram(plan, stage), stage.how)
+        for title, stage in stages
+        if stage is not None
+    ]
+
+
+def _diagram(plan: Plan, stage: StagePlan) -> Diagram:
+    return diagram(stage, plan.trainers, plan.frozen) if stage is plan.train else diagram(stage)
