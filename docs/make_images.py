@@ -1,11 +1,12 @@
 """Make the documentation's pictures: ``python docs/make_images.py [NAME ...]``.
 
-Each is made by a task, in a temporary folder, and reduced to a small PNG in ``docs/images/``. The report's
-picture needs Chromium. All together take about 20 minutes.
+A task makes each of them in a temporary folder, and ``tutorial`` is made by the tutorial's code. They are saved as
+small PNGs in ``docs/images/``. The report's picture needs Chromium. All together take about 20 minutes.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,10 @@ PICTURES = {
 def main(names: list[str]) -> None:
     """Make the pictures with these names, or all."""
     with TemporaryDirectory() as folder:
-        for name in names or PICTURES:
+        for name in names or [*PICTURES, "tutorial"]:
+            if name == "tutorial":
+                draw_tutorial(folder)
+                continue
             task, picture = PICTURES[name]
             run = Path(folder) / name
             subprocess.run([*TRAIN, *f"tasks/{task} --quiet --output {run}".split()], cwd=ROOT, check=True)
@@ -51,6 +55,20 @@ def photograph_report(run: Path, image: Path) -> None:
     browser += ["--window-size=1200,1100", f"--screenshot={screen}"]
     subprocess.run([*browser, page.as_uri()], check=True)
     reduce(screen, image)
+
+
+def draw_tutorial(folder: str) -> None:
+    """Run the tutorial's code and save the figures that it draws, in order."""
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    code = "".join(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
+    code += """
+curves(history, [".*_loss", ".*_accuracy"]).savefig("curves.png")
+for number, name in zip(plt.get_fignums(), ["digits", "answers"]):
+    plt.figure(number).savefig(f"{name}.png", dpi=160, bbox_inches="tight")
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+    for name in ("digits", "curves", "answers"):
+        reduce(Path(folder) / f"{name}.png", IMAGES / f"tutorial_{name}.png", 800)
 
 
 def reduce(source: Path, target: Path, width: int = 1000) -> None:
