@@ -1,7 +1,7 @@
 """Make the documentation's pictures: ``python docs/make_images.py [NAME ...]``.
 
-A task makes each of them in a temporary folder, and ``tutorial`` is made by the tutorial's code. They are saved as
-small PNGs in ``docs/images/``. The report's picture needs Chromium. All together take about 20 minutes.
+A task makes each of them in a temporary folder; the tutorial's code makes those of ``tutorial``. They are
+saved as small PNGs in ``docs/images/``. The report's picture needs Chromium. All take about 20 minutes.
 """
 
 from __future__ import annotations
