@@ -9,7 +9,7 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from multifit.plots import chosen, compare_curves, curves, new_figure, to_svg
+from multifit.plots import compare_curves, curves, new_figure, select_figures, to_svg
 
 NAN = math.nan
 
@@ -85,9 +85,9 @@ def test_figures_are_chosen_by_name_and_by_pattern():
 
 
 def test_selected_figures_keep_the_order_of_the_history():
-    assert chosen(["a", "b", "c"], ["c", "[ab]"]) == (["a", "b", "c"], [])
-    assert chosen(["a", "b"], None) == (["a", "b"], [])
-    assert chosen(["a"], ["a", "x", "y.*"]) == (["a"], ["x", "y.*"])
+    assert select_figures(["a", "b", "c"], ["c", "[ab]"]) == (["a", "b", "c"], [])
+    assert select_figures(["a", "b"], None) == (["a", "b"], [])
+    assert select_figures(["a"], ["a", "x", "y.*"]) == (["a"], ["x", "y.*"])
 
 
 def test_an_unknown_figure_is_an_error_that_names_the_nearest():

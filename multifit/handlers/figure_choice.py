@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import names, suggest
-from ..plots import chosen
+from ..plots import select_figures
 from ..spec import TaskSpec
 from ..spec.names import OUTPUTS
 from ..spec.terms import MetricTerm, Term
@@ -31,7 +31,7 @@ class FigureChoice:
 
     def __init__(self, figures: str | Iterable[str] | None = None) -> None:
         self.patterns = figures if figures is None or isinstance(figures, str) else list(figures)
-        chosen([], self.patterns)
+        select_figures([], self.patterns)
 
     def of(self, figures: Mapping[str, float], spec: TaskSpec) -> dict[str, float]:
         """Return the figures to show.
@@ -48,11 +48,11 @@ class FigureChoice:
 
     def matching(self, figures: Iterable[str]) -> list[str]:
         """Return the names that match the patterns; all names if there are no patterns."""
-        return chosen(figures, self.patterns)[0]
+        return select_figures(figures, self.patterns)[0]
 
     def warning(self, history: Mapping[str, Sequence[float]]) -> str | None:
         """Return a warning about patterns that match no figure of a fit, or None."""
-        missing = chosen(history, self.patterns)[1]
+        missing = select_figures(history, self.patterns)[1]
         if not missing or not history:
             return None
         return f"no figure {names(missing)}{suggest(missing[0], history)}; there are {names(history)}"

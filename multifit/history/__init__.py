@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .format import figure_text
+from .format import LAST_EPOCH_HEADERS, figure_text, last_epoch_rows
 from .history import History
 
-__all__ = ["History", "figure_text"]
+__all__ = ["LAST_EPOCH_HEADERS", "History", "figure_text", "last_epoch_rows"]

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from ..stages import STAGE_OF_PREFIX, split_figure
 from ..tables import UNLIMITED, table, terminal_width
 
-__all__ = ["epoch_table", "figure_text", "last_epoch_table"]
+__all__ = ["LAST_EPOCH_HEADERS", "epoch_table", "figure_text", "last_epoch_rows", "last_epoch_table"]
+
+LAST_EPOCH_HEADERS = ("figure", *STAGE_OF_PREFIX)
 
 _MOST_BLOCKS = 3  # more blocks of columns below each other than this are hard to read
 
@@ -43,19 +45,21 @@ def epoch_table(figures: Mapping[str, Sequence[float]], epochs: int, width: int 
 
 def last_epoch_table(last: Mapping[str, float]) -> str:
     """Return a table of one epoch's figures, training beside validation."""
-    staged: dict[str, dict[str, float]] = {}
+    return table(LAST_EPOCH_HEADERS, last_epoch_rows(last))
+
+
+def last_epoch_rows(last: Mapping[str, float]) -> list[list[str]]:
+    """Return the rows of a table of one epoch's figures: name, training and validation."""
+    staged: dict[str, dict[str, str]] = {}
     others: list[list[str]] = []
     for figure, value in last.items():
         prefix, name = split_figure(figure)
         if prefix:
-            staged.setdefault(name, {})[prefix] = value
+            staged.setdefault(name, {})[prefix] = figure_text(value)
         else:
             others.append([name, figure_text(value), ""])
-    rows = [
-        [name, *(figure_text(values[prefix]) if prefix in values else "" for prefix in STAGE_OF_PREFIX)]
-        for name, values in staged.items()
-    ]
-    return table(("figure", *STAGE_OF_PREFIX), [*rows, *others])
+    rows = [[name, *(cells.get(prefix, "") for prefix in STAGE_OF_PREFIX)] for name, cells in staged.items()]
+    return [*rows, *others]
 
 
 def _range_table(figures: Mapping[str, Sequence[float]], width: int) -> str:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .curves import compare_curves, curves
 from .figure import new_figure, to_svg
-from .selection import chosen
+from .figure_selection import select_figures
 
-__all__ = ["chosen", "compare_curves", "curves", "new_figure", "to_svg"]
+__all__ = ["compare_curves", "curves", "new_figure", "select_figures", "to_svg"]

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
 from ..errors import names, suggest
+from ..stages import PREFIXES, TRAIN, split_figure
+from .figure_selection import select_figures
 from .panels import Line, draw
-from .selection import chosen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ __all__ = ["compare_curves", "curves"]
 
 LEARNING_RATE = "learning rate"
 Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
-Family = dict[tuple[str, str], Sequence[float]]  # the figures of one panel by (stage, part)
+Family = dict[tuple[str, str], Sequence[float]]  # the figures of one panel by (prefix, part)
 
 
 def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figure:
@@ -46,7 +47,7 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
     ValueError
         An item of `figures` matches no figure of the history, or is not a valid regular expression.
     """
-    selected, unmatched = chosen(history, figures)
+    selected, unmatched = select_figures(history, figures)
     if unmatched:
         raise ValueError(
             f"curves: no figure {names(unmatched)}{suggest(unmatched[0], history)}; "
@@ -76,34 +77,34 @@ def compare_curves(histories: Mapping[str, Figures]) -> Figure:
     panels: dict[str, list[Line]] = {}
     for style, (run, history) in enumerate(histories.items()):
         for title, family in _families(history).items():
-            for (stage, part), values in family.items():
-                figure = _joined(title, part, "." if stage else " ")
-                line = Line(_joined(stage, run), values, style, stage == "train")
+            for (prefix, part), values in family.items():
+                figure = _joined(title, part, "." if prefix else " ")
+                line = Line(_joined(prefix, run), values, style, prefix == PREFIXES[TRAIN])
                 panels.setdefault(figure, []).append(line)
     return draw(panels)
 
 
 def _families(history: Figures) -> dict[str, Family]:
-    """Group the measured figures by panel. The learning rates, which have no stage, come last."""
+    """Group the measured figures by panel. The learning rates, which have no prefix, come last."""
     families: dict[str, Family] = {}
     rates: Family = {}
     for name, values in history.items():
         if not any(map(math.isfinite, values)):
             continue
-        stage, _, rest = name.partition("_")
-        if stage in ("train", "val") and rest:
-            title, _, part = rest.partition(".")
-            families.setdefault(title, {})[stage, part] = values
+        prefix, figure = split_figure(name)
+        if prefix:
+            title, _, part = figure.partition(".")
+            families.setdefault(title, {})[prefix, part] = values
         else:
-            rates["", rest or name] = values
+            rates["", figure.partition("_")[2] or figure] = values
     return {**families, LEARNING_RATE: rates} if rates else families
 
 
 def _lines(family: Family) -> list[Line]:
     parts = list(dict.fromkeys(part for _, part in family))
     return [
-        Line(_joined(stage, part), values, parts.index(part), stage == "train")
-        for (stage, part), values in family.items()
+        Line(_joined(prefix, part), values, parts.index(part), prefix == PREFIXES[TRAIN])
+        for (prefix, part), values in family.items()
     ]
 
 

@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..history import History, figure_text
+from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
 
 __all__ = ["Grid", "comparison_grid", "epoch_grids", "last_epoch_grid", "setting_texts"]
 
-STAGES = ("train", "val")
 COLUMNS = 12  # figures per table
 
 
@@ -24,19 +23,7 @@ class Grid:
 
 def last_epoch_grid(history: History) -> Grid:
     """Return the figures of the last epoch, training beside validation."""
-    names: dict[str, dict[str, float]] = {}
-    others: dict[str, dict[str, float]] = {}
-    for figure, value in history.last.items():
-        stage, _, name = figure.partition("_")
-        if stage in STAGES and name:
-            names.setdefault(name, {})[stage] = value
-        else:
-            others[figure] = {STAGES[0]: value}
-    rows = [
-        [name, *(figure_text(values[stage]) if stage in values else "" for stage in STAGES)]
-        for name, values in [*names.items(), *others.items()]
-    ]
-    return Grid(["figure", *STAGES], rows)
+    return Grid(LAST_EPOCH_HEADERS, last_epoch_rows(history.last))
 
 
 def epoch_grids(history: History) -> list[Grid]:

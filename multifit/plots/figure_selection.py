@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Iterable, Sequence
 
-__all__ = ["chosen"]
+__all__ = ["select_figures"]
 
 
-def chosen(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
+def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
     """Select figures by names or regular expressions.
 
     Parameters
