@@ -1,7 +1,7 @@
-"""Schedules: learning rates by update, for ``TrainerSpec(lr_scheduler=...)``, and weights of losses by epoch.
+"""Schedules of learning rates, for ``TrainerSpec(lr_scheduler=...)``, and of losses' weights.
 
-A weight's schedule is a function of the :class:`~multifit.RunState`, for ``LossSpec(weight=...)``. It keeps
-nothing of its own, so there is nothing to save or to load: it goes on wherever the run does.
+A schedule of a weight, for ``LossSpec(weight=...)``, is a function of the :class:`~multifit.RunState`. It has
+no state of its own, so a resumed run continues it without saving or loading anything.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ __all__ = ["OneCycle", "WarmUp", "piecewise", "ramp"]
 def ramp(
     start: float, end: float, epochs: int | None = None, steps: int | None = None
 ) -> Callable[[RunState], float]:
-    """Return a weight that goes from `start` to `end` in a straight line, and stays there.
+    """Return a weight that changes linearly from `start` to `end` and then stays there.
 
     Parameters
     ----------
     start, end : float
-        The weight in the first epoch or batch of the run, and from the end of the ramp on; at least 0.
+        The weight in the first epoch or batch of the run, and after the ramp. At least 0.
     epochs, steps : int
-        The ramp's length; exactly one of them. With ``epochs=5`` the sixth epoch is the first at `end`. With
-        `steps` the weight changes from batch to batch.
+        The length of the ramp; pass exactly one of them. With ``epochs=5``, the sixth epoch is the first at
+        `end`. With `steps`, the weight changes with each batch.
+
+    Returns
+    -------
+    callable
+        A function of the `RunState`.
 
     Raises
     ------
@@ -44,22 +49,27 @@ def ramp(
 
 
 def piecewise(weights: Mapping[int, float]) -> Callable[[RunState], float]:
-    """Return a weight that is constant from some epochs to the next.
+    """Return a weight that changes at some epochs and is constant in between.
 
     Parameters
     ----------
     weights : mapping of int to float
-        The weight from this epoch on, counted from 0 as in ``RunState.epoch``. There must be one for 0:
-        ``piecewise({0: 0.1, 5: 1.0})`` is 0.1 for five epochs, and 1 for all that follow.
+        The weights by the epoch from which they apply, counted from 0 as in ``RunState.epoch``. Epoch 0 is
+        required: ``piecewise({0: 0.1, 5: 1.0})`` is 0.1 for five epochs, and 1 from then on.
+
+    Returns
+    -------
+    callable
+        A function of the `RunState`.
 
     Raises
     ------
     ValueError
-        There is none for epoch 0, or one is not valid.
+        Epoch 0 is missing, or an epoch or weight is not valid.
     """
     if not isinstance(weights, Mapping) or 0 not in weights:
         raise ValueError(
-            f"piecewise: {shown(weights)} does not say the weight of epoch 0; give a dict such as "
+            f"piecewise: {shown(weights)} has no weight for epoch 0; pass a dict such as "
             "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"
         )
     pairs = [
@@ -74,7 +84,7 @@ def piecewise(weights: Mapping[int, float]) -> Callable[[RunState], float]:
 
 @dataclass(frozen=True, repr=False)
 class _Ramp:
-    __name__ = "ramp"  # as a TaskSpec's summary calls it
+    __name__ = "ramp"  # shown in a TaskSpec's summary
     start: float
     end: float
     unit: str
@@ -83,7 +93,7 @@ class _Ramp:
     def __call__(self, state: RunState) -> float:
         done = state.epoch if self.unit == "epochs" else state.step
         if done >= self.length:
-            return self.end  # exactly, whatever the line would be rounded to
+            return self.end  # exactly, without rounding
         return self.start + (self.end - self.start) * done / self.length
 
     def __repr__(self) -> str:

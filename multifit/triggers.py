@@ -1,7 +1,7 @@
 """When something is due, apart from what it is.
 
-The idea is Chainer's (`chainer.training.triggers.IntervalTrigger`): one small object says *when* for
-validation, logging, checkpoints and everybody's own handlers.
+The idea is Chainer's (`chainer.training.triggers.IntervalTrigger`): one small object says *when* to validate,
+log, write checkpoints or call any other handler.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .state import RunState
 
 __all__ = ["Every"]
 
-# For each unit: its moments, and which epoch or batch of the run it is then, counted from 1. No counter of
-# one's own: so the rhythm goes on over a second fit, and over a resumed one.
+# For each unit, its events, and the number of the current epoch or batch at these, counted from 1. The run's
+# own counters are used, so counting goes on over a second fit and over a resumed one.
 _UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {
     "epoch": {"epoch_begin": lambda state: state.epoch + 1, "epoch_end": lambda state: state.epoch + 1},
     "batch": {"batch_begin": lambda state: state.step + 1, "batch_end": lambda state: state.step},
@@ -24,29 +24,29 @@ _UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {
 
 
 class Every:
-    """Each n-th epoch or batch: a rhythm for a handler, or a trigger by itself.
+    """Every n-th epoch or batch: a trigger, or a handler that calls another one at this interval.
 
-    ``Every(5, "batch", handler)`` is a handler. Its ``batch_begin`` and ``batch_end`` (unit "epoch":
-    ``epoch_begin`` and ``epoch_end``) reach the wrapped handler each fifth time; every other moment, and
-    every attribute such as ``priority``, ``monitor`` or ``mode``, is the wrapped handler's own. Epochs and
-    batches are counted over all fits.
+    ``Every(5, "batch", handler)`` is a handler. It passes every fifth ``batch_begin`` and ``batch_end`` on to
+    the wrapped handler (unit "epoch": ``epoch_begin`` and ``epoch_end``). All other events are passed on, and
+    attributes such as ``priority``, ``monitor`` and ``mode`` are the wrapped handler's. Epochs and batches
+    are counted over all fits.
 
     Parameters
     ----------
     n : int
-        The period, at least 1.
+        The interval, at least 1.
     unit : {"epoch", "batch"}
         What is counted.
     handler : object, optional
-        The event handler that gets the rhythm; None for a trigger by itself.
+        The event handler to call; None for a trigger by itself.
     skip : int
-        How many epochs or batches pass before counting begins: ``Every(2, skip=3)`` fires at 5, 7, 9 …
+        The number of epochs or batches before counting begins: ``Every(2, skip=3)`` fires at 5, 7, 9 and so
+        on.
 
     Raises
     ------
     ValueError
-        `n`, `unit` or `skip` is not valid, `handler` is a class, or it has none of the unit's moments, so
-        that the rhythm would change nothing.
+        `n`, `unit` or `skip` is not valid, or `handler` is a class or has none of the unit's events.
     """
 
     def __init__(self, n: int, unit: str = "epoch", handler: object | None = None, skip: int = 0) -> None:
@@ -60,25 +60,25 @@ class Every:
             self._check_handler(handler)
 
     def fires(self, count: int) -> bool:
-        """Whether the `count`-th epoch or batch, from 1, is one of those meant."""
+        """Return whether the `count`-th epoch or batch, counted from 1, is an n-th one."""
         return count > self.skip and (count - self.skip) % self.n == 0
 
-    def due(self, state: RunState, moment: str) -> bool:
-        """Whether it fires now.
+    def due(self, state: RunState, event: str) -> bool:
+        """Return whether the current epoch or batch is an n-th one.
 
         Parameters
         ----------
         state : RunState
-            Where the run stands.
-        moment : str
-            The running moment: one of the unit's own, ``epoch_begin`` or ``epoch_end``, ``batch_begin`` or
+            The counters of the run.
+        event : str
+            The current event, one of the unit's: ``epoch_begin`` or ``epoch_end``, ``batch_begin`` or
             ``batch_end``.
         """
-        return self.fires(_UNITS[self.unit][moment](state))
+        return self.fires(_UNITS[self.unit][event](state))
 
     def __getattr__(self, name: str) -> Any:
-        # What Every does not have itself is the handler's, except its ways of being copied or pickled; and
-        # while Every is being copied, there is no handler yet.
+        # All else is looked up in the handler, but not its methods for copying and pickling. While Every
+        # itself is being copied, there is no handler yet.
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self.__dict__.get("handler"), name)
@@ -88,10 +88,10 @@ class Every:
         handler = "" if self.handler is None else f", {type(self.handler).__name__}"
         return f'Every({self.n}, "{self.unit}"{handler}{f", skip={self.skip}" if self.skip else ""})'
 
-    def _gated(self, moment: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _gated(self, event: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(estimator: Any, *args: Any, **kwargs: Any) -> Any:
-            return method(estimator, *args, **kwargs) if self.due(estimator.state, moment) else None
+            return method(estimator, *args, **kwargs) if self.due(estimator.state, event) else None
 
         return call
 
@@ -100,9 +100,9 @@ class Every:
             raise ValueError(
                 f"Every: {handler.__name__} is a class; pass an instance, {handler.__name__}(...)"
             )
-        moments = _UNITS[self.unit]
-        if not any(callable(getattr(handler, moment, None)) for moment in moments):
+        events = _UNITS[self.unit]
+        if not any(callable(getattr(handler, event, None)) for event in events):
             raise ValueError(
                 f'Every({self.n}, "{self.unit}") would change nothing: {type(handler).__name__} has neither '
-                f"{' nor '.join(moments)}; give it one, or the other unit"
+                f"{' nor '.join(events)}; implement one of them, or use the other unit"
             )

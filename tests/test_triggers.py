@@ -166,7 +166,7 @@ def test_repr(trigger: Every, text: str) -> None:
         (
             (3, "batch", EpochEndOnly()),
             'Every(3, "batch") would change nothing: EpochEndOnly has neither batch_begin nor batch_end; '
-            "give it one, or the other unit",
+            "implement one of them, or use the other unit",
         ),
     ],
 )

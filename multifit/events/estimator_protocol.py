@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..history import History
+from ..protocols import Array, Parameter, Trainer
 from ..spec import TaskSpec
 from ..state import RunState
 
@@ -67,13 +68,13 @@ class EstimatorProtocol(Protocol):
     def reseed_epoch(self) -> None:
         """Seed all generators from the run's seed and the current epoch."""
 
-    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the last batch's gradients by trainer and parameter, one array per device."""
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Mapping[str, Parameter]:
         """The parameters by structural name."""
 
     @property
-    def trainers(self) -> Mapping[str, Any]:
+    def trainers(self) -> Mapping[str, Trainer]:
         """The trainers by name."""

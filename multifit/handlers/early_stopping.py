@@ -11,6 +11,7 @@ from ..arguments import whole_number
 from ..errors import counted
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
+from ..protocols import Array
 from .monitor import WORST, Monitor
 
 __all__ = ["EarlyStoppingHandler"]
@@ -68,7 +69,7 @@ class EarlyStoppingHandler:
         self.baseline = baseline
         self.restore_best = restore_best
         self._waited = self._best_epoch = 0
-        self._best_parameters: dict[str, Any] = {}  # of the first device
+        self._best_parameters: dict[str, Array] = {}  # of the first device
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Forget an earlier fit."""
@@ -123,7 +124,7 @@ class EarlyStoppingHandler:
         return figure_text(math.nan if self._monitor.best is None else self._monitor.best)
 
 
-def _copies(estimator: EstimatorProtocol) -> dict[str, Any]:
+def _copies(estimator: EstimatorProtocol) -> dict[str, Array]:
     copies = {}
     for name, parameter in estimator.parameters.items():
         with suppress(RuntimeError):  # a parameter that no batch has reached has no data yet

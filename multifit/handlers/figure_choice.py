@@ -88,7 +88,8 @@ def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
     keys: dict[str, int] = {}  # the key figures, and the position of the first output that they are about
     covered: set[str] = set()
     known = {"loss"}
-    for term in (*spec.metric_terms, *spec.terms):
+    terms: list[MetricTerm | Term] = [*spec.metric_terms, *spec.terms]
+    for term in terms:
         own = [name for name in names if name == term.key or name.startswith(f"{term.key}.")]
         known.update(own)
         is_metric = isinstance(term, MetricTerm)

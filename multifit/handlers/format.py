@@ -81,7 +81,7 @@ def figure_lines(head: str, figures: Mapping[str, float], width: int, wrap: bool
 
 def _stage_texts(
     stages: Mapping[str, Mapping[str, float]], width: int, wrap: bool
-) -> dict[str, Sequence[str]]:
+) -> Mapping[str, Sequence[str]]:
     aligned = _aligned(stages)
     if all(len(text) <= width for text in aligned.values()):
         return {prefix: [text] for prefix, text in aligned.items()}

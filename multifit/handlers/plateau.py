@@ -10,6 +10,7 @@ from ..arguments import finite_number, whole_number
 from ..errors import Problem, counted, names, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
+from ..protocols import Trainer
 from .monitor import Monitor
 
 __all__ = ["PlateauHandler"]
@@ -100,7 +101,7 @@ class PlateauHandler:
         """Restore what `state_dict` returned."""
         self._monitor.best, self._waited, self._cooling = state["best"], state["waited"], state["cooling"]
 
-    def _unusable(self, trainers: Mapping[str, Any]) -> Iterator[str]:
+    def _unusable(self, trainers: Mapping[str, Trainer]) -> Iterator[str]:
         for name in trainers if self.trainers is None else self.trainers:
             if name not in trainers:
                 yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {names(trainers)}'

@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+import numpy as np
+
 from ..arguments import whole_number
 from ..errors import shown
 from ..events import EstimatorProtocol, Priority
+from ..protocols import Array
 from ..stages import split_figure
 from ..triggers import Every
 
@@ -146,7 +149,7 @@ def _tag(figure: str) -> str:
     return f"{prefix}/{name}" if prefix else figure
 
 
-def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, Any]]:
+def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Yield the finite values of parameters and gradients on the first device."""
     for name, parameter in estimator.parameters.items():
         yield from _finite(f"weights/{name}", parameter.list_data()[0])
@@ -154,7 +157,7 @@ def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, Any]]:
             yield from _finite(f"gradients/{name}", parameter.list_grad()[0])
 
 
-def _finite(name: str, array: Any) -> Iterator[tuple[str, Any]]:
+def _finite(name: str, array: Array) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     values = array.asnumpy().astype("float64").ravel()
     values = values[abs(values) < math.inf]
     if values.size:

@@ -43,7 +43,9 @@ class GradientAccumulation:
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Let MXNet add gradients up instead of overwriting them."""
         self._count = 0
-        trained = {name: p for name, p in estimator.parameters.items() if p.grad_req != "null"}
+        trained: dict[str, Any] = {
+            name: p for name, p in estimator.parameters.items() if p.grad_req != "null"
+        }
         raise_problems(_sparse(name) for name, p in trained.items() if p._grad_stype != "default")
         self._parameters = trained
         self._grad_reqs = {name: parameter.grad_req for name, parameter in trained.items()}

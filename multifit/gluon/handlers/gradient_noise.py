@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
+from ...arguments import finite_number
+from ...events import EstimatorProtocol
 from ..compat import mx
 
 __all__ = ["GradientNoise"]
 
 
 class GradientNoise:
-    r"""Adds Gaussian noise to all gradients, less and less of it.
+    r"""Adds Gaussian noise to all gradients, which decays during training.
 
     .. math:: g_t \leftarrow g_t + \mathcal N(0, \sigma_t^2), \qquad \sigma_t^2 = \eta / (1 + t)^\gamma
 
@@ -21,12 +23,11 @@ class GradientNoise:
     Parameters
     ----------
     eta : float
-        Variance of the noise in the first batch, at least 0; the source tried 0.01, 0.3 and 1.
+        Variance of the noise in the first batch, at least 0. The paper uses 0.01, 0.3 and 1.
     gamma : float
-        How fast it decays, at least 0.
+        How fast the noise decays, at least 0.
     random : callable, optional
-        Draws the noise, with the arguments of ``mx.nd.random.normal``; None: that function itself, which
-        draws from MXNet's generator.
+        Draws the noise, with the arguments of ``mx.nd.random.normal``, which is the default.
 
     Raises
     ------
@@ -42,25 +43,24 @@ class GradientNoise:
     def __init__(
         self, eta: float = 0.01, gamma: float = 0.55, random: Callable[..., Any] | None = None
     ) -> None:
-        for name, value in (("eta", eta), ("gamma", gamma)):
-            if not 0 <= value < math.inf:
-                raise ValueError(
-                    f"GradientNoise: {name} is {value!r}; valid is a finite number of at least 0"
-                )
-        self.eta, self.gamma = eta, gamma
+        self.eta = finite_number("GradientNoise: eta", eta, least=0)
+        self.gamma = finite_number("GradientNoise: gamma", gamma, least=0)
         self._draw = mx.nd.random.normal if random is None else random
 
-    def change_gradients(self, estimator: Any) -> None:
+    def change_gradients(self, estimator: EstimatorProtocol) -> None:
         """Add the noise."""
         sigma = math.sqrt(self.eta / (1 + estimator.state.step) ** self.gamma)
-        for own in estimator.gradients().values():
-            for name, gradients in own.items():
-                first = gradients[0]
-                if first.stype != "default":
-                    raise ValueError(
-                        f'GradientNoise: the gradient of "{name}" is sparse ({first.stype}); build its layer '
-                        "with sparse_grad=False"
-                    )
-                noise = self._draw(0, sigma, shape=first.shape, dtype=first.dtype, ctx=first.context)
-                for gradient in gradients:
-                    gradient += noise.as_in_context(gradient.context)
+        for parameters in estimator.gradients().values():
+            for name, gradients in parameters.items():
+                self._add(name, gradients, sigma)
+
+    def _add(self, name: str, gradients: list[Any], sigma: float) -> None:
+        first = gradients[0]
+        if first.stype != "default":
+            raise ValueError(
+                f'GradientNoise: the gradient of "{name}" is sparse ({first.stype}); build its layer '
+                "with sparse_grad=False"
+            )
+        noise = self._draw(0, sigma, shape=first.shape, dtype=first.dtype, ctx=first.context)
+        for gradient in gradients:
+            gradient += noise.as_in_context(gradient.context)

@@ -8,39 +8,40 @@ from typing import Any, Callable
 
 from ...arguments import finite_number
 from ...errors import SpecError
+from ...events import EstimatorProtocol
 from ...spec.terms import Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
 from ..user_code import user_code
-from .loss_blend import BEFORE_PENALTIES, LossBlend, chosen
+from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 __all__ = ["LabelSmoothing"]
 
 
 class LabelSmoothing:
-    r"""Lets softmax losses count a share of each label for all classes alike.
+    r"""Smooths the labels of softmax losses: a share of each label is spread evenly over all classes.
 
     .. math:: \tilde L = (1 - \varepsilon) L(x, y) + \varepsilon \frac{1}{C} \sum_c L(x, c)
 
-    that is, the cross entropy to :math:`(1 - \varepsilon)` of the label's distribution and
-    :math:`\varepsilon` of the uniform one. Weights, normalisation, padding and ignored labels are the losses'
-    own; figures, in training and validation, are of the labels as they are.
+    that is, the cross entropy with :math:`(1 - \varepsilon)` of the label's distribution and
+    :math:`\varepsilon` of the uniform one. Weights, normalisation, padding and ignored labels are those of
+    the losses. Figures, in training and validation, are computed with the original labels.
 
-    Beside `MixUp`, the mixture of labels is smoothed where all losses of the spec are; where only some are,
-    it is each sample's own label that gives way.
+    Together with `MixUp`, the mixture of labels is smoothed if all losses of the spec are smoothed; if only
+    some are, only each sample's own label is.
 
     Parameters
     ----------
     epsilon : float
-        The share, at least 0 and below 1.
+        The share that is spread over all classes, at least 0 and below 1.
     loss : str or sequence of str, optional
-        The losses: ``SoftmaxCrossEntropyLoss`` with class indices as labels, ``SegmentationCELoss`` or
-        ``SequenceCELoss``; None: all of these kinds.
+        The losses to smooth: ``SoftmaxCrossEntropyLoss`` with class indices as labels, ``SegmentationCELoss``
+        or ``SequenceCELoss``. Defaults to all losses of these types.
 
     Raises
     ------
     ValueError
-        `epsilon` is not valid; or, at the begin of a fit, there is no such loss (a SpecError).
+        `epsilon` is not valid. At the beginning of a fit, a SpecError is raised if there is no such loss.
 
     References
     ----------
@@ -48,62 +49,67 @@ class LabelSmoothing:
     Computer Vision. CVPR 2016, arXiv:1512.00567, section 7.
     """
 
-    priority = BEFORE_PENALTIES + 1  # behind MixUp
+    priority = BEFORE_PENALTIES + 1  # after MixUp
 
     def __init__(self, epsilon: float = 0.1, loss: str | Sequence[str] | None = None) -> None:
-        self.epsilon, self.loss = finite_number("LabelSmoothing: epsilon", epsilon, least=0, below=1), loss
+        self.epsilon = finite_number("LabelSmoothing: epsilon", epsilon, least=0, below=1)
+        self.loss = loss
 
-    def train_begin(self, estimator: Any, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Find the losses."""
-        terms = chosen("LabelSmoothing", estimator.spec, self.loss)
-        able = [term for term in terms if _uniform(term) is not None]
-        wrong = [term for term in terms if term not in able]
-        if wrong and (self.loss is not None or not able):
-            found = ", ".join(f"{term.where} is {type(term.spec.fn).__name__}" for term in wrong)
+        terms = selected_terms("LabelSmoothing", estimator.spec, self.loss)
+        smoothed = [term for term in terms if _uniform_loss(term) is not None]
+        others = [term for term in terms if term not in smoothed]
+        if others and (self.loss is not None or not smoothed):
+            types = ", ".join(f"{term.where} is {type(term.spec.fn).__name__}" for term in others)
             raise SpecError(
-                f"LabelSmoothing: {found}; valid are SoftmaxCrossEntropyLoss with sparse_label=True, "
+                f"LabelSmoothing: {types}; valid are SoftmaxCrossEntropyLoss with sparse_label=True, "
                 'SegmentationCELoss and SequenceCELoss, of scope "device"'
             )
-        self._recount = LossBlend(estimator.spec, able)
+        self._blend = LossBlend(estimator.spec, smoothed)
 
-    def batch_begin(self, estimator: Any, **facts: Any) -> None:
+    def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Forget the last batch."""
-        self._recount.begin()
+        self._blend.begin()
 
-    def change_batch(self, estimator: Any, slots: Mapping[str, Any]) -> None:
-        """Look at a device's slots."""
-        self._recount.see(slots)
+    def change_batch(self, estimator: EstimatorProtocol, slots: Mapping[str, Any]) -> None:
+        """Remember a device's slots."""
+        self._blend.add(slots)
 
     def change_objective(
         self,
-        estimator: Any,
+        estimator: EstimatorProtocol,
         objectives: list[Any],
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],
         loss: Mapping[str, list[Any]],
     ) -> list[Any]:
-        """Move a share of the losses to the mean over all classes."""
-        other: dict[str, list[Any]] = {}
-        for term in self._recount.terms:
-            uniform: Any = _uniform(term)
-            given = [[own[ref] for ref in term.args] for own in self._recount.arrays(pred, label)]
+        """Replace a share of each loss by its mean over all classes."""
+        uniform: dict[str, list[Any]] = {}
+        for term in self._blend.terms:
+            function: Any = _uniform_loss(term)
+            arguments = [[arrays[ref] for ref in term.args] for arrays in self._blend.arguments(pred, label)]
             with user_code(lambda term=term: f"{term.where}, smoothed"):
-                other[term.key] = [uniform(*args) for args in given]
-        return self._recount.moved(estimator, objectives, self.epsilon, loss, other, label)
+                uniform[term.key] = [function(*arrays) for arrays in arguments]
+        return self._blend.blend(estimator, objectives, self.epsilon, loss, uniform, label)
 
 
-def _uniform(term: Term) -> Callable[..., Any] | None:
-    """Return what takes the arguments of a term's loss, and returns it for the uniform distribution."""
-    # Exactly these: what a subclass computes is not known.
-    kinds: dict[type, Callable[..., Any]] = {
+def _uniform_loss(term: Term) -> Callable[..., Any] | None:
+    """Return a function of the arguments of a term's loss that computes it for uniformly distributed labels.
+
+    It returns None for a loss that cannot be smoothed.
+    """
+    # Exactly these types: a subclass may compute anything.
+    functions: dict[type, Callable[..., Any]] = {
         mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax,
         SegmentationCELoss: _segmentation,
         SequenceCELoss: _sequence,
     }
     fn = term.spec.fn
-    found = kinds.get(type(fn))
-    sparse = getattr(fn, "_sparse_label", True)
-    return partial(found, fn) if found is not None and sparse and term.spec.scope != "batch" else None
+    function = functions.get(type(fn))
+    if function is None or not getattr(fn, "_sparse_label", True) or term.spec.scope == "batch":
+        return None
+    return partial(function, fn)
 
 
 def _softmax(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
@@ -119,7 +125,7 @@ def _segmentation(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> 
 
 
 def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: Any = None) -> Any:
-    # masked twice, as the loss does: padding, NaN included, reaches neither loss nor gradient
+    # Masked twice, as in the loss: padding, even NaN, must reach neither the loss nor the gradient.
     logits = fn._mask(mx.nd, fn._last(mx.nd, pred), valid_length)
     values = -mx.nd.mean(mx.nd.log_softmax(logits, axis=-1), axis=-1)
     loss = mx.nd.sum(fn._mask(mx.nd, values, valid_length), axis=1)

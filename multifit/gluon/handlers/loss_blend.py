@@ -1,4 +1,4 @@
-"""Losses that a handler computes in another way, counted as the estimator counts them."""
+"""Blend losses with losses that a handler computes, weighted and normalised as the spec declares."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import SpecError, names, suggest
+from ...events import EstimatorProtocol
+from ...protocols import Array
+from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
@@ -13,99 +16,115 @@ from ..data.batches import Batch
 from ..execution.loss_graph import LossGraph, anchored, fetch
 from ..execution.loss_weights import LossScaler
 
-__all__ = ["BEFORE_PENALTIES", "LossBlend", "chosen"]
+__all__ = ["BEFORE_PENALTIES", "LossBlend", "selected_terms"]
 
-# Of handlers that change the objective: what only shifts weight between losses comes before what adds to them
-# (a penalty, at the normal priority), so that it scales nothing but losses.
+# Handlers that only blend losses come before those that add to the objective (penalties, at the normal
+# priority), so that they scale nothing but losses.
 BEFORE_PENALTIES = -100.0
 
 
 class LossBlend:
-    """Moves a share of what some losses count to other values, computed in their place.
+    """Replaces a share of some losses in the objective by other values.
 
     Parameters
     ----------
     spec : TaskSpec
-        Whose losses they are.
+        The spec with the losses.
     terms : sequence of Term
-        Those meant.
+        The losses to blend.
     """
 
-    def __init__(self, spec: Any, terms: Sequence[Term]) -> None:
+    def __init__(self, spec: TaskSpec, terms: Sequence[Term]) -> None:
         self.terms = list(terms)
-        self._all = len(self.terms) == len(spec.terms)
-        self._weights = LossScaler(self.terms)
-        self._heads = {term.key: LossGraph([term], []) for term in self.terms}
+        self._all_terms = len(self.terms) == len(spec.terms)
+        self._scaler = LossScaler(self.terms)
+        self._graphs = {term.key: LossGraph([term], []) for term in self.terms}
         self._slots: list[Mapping[str, Any]] = []
 
     def begin(self) -> None:
         """Forget the last batch."""
         self._slots = []
 
-    def see(self, slots: Mapping[str, Any]) -> None:
-        """Keep a device's slots; a loss may take an input, which is no label."""
+    def add(self, slots: Mapping[str, Any]) -> None:
+        """Remember a device's slots: a loss may read an input, which is not among the labels."""
         self._slots.append(slots)
 
-    def arrays(self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]) -> list[dict[Ref, Any]]:
-        """Return per device what the losses take, by reference."""
-        return [fetch(_at(pred, i), slots) for i, slots in enumerate(self._final(label))]
+    def arguments(
+        self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]
+    ) -> list[dict[Ref, Any]]:
+        """Return the arrays that the losses can read, by reference, for each device."""
+        return [fetch(_at(pred, i), slots) for i, slots in enumerate(self._final_slots(label))]
 
-    def moved(
+    def blend(
         self,
-        estimator: Any,
-        objectives: list[Any],
+        estimator: EstimatorProtocol,
+        objectives: list[Array],
         share: float,
-        own: Mapping[str, list[Any]],
-        other: Mapping[str, list[Any]],
+        losses: Mapping[str, list[Array]],
+        replacements: Mapping[str, list[Array]],
         label: Mapping[str, list[Any]],
-    ) -> list[Any]:
-        """Return objectives whose sum counts the losses' `own` values 1 - `share`, the `other` ones `share`.
+    ) -> list[Array]:
+        """Return objectives in which `losses` count 1 - `share`, and `replacements` count `share`.
 
-        Where all losses of the spec are meant, the objectives are scaled: what other handlers made of the
-        losses then counts 1 - `share`. Otherwise the difference is added.
+        If all losses of the spec are blended, the objectives are scaled by 1 - `share`, which includes what
+        other handlers have changed. Otherwise the difference is added.
 
         Parameters
         ----------
-        own, other : mapping of str to list of NDArray
-            By loss: its values, and those in their place, per device.
+        estimator : EstimatorProtocol
+            The estimator.
+        objectives : list of NDArray
+            Arrays whose sum is the objective.
+        share : float
+            The share of the replacements, from 0 to 1.
+        losses, replacements : mapping of str to list of NDArray
+            The values by loss, one array per device.
         label : mapping of str to list of NDArray
-            The labels as they were counted; normalisers come from there.
+            The labels, which may hold normalisers.
         """
-        batch = self._batch(self._final(label), estimator.batch_axis)
-        factors = self._weights.factors(batch, estimator.state)
-        changed = [value * (1.0 - share) for value in objectives] if self._all else list(objectives)
+        batch = self._batch(self._final_slots(label), estimator.batch_axis)
+        factors = self._scaler.factors(batch, estimator.state)
+        blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
         for term in self.terms:
             for i, (context, size) in enumerate(zip(batch.contexts, batch.sizes)):
-                factor = self._weights.vector(self._heads[term.key], factors, context)
-                value = _sum(other[term.key][i], size)
-                value = value if self._all else value - _sum(own[term.key][i], size)
-                changed.append(value * anchored(factor) * share)
-        return changed
+                factor = self._scaler.vector(self._graphs[term.key], factors, context)
+                value = _sum(replacements[term.key][i], size)
+                value = value if self._all_terms else value - _sum(losses[term.key][i], size)
+                blended.append(value * anchored(factor) * share)
+        return blended
 
-    def _final(self, label: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    def _final_slots(self, label: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
         return [{**slots, **_at(label, i)} for i, slots in enumerate(self._slots)]
 
     def _batch(self, slots: list[dict[str, Any]], axis: int) -> Batch:
-        wanted = self.terms[0].args
-        arrays = [next(own[ref.name] for ref in wanted if own.get(ref.name) is not None) for own in slots]
+        args = self.terms[0].args
+        arrays = [next(own[ref.name] for ref in args if own.get(ref.name) is not None) for own in slots]
         sizes = [array.shape[axis] for array in arrays]
         return Batch(None, sum(sizes), [array.context for array in arrays], slots, sizes)
 
 
-def chosen(who: str, spec: Any, loss: Any) -> list[Term]:
-    """Return the losses that are named, all where `loss` is None.
+def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None) -> list[Term]:
+    """Return the losses with the names `loss`; all if it is None.
+
+    Parameters
+    ----------
+    owner : str
+        The handler's name, for the message.
+    spec : TaskSpec
+        The spec with the losses.
+    loss : str or sequence of str, optional
+        The names.
 
     Raises
     ------
     SpecError
-        There is no such loss.
+        There is no loss of that name.
     """
     by_key = {term.key: term for term in spec.terms}
     for key in listed(loss):
         if key not in by_key:
-            raise SpecError(
-                f'{who}: there is no loss "{key}"{suggest(key, by_key)}; valid are {names(by_key)}'
-            )
+            near, valid = suggest(key, by_key), names(by_key)
+            raise SpecError(f'{owner}: there is no loss "{key}"{near}; valid are {valid}')
     return [term for key, term in by_key.items() if loss is None or key in listed(loss)]
 
 
@@ -115,4 +134,4 @@ def _at(columns: Mapping[str, list[Any]], device: int) -> dict[str, Any]:
 
 def _sum(value: Any, size: int) -> Any:
     total = mx.nd.reshape(mx.nd.sum(value), (1,))
-    return total * size if value.size == 1 else total  # a scalar is its device's mean
+    return total * size if value.size == 1 else total  # a scalar is the mean over its device's samples

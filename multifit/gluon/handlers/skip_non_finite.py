@@ -1,4 +1,4 @@
-"""Take gradients that are not finite as zero."""
+"""Replace gradients that are not finite by zero."""
 
 from __future__ import annotations
 
@@ -7,52 +7,51 @@ from typing import Any
 
 import numpy as np
 
+from ...events import EstimatorProtocol
 from ..compat import mx
 
 __all__ = ["SkipNonFinite"]
 
-CHUNK = 200  # mxnet looks at no more arrays at once
+CHUNK = 200  # MXNet takes no more arrays at once
 
 
 class SkipNonFinite:
-    """Takes all gradients of a trainer as 0 in a batch where any of them is not finite.
+    """Sets all gradients of a trainer to 0 in batches where one of them is not finite.
 
     That is where their norm, computed in float32, is NaN or infinite: one NaN, one infinity, or one number
-    beyond 1e19 is enough.
+    beyond 1e19 is enough. Momentum and weight decay still move the parameters.
 
-    The parameters then move no further than momentum and weight decay would move them anyway. It looks at the
-    gradients on the device, and waits for nothing; how many batches were left out is logged at the end of an
-    epoch in which there were any. It comes after all other handlers that change gradients, and before they
-    are clipped. Where losses, too, are to be looked at, and the run is to end, take `TerminateOnNaN`.
+    Gradients are checked on the device, without waiting for it, after all other handlers have changed them
+    and before they are clipped. If batches were skipped, their number is logged at the end of the epoch. To
+    check the losses and stop the run instead, use `TerminateOnNaN`.
     """
 
-    priority = 900.0  # after those that change gradients
+    priority = 900.0  # after all handlers that change gradients
 
     def __init__(self) -> None:
         self._batches = 0
         self._skipped: dict[str, Any] = {}
 
-    def epoch_begin(self, estimator: Any, **facts: Any) -> None:
-        """Begin to count anew."""
+    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Start counting."""
         self._batches, self._skipped = 0, {}
 
-    def change_gradients(self, estimator: Any) -> None:
-        """Zero the gradients of those trainers that have some which are not finite."""
+    def change_gradients(self, estimator: EstimatorProtocol) -> None:
+        """Set the gradients of trainers to 0 if some are not finite."""
         self._batches += 1
-        for trainer, own in estimator.gradients().items():
-            devices = [list(gradients) for gradients in zip(*own.values())]
-            flags = [_guard(gradients) for gradients in devices]
-            for flag in flags[:1]:  # all devices hold the same gradients
+        for trainer, parameters in estimator.gradients().items():
+            flags = [_zero_unless_finite(list(gradients)) for gradients in zip(*parameters.values())]
+            for flag in flags[:1]:  # all devices have the same gradients
                 self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
-    def epoch_end(self, estimator: Any, **facts: Any) -> None:
-        """Log what was left out."""
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Log how many updates were skipped."""
         for trainer, skipped in self._skipped.items():
             count = int(skipped.asscalar())
             if count:
                 estimator.logger.warning(
-                    '%d of %d updates of the trainer "%s" in epoch %d had gradients that are not finite, '
-                    "which were taken as 0",
+                    '%d of %d updates of the trainer "%s" in epoch %d had gradients that were not finite '
+                    "and were set to 0",
                     count,
                     self._batches,
                     trainer,
@@ -60,30 +59,30 @@ class SkipNonFinite:
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was counted in the running epoch."""
+        """Return the counts of the current epoch."""
         return {"batches": self._batches, "skipped": dict(self._skipped)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what :meth:`state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._batches, self._skipped = state["batches"], dict(state["skipped"])
 
 
-def _guard(gradients: list[Any]) -> Any:
-    """Zero one device's gradients unless all are finite; return whether they are: 1 or 0, of shape (1,)."""
+def _zero_unless_finite(gradients: list[Any]) -> Any:
+    """Set one device's gradients to 0 unless all are finite; return 1 if they are, else 0, of shape (1,)."""
     flag = _all_finite(gradients)
     for gradient in gradients:
         if gradient.stype != "default":
             dense = gradient.tostype("default")
-            _keep(dense, flag)
+            _keep_if(dense, flag)
             dense.tostype(gradient.stype).copyto(gradient)
         else:
-            _keep(gradient, flag)
+            _keep_if(gradient, flag)
     return flag
 
 
-def _keep(gradient: Any, flag: Any) -> None:
-    # A sequence of one step, valid or not: what is not is overwritten. A product would not do, as 0 * NaN is
-    # NaN; `where` takes six times as long. The reshaped array shares its memory with the gradient.
+def _keep_if(gradient: Any, flag: Any) -> None:
+    # A sequence of one step, which is overwritten if it is not valid. A product would not do: 0 * NaN is NaN.
+    # `where` takes six times as long. The reshaped array shares its memory with the gradient.
     step = gradient.reshape((1, 1, -1))
     mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
 
@@ -92,8 +91,8 @@ def _all_finite(gradients: list[Any]) -> Any:
     by_dtype: dict[Any, list[Any]] = {}
     for gradient in gradients:
         by_dtype.setdefault(np.dtype(gradient.dtype), []).append(gradient.tostype("default"))
-    chunks = [own[i : i + CHUNK] for own in by_dtype.values() for i in range(0, len(own), CHUNK)]
-    # not multi_all_finite, which takes forty times as long
+    chunks = [arrays[i : i + CHUNK] for arrays in by_dtype.values() for i in range(0, len(arrays), CHUNK)]
+    # multi_all_finite takes forty times as long
     squares = [mx.nd.multi_sum_sq(*chunk, num_arrays=len(chunk)) for chunk in chunks]
     total = mx.nd.sum(mx.nd.concat(*squares, dim=0), axis=0, keepdims=True)
     return mx.nd.contrib.isfinite(total)

@@ -1,4 +1,4 @@
-"""Average the parameters over the training."""
+"""Average the parameters during training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ...arguments import finite_number, whole_number
 from ...errors import names, suggest
-from ...events import Priority
+from ...events import EstimatorProtocol, Priority
 from ..compat import mx
 
 __all__ = ["WeightAveraging"]
@@ -17,30 +17,31 @@ KINDS = ("ema", "swa")
 
 
 class WeightAveraging:
-    r"""Keeps averages of the parameters, which are evaluated, and kept in the end, in their place.
+    r"""Averages the parameters. Evaluations use the averages, and so does the net after the fit.
 
-    With "ema", after each update (each `every`-th), :math:`a \leftarrow a + (1 - \mathrm{decay}) (w - a)`,
-    beginning with the first parameters averaged. With "swa", at the end of each epoch (each `every`-th), the
-    equal mean of the parameters so far.
+    With "ema", the average is updated after every n-th update, as
+    :math:`a \leftarrow a + (1 - \mathrm{decay}) (w - a)`; it starts with the first parameters averaged. With
+    "swa", it is the mean of the parameters at the end of every n-th epoch.
 
-    The training itself is not changed. While a fit evaluates, the net holds the averages; so a monitored
-    ``val_…`` figure is theirs. Running statistics of BatchNorm are averaged too with "ema"; with "swa" they
-    stay those of the training, so the net had better pass over some data in training mode in the end.
-    Averages are of the first device, and all devices get them. Each fit begins anew. Beside
-    ``EarlyStoppingHandler(restore_best=True)``, whose parameters would be kept in the end, say apply=False.
+    Training itself does not change. While a fit evaluates, the net has the averages, so monitored ``val_…``
+    figures are theirs. With "ema", the running statistics of BatchNorm are averaged too. With "swa" they stay
+    those of the training: at the end, run the net over some data in training mode. The first device's
+    parameters are averaged, and all devices get the averages. Each fit starts from scratch. Together with
+    ``EarlyStoppingHandler(restore_best=True)``, use ``apply=False``, or the averages replace the best
+    parameters.
 
     Parameters
     ----------
     kind : {"ema", "swa"}
         Exponential moving average, or stochastic weight averaging.
     decay : float
-        For "ema": how much an average keeps at each update, from 0 to below 1.
+        For "ema", the share of the old average at each update, at least 0 and below 1.
     start : int
-        Number of epochs of the fit that pass before averaging begins.
+        Number of epochs of the fit before averaging begins.
     every : int
-        Average after each so many updates ("ema") or epochs ("swa").
+        Average after every n-th update ("ema") or epoch ("swa").
     apply : bool
-        Whether the net has the averages when the fit is over.
+        Whether the net gets the averages when the fit is over.
 
     Raises
     ------
@@ -53,7 +54,7 @@ class WeightAveraging:
     and Better Generalization. UAI 2018, arXiv:1803.05407.
     """
 
-    priority = Priority.VALIDATION - 50  # what is evaluated has the update or epoch that has just ended in it
+    priority = Priority.VALIDATION - 50  # averages before the validation evaluates
 
     def __init__(
         self, kind: str = "ema", decay: float = 0.999, start: int = 0, every: int = 1, apply: bool = True
@@ -65,95 +66,96 @@ class WeightAveraging:
         self.decay = finite_number("WeightAveraging: decay", decay, least=0, below=1)
         self.start = whole_number("WeightAveraging: start", start, least=0)
         self.every = whole_number("WeightAveraging: every", every)
-        self._epochs = self._due = self._count = 0
+        self._epochs = self._elapsed = self._count = 0
         self.averages: dict[str, Any] = {}
 
-    def train_begin(self, estimator: Any, **facts: Any) -> None:
-        """Begin anew."""
-        self._epochs = self._due = self._count = 0
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Forget an earlier fit."""
+        self._epochs = self._elapsed = self._count = 0
         self.averages = {}
 
-    def batch_end(self, estimator: Any, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Average after an update."""
-        # after an update no gradient waits for one; after a batch that was held back, they do
+        # If the update was held back, gradients still wait for it.
         if self.kind == "ema" and not any(estimator.gradients().values()):
             self._average_if_due(estimator)
 
-    def epoch_end(self, estimator: Any, **facts: Any) -> None:
-        """Average after an epoch, and count it."""
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Average after an epoch."""
         if self.kind == "swa":
             self._average_if_due(estimator)
         self._epochs += 1
 
     @contextmanager
-    def around_evaluation(self, estimator: Any) -> Iterator[None]:
-        """Let the net hold the averages meanwhile."""
-        held = [array for array, _ in self._pairs(estimator)]
-        copies = [array.copy() for array in held]
-        self._put(estimator)
+    def around_evaluation(self, estimator: EstimatorProtocol) -> Iterator[None]:
+        """Let the net have the averages during an evaluation."""
+        arrays = [array for array, _ in self._pairs(estimator)]
+        copies = [array.copy() for array in arrays]
+        self._copy_to_net(estimator)
         try:
             yield
         finally:
-            for array, value in zip(held, copies):
-                value.copyto(array)
+            for array, copy in zip(arrays, copies):
+                copy.copyto(array)
 
-    def train_end(self, estimator: Any, **facts: Any) -> None:
-        """Leave the averages in the net."""
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Copy the averages to the net, unless `apply` is False."""
         if self.apply:
-            self._put(estimator)
+            self._copy_to_net(estimator)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the averages and the counts."""
+        """Return the averages and the counters."""
         return {
             "epochs": self._epochs,
-            "due": self._due,
+            "due": self._elapsed,
             "count": self._count,
             "averages": dict(self.averages),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what :meth:`state_dict` returned."""
-        self._epochs, self._due, self._count = state["epochs"], state["due"], state["count"]
+        """Restore what `state_dict` returned."""
+        self._epochs, self._elapsed, self._count = state["epochs"], state["due"], state["count"]
         self.averages = {name: value.copy() for name, value in state["averages"].items()}
 
-    def _average_if_due(self, estimator: Any) -> None:
+    def _average_if_due(self, estimator: EstimatorProtocol) -> None:
         if self._epochs < self.start:
             return
-        self._due += 1
-        if (self._due - 1) % self.every:
+        self._elapsed += 1
+        if (self._elapsed - 1) % self.every:
             return
         self._count += 1
         rate = 1.0 - self.decay if self.kind == "ema" else 1.0 / self._count
-        own = {name: p.list_data()[0] for name, p in estimator.parameters.items() if self._moves(p)}
-        for name, value in own.items():
+        moving = {name: p.list_data()[0] for name, p in estimator.parameters.items() if self._moves(p)}
+        for name, value in moving.items():
             if name in self.averages:
                 _approach(self.averages[name], value, rate)
             else:
                 self.averages[name] = value.copy()
 
     def _moves(self, parameter: Any) -> bool:
-        """Whether a parameter is averaged: trainers move it or, with "ema", the forward pass does."""
-        if parameter._data is None:  # no batch has reached it
+        """Return whether trainers update a parameter, or the forward pass does, which counts for "ema"."""
+        if parameter._data is None:  # no batch has reached it yet
             return False
         return parameter.grad_req != "null" or (self.kind == "ema" and not parameter._differentiable)
 
-    def _pairs(self, estimator: Any) -> list[tuple[Any, Any]]:
-        """Return each array of the net, on all devices, with its average."""
-        own = {name: estimator.parameters[name].list_data() for name in self.averages}
-        return [(array, self.averages[name]) for name, arrays in own.items() for array in arrays]
+    def _pairs(self, estimator: EstimatorProtocol) -> list[tuple[Any, Any]]:
+        """Return the arrays of the averaged parameters, on all devices, with their averages."""
+        return [
+            (array, average)
+            for name, average in self.averages.items()
+            for array in estimator.parameters[name].list_data()
+        ]
 
-    def _put(self, estimator: Any) -> None:
+    def _copy_to_net(self, estimator: EstimatorProtocol) -> None:
         for array, average in self._pairs(estimator):
             average.copyto(array)
 
 
 def _approach(average: Any, value: Any, rate: float) -> None:
-    """Move an average by `rate` of its distance to the value.
-
-    MXNet's step of gradient descent computes just that, a - rate (a - w), in one pass: the value is taken as
-    the gradient, and the average as its own decay. What does not move is its own average exactly, which does
-    not hold of ``sgd_update``; and many arrays at once take longer than one by one.
-    """
+    """Move an average towards a value, by the share `rate` of their distance, in place."""
+    # MXNet's step of gradient descent computes a - rate (a - w) in one pass, with the value as the gradient
+    # and the average as its own decay. A parameter that does not change is exactly its own average, which is
+    # not so with ``sgd_update``. Updating many arrays in one call takes longer than one by one.
     mx.nd.multi_sgd_update(
         average, value, lrs=(rate,), wds=(1.0,), rescale_grad=-1.0, num_weights=1, out=[average]
     )

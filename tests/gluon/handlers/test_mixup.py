@@ -105,7 +105,7 @@ def test_inputs_that_are_labels_are_mixed_and_not_permuted(make_net: Any, fit: A
     )
     handler = MixUp(random=1)
     fit(handler, spec=spec, epochs=1)
-    assert [term.key for term in handler._recount.terms] == ["ce"]
+    assert [term.key for term in handler._blend.terms] == ["ce"]
 
 
 def test_its_own_generator_goes_on_from_a_checkpoint() -> None:
@@ -124,7 +124,7 @@ def test_its_own_generator_goes_on_from_a_checkpoint() -> None:
         ({"inputs": "dta"}, 'there is no slot "dta" .did you mean "data"..; valid are "data", "label"'),
         ({"label": "labels"}, 'there is no slot "labels" .did you mean "label"..'),
         ({"loss": "c"}, 'there is no loss "c" .did you mean "ce"..; valid are "ce"'),
-        ({"inputs": ["data", "label"]}, "no loss takes a label that is permuted with the inputs"),
+        ({"inputs": ["data", "label"]}, "no loss reads a label that is permuted with the inputs"),
     ],
 )
 def test_names_that_are_not_there(fit: Any, arguments: dict[str, Any], message: str) -> None:

@@ -46,7 +46,7 @@ def test_such_a_batch_moves_nothing(fit: Any, values: Any, log: Any, devices: in
     theirs = fit(Hold({1, 2, 6}), devices=devices)
     for one, other in zip(values(ours), values(theirs)):
         np.testing.assert_array_equal(one, other)
-    end = "had gradients that are not finite, which were taken as 0"
+    end = "had gradients that were not finite and were set to 0"
     assert log() == [
         f'2 of 4 updates of the trainer "trainer" in epoch 1 {end}',
         f'1 of 4 updates of the trainer "trainer" in epoch 2 {end}',

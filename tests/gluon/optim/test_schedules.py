@@ -130,7 +130,7 @@ def test_scaled_is_its_attributes() -> None:
         (lambda: ramp(True, 1, steps=5), "ramp: start is True; valid is a finite number of at least 0"),
         (
             lambda: piecewise({1: 1.0}),
-            "piecewise: {1: 1.0} does not say the weight of epoch 0; give a dict such as "
+            "piecewise: {1: 1.0} has no weight for epoch 0; pass a dict such as "
             "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1",
         ),
         (
