@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from .run import Run, add_task_arguments, hushed
+from .arguments import add_task_arguments
+from .quiet import quiet
+from .run import Run
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -13,13 +15,13 @@ HELP = "check that net, spec, data and trainers of a task file fit, and print th
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this command takes."""
+    """Add the arguments of this command."""
     add_task_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Build what the file declares, run one batch through it and print the plan."""
-    with hushed(options.quiet):
+    with quiet(options.quiet):
         plan = Run(options).check()
-        if not options.quiet:
-            print(plan)
+    if not options.quiet:
+        print(plan)

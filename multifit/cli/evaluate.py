@@ -6,8 +6,9 @@ import argparse
 
 from ..tables import table
 from ..taskfile import UsageError
-from .finished import FinishedRun, add_finished_arguments
-from .run import hushed
+from .arguments import add_trained_arguments
+from .quiet import quiet
+from .trained_run import trained_run
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -16,14 +17,14 @@ HELP = "measure a trained run on the validation data of its task file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this command takes."""
-    add_finished_arguments(parser)
+    """Add the arguments of this command."""
+    add_trained_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Load what was trained, evaluate it and print the figures."""
-    with hushed(options.quiet):
-        task = FinishedRun(options)
+    """Load the trained parameters, evaluate the net and print the figures."""
+    with quiet(options.quiet):
+        task = trained_run(options)
         val_data = task.data[1]
         if val_data is None:
             raise UsageError(

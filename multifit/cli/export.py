@@ -6,9 +6,10 @@ import argparse
 
 from ..gluon.export.export import FORMATS
 from ..taskfile import UsageError
-from .finished import FinishedRun, add_finished_arguments
-from .results import check_folder
-from .run import hushed
+from .arguments import add_trained_arguments
+from .quiet import quiet
+from .results import make_folder
+from .trained_run import trained_run
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -17,8 +18,8 @@ HELP = "write a trained net for use elsewhere, with the spec's names for its inp
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this command takes."""
-    add_finished_arguments(parser)
+    """Add the arguments of this command."""
+    add_trained_arguments(parser)
     parser.add_argument(
         "--format",
         choices=list(FORMATS),
@@ -26,21 +27,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="gluon: symbol and parameters for SymbolBlock.imports; onnx: one file (needs multifit[onnx])",
     )
     parser.add_argument(
-        "--output", metavar="DIR", help="where the files go (default: export in the folder of the run)"
+        "--output", metavar="DIR", help="folder for the files (default: export in the folder of the run)"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Load what was trained, look at the first batch of its data, and write the net."""
-    with hushed(options.quiet):
-        options.output = options.output or options.folder / "export"
-        task = FinishedRun(options)
-        check_folder(task.output)
+    """Load the trained parameters, trace the net on the first batch of its data, and write it."""
+    options.output = options.output or options.folder / "export"
+    with quiet(options.quiet):
+        task = trained_run(options)
+        make_folder(task.output)
         train_data, val_data = task.data
         try:
-            written = task.estimator.export(
+            paths = task.estimator.export(
                 task.output, train_data if val_data is None else val_data, format=options.format
             )
         except ImportError as error:
             raise UsageError(str(error)) from None
-    print(f"wrote {task.output}: {', '.join(path.name for path in written)}")
+    print(f"wrote {task.output}: {', '.join(path.name for path in paths)}")

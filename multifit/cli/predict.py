@@ -1,4 +1,4 @@
-"""``multifit predict FILE --from DIR INPUT …``: what a trained net says of images, texts or rows."""
+"""``multifit predict FILE --from DIR INPUT …``: a trained net's predictions for images, texts or rows."""
 
 from __future__ import annotations
 
@@ -8,51 +8,69 @@ from typing import Any, Iterator
 
 from ..files import atomic_path
 from ..taskfile import UsageError
-from .finished import FinishedRun, add_finished_arguments
-from .results import check_folder
-from .run import hushed
+from .arguments import add_trained_arguments
+from .quiet import quiet
+from .results import make_folder
+from .run import Run
+from .trained_run import trained_run
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "predict"
-LONG = 60  # characters of an input that are shown with the answer
-HELP = "say what a trained run makes of inputs, as its task file reads and shows them"
+HELP = "predict with a trained run, as its task file reads inputs and shows outputs"
+MAX_LENGTH = 60  # characters of an input that are printed before its prediction
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this command takes."""
-    add_finished_arguments(parser)
+    """Add the arguments of this command."""
+    add_trained_arguments(parser)
     parser.add_argument("arguments", metavar="INPUT", nargs="+", help="what the file's inputs() reads")
     parser.add_argument(
-        "--output", metavar="DIR", help="where drawings go (default: predictions in the folder of the run)"
+        "--output", metavar="DIR", help="folder for drawings (default: predictions in the folder of the run)"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Load what was trained, read the inputs, and print or draw what the net says of each."""
-    with hushed(options.quiet):
-        options.output = options.output or options.folder / "predictions"
-        task = FinishedRun(options)
-        shown = task.shown()
-    for line in _lines(options.arguments, shown, task.output):
+    """Load the trained parameters, read the inputs, and print or draw the prediction for each."""
+    options.output = options.output or options.folder / "predictions"
+    with quiet(options.quiet):
+        task = trained_run(options)
+        predictions = _predictions(task)
+    for line in _lines(options.arguments, predictions, task.output):
         print(line)
 
 
-def _lines(arguments: list[str], shown: Any, folder: Path) -> Iterator[str]:
-    """Yield a line for each input: the text, or where the drawing went."""
-    answers = [shown] if isinstance(shown, str) or hasattr(shown, "savefig") else list(shown)
-    if len(answers) != len(arguments):
+def _predictions(task: Run) -> Any:
+    """Return what the file's ``show`` returns, or without one the outputs as text, a line per sample."""
+    if "inputs" not in task.task.functions:
         raise UsageError(
-            f"show() must return one text or figure for each input: {len(arguments)}, not {len(answers)}"
+            f'{task.task.path} has no function "inputs": predicting needs inputs(arguments), '
+            "which makes a batch of the arguments of the command line"
         )
-    for number, (argument, answer) in enumerate(zip(arguments, answers), 1):
-        if hasattr(answer, "savefig"):
-            answer = _drawn(answer, folder, f"{number}-{Path(argument).stem[:40]}.png")
-        yield f"{argument if len(argument) <= LONG else argument[:LONG] + '...'}: {answer}"
+    if "show" in task.task.functions:
+        return task.results["show"]
+    outputs = task.results["outputs"]
+    samples = zip(*outputs.values())
+    return [", ".join(f"{name} {value!s}" for name, value in zip(outputs, sample)) for sample in samples]
 
 
-def _drawn(figure: Any, folder: Path, name: str) -> Path:
-    check_folder(folder)
+def _lines(arguments: list[str], predictions: Any, folder: Path) -> Iterator[str]:
+    """Yield a line per input: its prediction as text, or the path of the drawing."""
+    single = isinstance(predictions, str) or hasattr(predictions, "savefig")
+    predictions = [predictions] if single else list(predictions)
+    if len(predictions) != len(arguments):
+        raise UsageError(
+            f"show() must return one text or figure for each input: {len(arguments)}, not {len(predictions)}"
+        )
+    for number, (argument, prediction) in enumerate(zip(arguments, predictions), 1):
+        if hasattr(prediction, "savefig"):
+            prediction = _save(prediction, folder, f"{number}-{Path(argument).stem[:40]}.png")
+        shortened = argument if len(argument) <= MAX_LENGTH else argument[:MAX_LENGTH] + "..."
+        yield f"{shortened}: {prediction}"
+
+
+def _save(figure: Any, folder: Path, name: str) -> Path:
+    make_folder(folder)
     with atomic_path(folder / name) as path:
         figure.savefig(path, dpi=130)
     return folder / name

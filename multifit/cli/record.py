@@ -1,65 +1,100 @@
-"""``settings.json``: what a run was trained with, so that its folder says all that predicting needs."""
+"""``settings.json``: what a run was trained with. With the parameters it is all that predicting needs."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Mapping
 
 from ..files import atomic_write
 from ..gluon.installed import installed_versions
 from ..taskfile import UsageError
+from ..triggers import Every
 
-__all__ = ["read_record", "write_record"]
+__all__ = ["NAME", "RunRecord", "read_record", "write_record"]
 
 NAME = "settings.json"
 
 
-def write_record(folder: Path, file: Path, settings: Mapping[str, Any], **facts: Any) -> str:
-    """Write what a run was trained with.
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run was trained with; a run of an older version lacks some of it.
+
+    Attributes
+    ----------
+    file : str
+        The task file; empty if unknown.
+    settings : mapping of str to JSON value
+        The task file's settings.
+    seed : int
+        The seed of all random sources.
+    epochs : int or None
+        How long the run is to be trained.
+    devices : list of str
+        Such as ``["cpu(0)"]``.
+    precision : str
+        The number format in which the net computes.
+    checkpoint_every : list of int and str, or None
+        The schedule of checkpoints, such as ``[500, "batch"]``.
+    """
+
+    file: str
+    settings: Mapping[str, Any]
+    seed: int
+    epochs: int | None = None
+    devices: list[str] = field(default_factory=list)
+    precision: str = "float32"
+    checkpoint_every: list[Any] | None = None
+
+    @property
+    def schedule(self) -> Every | None:
+        """The schedule of checkpoints."""
+        return None if self.checkpoint_every is None else Every(*self.checkpoint_every)
+
+
+def write_record(folder: Path, record: RunRecord) -> str:
+    """Write the record, with the installed versions, and return the name of the file.
+
+    A setting that JSON cannot hold is left out: no command line can change it either.
+    """
+    settings = {name: value for name, value in record.settings.items() if _is_json(value)}
+    content = {**asdict(record), "settings": settings, "versions": installed_versions()}
+    atomic_write(folder / NAME, json.dumps(content, indent=2) + "\n")
+    return NAME
+
+
+def read_record(folder: Path, file: Path) -> RunRecord:
+    """Return the record of a run.
 
     Parameters
     ----------
     folder : Path
-        The run's folder.
+        The folder of the run.
     file : Path
-        The task file.
-    settings : mapping of str to value
-        The settings; one that JSON cannot hold cannot be given on a command line either, and is left out.
-    **facts : JSON values
-        What else to keep: the seed, the number of epochs, the devices.
-
-    Returns
-    -------
-    str
-        The name of the file.
-    """
-    kept = {name: value for name, value in settings.items() if _is_json(value)}
-    record = {"file": str(file), "settings": kept, **facts, "versions": installed_versions()}
-    atomic_write(folder / NAME, json.dumps(record, indent=2) + "\n")
-    return NAME
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Return what `write_record` wrote.
+        The task file that the run must be of; folders are not compared.
 
     Raises
     ------
     UsageError
-        The folder is not of a run, or its ``settings.json`` cannot be read.
+        The folder is not a run's, its ``settings.json`` cannot be read, or it is a run of another file.
     """
     try:
-        record = json.loads((folder / NAME).read_text("utf-8"))
+        content = json.loads((folder / NAME).read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"{folder} is no folder of a run: {NAME}: {error.strerror}") from None
+        raise UsageError(f"{folder} is not the folder of a run: {NAME}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"cannot read {folder / NAME}: {error}") from None
-    if not (isinstance(record, dict) and isinstance(record.get("settings"), dict) and "seed" in record):
+    if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and "seed" in content):
         raise UsageError(f"cannot read {folder / NAME}: it must have settings and a seed")
+    known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
+    record = RunRecord(**{"file": "", **known})
+    if record.file and record.file.replace("\\", "/").rpartition("/")[2] != file.name:
+        raise UsageError(f"{folder} is a run of {record.file}, not of {file}")
     return record
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     try:
         json.dumps(value)
     except (TypeError, ValueError):

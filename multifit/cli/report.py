@@ -1,4 +1,4 @@
-"""``multifit report RUN…``: one HTML page that shows what runs did, side by side."""
+"""``multifit report RUN…``: one HTML page on one run, or on several side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELP = "write one HTML page with plan, curves, figures and pictures of one or mo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this command takes."""
+    """Add the arguments of this command."""
     parser.add_argument(
         "folders", metavar="RUN", nargs="+", type=Path, help="folder of a run, such as runs/digits"
     )
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read the runs, write the page, and say what it could not show."""
+    """Read the runs, write the page, and print what the runs lack."""
     runs = [_read(folder) for folder in dict.fromkeys(options.folders)]
     try:
         atomic_write(options.output, page(runs))

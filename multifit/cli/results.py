@@ -1,4 +1,4 @@
-"""The folder that a run leaves: figures, plan, parameters, pictures; each file is whole or not there."""
+"""A run's folder of results: figures, plan, parameters, pictures. Each file is written atomically."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from ..files import atomic_path, atomic_write
+from ..history import History
 from ..plan import Plan
 from ..plots import curves
 from ..profile import Profile
 from ..taskfile import UsageError
 
-__all__ = ["check_folder", "write_pictures", "write_plan", "write_profile", "write_results"]
+__all__ = ["make_folder", "write_pictures", "write_plan", "write_profile", "write_results"]
 
 
-def check_folder(folder: Path) -> None:
-    """Make the folder.
+def make_folder(folder: Path) -> None:
+    """Make the folder, before the training rather than after it.
 
     Raises
     ------
     UsageError
-        It is a file, or cannot be made or written to; better heard before the training than after.
+        It is a file, or cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +35,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_plan(folder: Path, plan: Plan) -> list[str]:
-    """Write the plan as text to read and as JSON for `multifit report`; return the names of the files."""
+    """Write the plan as text and, for `multifit report`, as JSON; return the names of the files."""
     atomic_write(folder / "plan.txt", f"{plan}\n")
     atomic_write(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
     return ["plan.txt", "plan.json"]
@@ -52,7 +53,7 @@ def write_profile(folder: Path, profile: Profile) -> list[str]:
     return ["profile.txt", "profile.json", "profile.png"]
 
 
-def write_results(folder: Path, history: Any, net: Any) -> list[str]:
+def write_results(folder: Path, history: History, net: Any) -> list[str]:
     """Write the history and the parameters; return the names of the files."""
     history.to_json(folder / "history.json")
     with atomic_path(folder / "final.params") as path:
@@ -60,19 +61,19 @@ def write_results(folder: Path, history: Any, net: Any) -> list[str]:
     return ["history.json", "final.params"]
 
 
-def write_pictures(folder: Path, history: Any, pictures: Callable[[], Any]) -> list[str]:
+def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> list[str]:
     """Draw the curves of the history and what the task file draws.
 
-    Without matplotlib nothing is drawn, which one line on stderr says: a run is not lost for its pictures.
+    Without matplotlib nothing is drawn, and a line on stderr says so.
 
     Parameters
     ----------
     folder : Path
-        Where they go, as PNG.
+        The folder for the PNG files.
     history : History
-        What the curves show.
+        The figures that the curves show.
     pictures : callable
-        Returns a dict of matplotlib figures by name. A figure named "curves" takes the place of ours.
+        Returns a dict of matplotlib figures by name. A figure named "curves" replaces ours.
 
     Returns
     -------
@@ -82,7 +83,7 @@ def write_pictures(folder: Path, history: Any, pictures: Callable[[], Any]) -> l
     Raises
     ------
     UsageError
-        `pictures` returned something else.
+        `pictures` returned anything else.
     """
     try:
         figures: dict[str, Any] = {"curves": curves(history)}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints import CHECKPOINTS
 from ..errors import counted
-from ..handlers import CheckpointHandler, LogFile, ProgressBar, TensorBoardHandler
+from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..triggers import Every
-from .record import write_record
-from .results import check_folder, write_pictures, write_plan, write_results
-from .resumed import ResumedRun
-from .run import Run, add_task_arguments, hushed
+from .arguments import add_task_arguments
+from .quiet import quiet
+from .record import NAME as RECORD
+from .record import RunRecord, read_record, write_record
+from .results import make_folder, write_pictures, write_plan, write_results
+from .run import Run, output_folder
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -22,22 +25,31 @@ NAME = "train"
 HELP = "train what a task file declares and write the results"
 LOG, EVENTS = "log.txt", "tensorboard"
 UNITS = {"epoch": "epoch", "epochs": "epoch", "batch": "batch", "batches": "batch"}
-UNITS_OF = {"epoch": "epochs", "batch": "batches"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what this command takes."""
+    """Add the arguments of this command."""
     add_task_arguments(parser)
     parser.add_argument("--epochs", type=int, help="how long to train (default: the file's epochs)")
-    parser.add_argument("--output", metavar="DIR", help="where results go (default: runs/<name of the file>)")
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder for results (default: runs/<name of the file>)"
+    )
+    parser.add_argument(
+        "--figures",
+        metavar="PATTERN",
+        action="append",
+        type=_pattern,
+        help="figures to show while it trains: a name or a regular expression, such as 'val_.*'; may be "
+        "repeated (default: the loss and one figure per task)",
+    )
     parser.add_argument(
         "--checkpoint-every",
         metavar="K[epochs|batches]",
-        type=_rhythm,
+        type=_schedule,
         help="keep checkpoints, such as 1epochs or 500batches; from one of them a run resumes bit for bit",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on from the newest whole checkpoint in the output folder"
+        "--resume", action="store_true", help="resume from the newest intact checkpoint in the output folder"
     )
 
 
@@ -50,75 +62,87 @@ def run(options: argparse.Namespace) -> int:
         0, or 130 where Ctrl-C or SIGTERM ended the training early; the figures so far are written all the
         same.
     """
-    with hushed(options.quiet):
-        task = (ResumedRun if options.resume else Run)(options)
-        say = _nothing if options.quiet else print
-        _ = task.epochs  # asked for now: nobody wants to hear of it after the data were made
-        check_folder(task.output)
+    with quiet(options.quiet):
+        task = Run(options, _earlier_record(options))
+        epochs = task.epochs  # missing epochs are an error before the data are made
+        make_folder(task.output)
         plan = task.check()
-        say(f"{plan}\n")
-        every = _schedule(task, options.checkpoint_every)
-        written = {*write_plan(task.output, plan), _record(task, task.epochs, every)}
-        history = task.fit(_handlers(task, options.quiet, every), task.output if options.resume else None)
-        say(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
-        written |= {
-            *write_results(task.output, history, task.estimator.net),
-            _record(task, task.epochs if task.estimator.state.interrupted else history.epochs, every),
-        }
+        _print(f"{plan}\n", options)
+        every = _checkpoint_schedule(task, options)
+        names = {*write_plan(task.output, plan), _write_record(task, epochs, every)}
+        history = task.fit(_handlers(task, options, every), task.output if options.resume else None)
+        _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
         interrupted = task.estimator.state.interrupted
+        names |= {*write_results(task.output, history, task.estimator.net)}
+        _write_record(task, epochs if interrupted else history.epochs, every)
         if not interrupted:
-            written |= {*write_pictures(task.output, history, task.pictures)}
-        written |= {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
-    ended = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-    print(f"{ended}; wrote {task.output}: {', '.join(sorted(written))}")
+            names |= {*write_pictures(task.output, history, task.pictures)}
+        names |= {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
+    end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
+    print(f"{end}; wrote {task.output}: {', '.join(sorted(names))}")
     return 130 if interrupted else 0
 
 
-def _schedule(task: Run, given: Every | None) -> Every | None:
-    """Return the schedule of checkpoints: a run that goes on keeps its own, which its seeding follows."""
-    kept = task.every if isinstance(task, ResumedRun) else None
-    if kept and given and (kept.n, kept.unit) != (given.n, given.unit):
-        task.estimator.logger.warning(
-            "the run was begun with checkpoints each %d %s: with another schedule it goes on correctly, but "
-            "does not end bit for bit as without the stop",
-            kept.n,
-            UNITS_OF[kept.unit],
-        )
-    return given or kept
+def _earlier_record(options: argparse.Namespace) -> RunRecord | None:
+    folder = output_folder(options)
+    exists = options.resume and (folder / RECORD).exists()
+    return read_record(folder, Path(options.file)) if exists else None
 
 
-def _handlers(task: Run, quiet: bool, every: Every | None) -> list[Any]:
-    bars = [ProgressBar(enabled=False)] if quiet else []
-    checkpoints = CheckpointHandler(task.output, every, seed=task.seed)
-    return [checkpoints, LogFile(task.output / LOG), *_events(task.output / EVENTS), *bars]
+def _checkpoint_schedule(task: Run, options: argparse.Namespace) -> Every | None:
+    """Return the schedule of checkpoints; a resumed run keeps its own, on which its seeding depends."""
+    earlier = None if task.record is None else task.record.schedule
+    new: Every | None = options.checkpoint_every
+    return new or earlier
 
 
-def _events(folder: Path) -> list[Any]:
+def _handlers(task: Run, options: argparse.Namespace, every: Every | None) -> list[Any]:
+    return [
+        CheckpointHandler(task.output, every, seed=task.seed),
+        LogFile(task.output / LOG),
+        *_tensorboard(task.output / EVENTS),
+        LoggingHandler(figures=options.figures),
+        ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
+    ]
+
+
+def _tensorboard(folder: Path) -> list[Any]:
     try:
         return [TensorBoardHandler(folder)]
-    except ImportError as error:  # as without matplotlib: a run is not lost for what shows it
+    except ImportError as error:  # optional: the run goes on without events
         print(f"multifit: no TensorBoard events: {error}", file=sys.stderr)
         return []
 
 
-def _record(task: Run, epochs: int, every: Every | None) -> str:
-    facts = {
-        "seed": task.seed,
-        "epochs": epochs,
-        "devices": [str(context) for context in task.estimator.context],
-        "precision": task.precision,
-        "checkpoint_every": None if every is None else [every.n, every.unit],
-    }
-    return write_record(task.output, task.task.path, task.task.settings, **facts)
+def _write_record(task: Run, epochs: int, every: Every | None) -> str:
+    record = RunRecord(
+        file=str(task.task.path),
+        settings=task.task.settings,
+        seed=task.seed,
+        epochs=epochs,
+        devices=[str(context) for context in task.estimator.context],
+        precision=task.precision,
+        checkpoint_every=None if every is None else [every.n, every.unit],
+    )
+    return write_record(task.output, record)
 
 
-def _rhythm(text: str) -> Every:
+def _schedule(text: str) -> Every:
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(number) :].strip() or "epochs"
     if not number.strip().isdigit() or int(number) < 1 or unit not in UNITS:
-        raise argparse.ArgumentTypeError(f'"{text}" is no rhythm; valid are such as 1epochs and 500batches')
+        raise argparse.ArgumentTypeError(f'"{text}" is not a schedule; write such as 1epochs or 500batches')
     return Every(int(number), UNITS[unit])
 
 
-def _nothing(text: str) -> None:
-    pass
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a regular expression: {error}') from None
+    return text
+
+
+def _print(text: str, options: argparse.Namespace) -> None:
+    if not options.quiet:
+        print(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +56,7 @@ def data(seed):
 
 @dataclass
 class Result:
-    """What a run of the command line gave."""
+    """The exit status and the output of the command."""
 
     code: int
     out: str
@@ -62,7 +64,7 @@ class Result:
 
 
 @pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
+def empty_folder(tmp_path, monkeypatch):
     """Run in an empty folder, and undo what reading a task file adds to the import system."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -97,3 +99,26 @@ def multifit(capsys) -> Callable[..., Result]:
         return Result(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained_folder(tmp_path_factory) -> Path:
+    """Return a folder with the small task, and its run in runs/small, trained once for all tests."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "small.py").write_text(TASK)
+    path, before = list(sys.path), os.getcwd()
+    os.chdir(folder)
+    try:
+        options = ["--set", "rate=0.1", "--seed", "3", "--quiet"]
+        assert main(["train", str(folder / "small.py"), *options]) == 0
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+    return folder
+
+
+@pytest.fixture
+def trained(trained_folder, tmp_path) -> Path:
+    """Return a task file whose run, trained with a rate that is not the file's, is in runs/small."""
+    shutil.copytree(trained_folder, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "small.py"

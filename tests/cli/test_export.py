@@ -10,23 +10,18 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from multifit.cli import main
-
 import mxnet as mx  # isort: skip
 
 POINTS = np.random.RandomState(7).randn(4, 3).astype("float32")
 
 
 @pytest.fixture
-def exported(write, multifit):
-    """Train the small task for an epoch, and return a function that exports the run."""
-    path = write()
-    assert multifit("train", path, "--epochs", 1, "--quiet").code == 0
-    return lambda *options: multifit("export", path, "--from", "runs/small", *options)
+def export(trained, multifit):
+    return lambda *options: multifit("export", trained, "--from", "runs/small", *options)
 
 
 def expected():
-    """Return what the two heads make of the points, from the parameters of the run."""
+    """Return the outputs of the two heads, computed from the parameters of the run."""
     values = mx.nd.load("runs/small/final.params")
     heads = ("kind", "place")
     return [
@@ -34,8 +29,8 @@ def expected():
     ]
 
 
-def test_gluon_is_the_default(exported):
-    result = exported()
+def test_gluon_is_the_default(export):
+    result = export()
     names = ["export.json", "net-0000.params", "net-symbol.json"]
     assert (result.code, result.err) == (0, "")
     assert result.out.endswith(f"wrote runs/small/export: {', '.join(names)}\n")
@@ -53,45 +48,37 @@ def test_gluon_is_the_default(exported):
     ]
 
 
-def test_onnx_goes_where_it_is_wanted(exported):
-    result = exported("--format", "onnx", "--output", "there", "--quiet")
+def test_onnx_goes_to_the_output_folder(export):
+    result = export("--format", "onnx", "--output", "there", "--quiet")
     assert (result.code, result.out) == (0, "wrote there: net.onnx\n")
     session = onnxruntime.InferenceSession("there/net.onnx", providers=["CPUExecutionProvider"])
     for found, wanted in zip(session.run(["kind", "place"], {"point": POINTS}), expected()):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_without_validation_data_the_training_data_are_looked_at(write, multifit):
-    path = write("both = data\ndef data(seed): return both(seed)[0]\n")
-    assert multifit("train", path, "--epochs", 1, "--quiet").code == 0
-    assert multifit("export", path, "--from", "runs/small").code == 0
+def test_without_validation_data_it_uses_the_training_data(export, write):
+    write("both = data\ndef data(seed): return both(seed)[0]\n")
+    assert export("--quiet").code == 0
 
 
-def test_without_onnx_the_extra_is_named(exported, monkeypatch):
+def test_without_onnx_the_extra_is_named(export, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    result = exported("--format", "onnx")
+    result = export("--format", "onnx")
     assert result.code == 2 and 'pip install "multifit[onnx]"' in result.err
 
 
-def test_an_unknown_format_is_refused(exported):
+def test_an_unknown_format_is_an_error(export):
     with pytest.raises(SystemExit):
-        exported("--format", "caffe")
+        export("--format", "caffe")
 
 
-def test_a_folder_that_cannot_be_is_told(exported):
+def test_a_folder_that_cannot_be_made_is_an_error(export):
     Path("taken").write_text("")
-    result = exported("--output", "taken")
+    result = export("--output", "taken")
     assert result.code == 2 and "cannot write the results to taken" in result.err
 
 
-def test_a_net_that_is_no_graph_is_told_what_to_do(write, multifit):
-    path = write(**{"self.place(point)\n": "self.place(point) * (len(point.shape) - 1)\n"})
-    assert multifit("train", path, "--epochs", 1, "--quiet").code == 0
-    result = multifit("export", path, "--from", "runs/small")
+def test_a_net_that_cannot_be_traced_is_an_error(export, write):
+    write(**{"self.place(point)\n": "self.place(point) * (len(point.shape) - 1)\n"})
+    result = export()
     assert result.code == 1 and "export: TwoHeads cannot be made a graph" in result.err
-
-
-def test_it_is_one_of_the_commands(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "export" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""``--precision``, and the setting of that name: what a run was trained in is what it goes on in."""
+"""``--precision``, and the setting of that name; a run keeps its precision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HYBRID = {"return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    retur
 SETTING = {"epochs = 2\n": 'epochs = 2\nprecision = "bfloat16"\n'}
 
 
-def kept() -> str:
+def recorded() -> str:
     return json.loads(Path("runs/small/settings.json").read_text())["precision"]
 
 
@@ -19,25 +19,25 @@ def planned() -> str:
     return json.loads(Path("runs/small/plan.json").read_text())["precision"]
 
 
-def test_the_command_line_says_it(write, multifit):
+def test_the_precision_of_the_command_line(write, multifit):
     result = multifit("train", write(**HYBRID), "--precision", "bfloat16")
     assert result.code == 0 and result.out.count(", computed in bfloat16") == 1
-    assert kept() == planned() == "bfloat16"
+    assert recorded() == planned() == "bfloat16"
     assert result.out.count("note: precision: bfloat16") == 1
 
 
-def test_the_file_says_it(write, multifit):
+def test_the_precision_of_the_file(write, multifit):
     path = write(**HYBRID, **SETTING)
-    assert multifit("train", path, "--quiet").code == 0 and planned() == kept() == "bfloat16"
+    assert multifit("train", path, "--quiet").code == 0 and planned() == recorded() == "bfloat16"
     assert "computed in bfloat16" in multifit("check", path).out
     assert multifit("train", path, "--quiet", "--precision", "float32").code == 0
-    assert planned() == kept() == "float32"
+    assert planned() == recorded() == "float32"
     assert (
         multifit("train", path, "--quiet", "--set", "precision=float32").code == 0 and planned() == "float32"
     )
 
 
-def test_the_files_functions_may_ask_for_it(write, multifit):
+def test_the_files_functions_may_take_it(write, multifit):
     path = write(
         **HYBRID, **{"def trainers(net):": "def trainers(net, precision):\n    print('in', precision)"}
     )
@@ -45,7 +45,7 @@ def test_the_files_functions_may_ask_for_it(write, multifit):
     assert "in float32" in multifit("train", path, "--quiet").out
 
 
-def test_a_finished_run_is_measured_as_it_was_trained(write, multifit):
+def test_a_trained_run_is_evaluated_in_its_precision(write, multifit):
     path = write(**HYBRID)
     multifit("train", path, "--quiet", "--precision", "bfloat16")
     last = json.loads(Path("runs/small/history.json").read_text())["val_loss"][-1]
@@ -57,7 +57,7 @@ def test_a_finished_run_is_measured_as_it_was_trained(write, multifit):
     assert loss() == float(f"{last:.6g}") != loss("--precision", "float32")
 
 
-def test_a_run_goes_on_in_its_precision(write, multifit):
+def test_a_run_resumes_in_its_precision(write, multifit):
     path = write(**HYBRID)
     train = ("train", path, "--quiet", "--checkpoint-every", "1epochs")
     multifit(*train, "--precision", "bfloat16")
@@ -66,19 +66,18 @@ def test_a_run_goes_on_in_its_precision(write, multifit):
     assert refused.code == 1 and "precision bfloat16 in the checkpoint, float32 here" in refused.err
 
 
-def test_a_run_of_before_there_was_a_choice_is_one_of_float32(write, multifit):
-    path = write(**HYBRID)
-    multifit("train", path, "--quiet")
+def test_a_record_without_precision_means_float32(trained, multifit):
     record = Path("runs/small/settings.json")
     facts = json.loads(record.read_text())
     assert facts.pop("precision") == "float32"
     record.write_text(json.dumps(facts))
-    assert multifit("evaluate", path, "--from", "runs/small", "--quiet").code == 0
-    assert multifit("train", path, "--quiet", "--resume", "--epochs", 3).code == 0 and kept() == "float32"
+    assert multifit("evaluate", trained, "--from", "runs/small", "--quiet").code == 0
+    resumed = multifit("train", trained, "--quiet", "--resume", "--epochs", 3)
+    assert resumed.code == 0 and recorded() == "float32"
 
 
 @pytest.mark.parametrize("how", [{"--precision": "bfloat"}, {"--set": "precision=bfloat"}])
-def test_one_that_there_is_not_is_told_at_once(write, multifit, how):
+def test_an_unknown_precision_is_an_error(write, multifit, how):
     result = multifit("train", write(**HYBRID, **SETTING), *next(iter(how.items())))
     assert result.code == 2 and "precision is 'bfloat' (did you mean \"bfloat16\"?)" in result.err
 

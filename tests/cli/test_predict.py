@@ -1,4 +1,4 @@
-"""``multifit predict`` reads inputs as the task file does, and prints or draws what the net says of them."""
+"""``multifit predict`` reads inputs as the task file does, and prints or draws the predictions."""
 
 from __future__ import annotations
 
@@ -25,18 +25,12 @@ def show(outputs):
 
 
 @pytest.fixture
-def predict(write, multifit):
-    """Return a function that trains the small task, with more code, and predicts with it."""
-
-    def run(more, *arguments, **options):
-        path = write(more)
-        assert multifit("train", path, "--epochs", 20, "--quiet").code == 0
-        return multifit("predict", path, "--from", "runs/small", *arguments)
-
-    return run
+def predict(trained, write, multifit):
+    """Return a function that predicts with the trained task, to whose file it adds code."""
+    return lambda more, *arguments: multifit("predict", write(more), "--from", "runs/small", *arguments)
 
 
-def test_it_prints_what_the_file_says_of_each_input(predict):
+def test_it_prints_the_prediction_for_each_input(predict):
     result = predict(INPUTS + SHOW, "3,0,0", "--", "-3,0,0")
     assert (result.code, result.out) == (0, "3,0,0: right\n-3,0,0: left\n")
 
@@ -56,12 +50,12 @@ def test_it_draws_where_the_file_draws(predict):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
-def test_drawings_go_where_they_are_wanted(predict):
+def test_drawings_go_to_the_output_folder(predict):
     predict(INPUTS + DRAW, "1,2,3", "--output", "there")
     assert [path.name for path in Path("there").iterdir()] == ["1-1,2,3.png"]
 
 
-def test_one_input_may_be_answered_without_a_list(predict):
+def test_show_may_return_a_single_text_for_a_single_input(predict):
     result = predict(INPUTS + "def show(): return 'something'\n", "1,2,3")
     assert result.out == "1,2,3: something\n"
 
@@ -71,17 +65,17 @@ def test_without_show_the_outputs_are_printed(predict):
     assert result.out.startswith("3,0,0: kind [") and ", place [" in result.out
 
 
-def test_without_inputs_it_says_what_is_needed(predict):
+def test_a_file_without_inputs_is_an_error(predict):
     result = predict("", "3,0,0")
     assert result.code == 2 and 'has no function "inputs": predicting needs inputs(arguments)' in result.err
 
 
-def test_as_many_answers_as_inputs_are_wanted(predict):
+def test_another_number_of_answers_than_inputs_is_an_error(predict):
     result = predict(INPUTS + "def show(): return ['a', 'b']\n", "1,2,3")
     assert result.code == 2 and "one text or figure for each input: 1, not 2" in result.err
 
 
-def test_a_show_that_asks_for_the_unknown_is_told_before_training(write, multifit):
+def test_an_unknown_parameter_of_show_is_an_error_before_training(write, multifit):
     result = multifit("train", write(INPUTS + "def show(output_s): pass\n"))
     assert result.code == 2 and "show() of" in result.err and '(did you mean "outputs"?)' in result.err
     assert not Path("runs").exists()

@@ -21,13 +21,13 @@ def test_it_prints_a_table_and_writes_table_figures_and_picture(write, multifit)
     assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_elsewhere_and_quietly(write, multifit):
+def test_another_folder_without_a_table(write, multifit):
     result = multifit("profile", write(), "--batches", 1, "--output", "here", "--quiet")
     assert result.out == "profiled 1 batches; wrote here: profile.json, profile.png, profile.txt\n"
     assert not os.path.exists("runs")
 
 
-def test_what_cannot_be_profiled(write, multifit):
+def test_errors(write, multifit):
     result = multifit("profile", write(), "--batches", 0)
     assert result.code == 1 and "profile: batches" in result.err and "Traceback" not in result.err
     result = multifit("profile", "missing.py")

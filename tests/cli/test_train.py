@@ -1,8 +1,10 @@
-"""``multifit train`` trains, tells, and leaves a folder of results."""
+"""``multifit train`` trains, prints, and leaves a folder of results."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -31,7 +33,7 @@ def history_of(folder: str) -> dict:
     return json.loads((Path(folder) / "history.json").read_text())
 
 
-# -------------------------------------------------------------------------------- what it writes and says
+# -------------------------------------------------------------------------------- output
 
 
 def test_it_trains_and_leaves_its_results(write, multifit):
@@ -58,16 +60,15 @@ def test_the_plan_comes_before_and_the_table_after(write, multifit):
         assert rows[figure].split() == [f"{value:.4f}" for value in values]
 
 
-def test_the_parameters_are_in_gluons_format(write, multifit):
-    multifit("train", write())
+def test_the_parameters_are_in_gluons_format(trained):
     saved = mx.nd.load("runs/small/final.params")
     assert sorted(saved) == ["kind.bias", "kind.weight", "place.bias", "place.weight"]
     assert np.isfinite(saved["kind.weight"].asnumpy()).all()
 
 
-def test_quiet_says_only_what_was_written(write, multifit):
-    result = multifit("train", write(), "--quiet")
-    assert result.out.count("\n") == 1 and result.out.startswith("2 epochs; wrote runs/small: ")
+def test_quiet_prints_only_what_was_written(write, multifit):
+    result = multifit("train", write(), "--quiet", "--epochs", 1)
+    assert result.out.count("\n") == 1 and result.out.startswith("1 epoch; wrote runs/small: ")
 
 
 def test_pictures_of_the_file_are_saved(write, multifit):
@@ -86,13 +87,13 @@ def test_a_file_without_trainers_and_validation_trains(write, multifit):
 # -------------------------------------------------------------------------------- options
 
 
-def test_epochs_and_output_are_obeyed(write, multifit):
+def test_epochs_and_output(write, multifit):
     result = multifit("train", write(), "--epochs", 3, "--output", "elsewhere/deep")
     assert result.code == 0 and sorted(os.listdir("elsewhere/deep")) == WRITTEN
     assert len(history_of("elsewhere/deep")["train_loss"]) == 3
 
 
-def test_settings_are_obeyed(write, multifit):
+def test_settings(write, multifit):
     multifit("train", write(), "--set", "rate=0", "epochs=1")
     history = history_of("runs/small")
     assert history["lr"] == [0.0]
@@ -105,20 +106,40 @@ def test_the_seed_decides_everything(write, multifit):
     assert history_of("a") == history_of("b") != history_of("c")
 
 
-def test_the_seed_of_the_file_counts_where_none_is_given(write, multifit):
+def test_the_seed_of_the_file_is_the_default(write, multifit):
     multifit("train", write("seed = 5\n"), "--output", "a")
     multifit("train", write(), "--seed", 5, "--output", "b")
     assert history_of("a") == history_of("b")
 
 
-def test_two_devices_give_what_one_gives(write, multifit):
+def test_two_devices_give_the_same_figures_as_one(write, multifit):
     path = write()
     multifit("train", path, "--devices", "1", "--output", "one")
     multifit("train", path, "--devices", "cpu:2", "--output", "two")
     assert history_of("one")["val_loss"] == pytest.approx(history_of("two")["val_loss"], rel=1e-4)
 
 
-# -------------------------------------------------------------------------------- what it refuses
+@pytest.mark.parametrize(("options", "shown"), [((), "loss"), (("--figures", "val_place"), "place")])
+def test_the_figures_that_are_shown(write, multifit, options, shown):
+    logger = logging.getLogger("multifit")
+    console = logging.StreamHandler(stream := io.StringIO())
+    logger.addHandler(console)
+    try:
+        assert multifit("train", write(), "--epochs", 1, *options).code == 0
+    finally:
+        logger.removeHandler(console)
+    epoch = stream.getvalue().partition("epoch 1/1")[2].partition("trained")[0]
+    assert shown in epoch and ("loss" in epoch) == (shown == "loss")
+    assert "train_kind" in history_of("runs/small")
+
+
+def test_figures_that_are_not_a_regular_expression_are_an_error(multifit, capsys):
+    with pytest.raises(SystemExit):
+        multifit("train", "small.py", "--figures", "val_(")
+    assert '"val_(" is not a regular expression: ' in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -130,29 +151,29 @@ def test_two_devices_give_what_one_gives(write, multifit):
         (["--output", "small.py"], "cannot write the results to small.py: File exists"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(write, multifit, options, message):
+def test_a_wrong_option_is_reported_in_one_line(write, multifit, options, message):
     result = multifit("train", write(), *options)
     assert result.code == 2 and message in result.err and result.err.count("\n") == 1
     assert not Path("runs").exists()
 
 
-def test_a_folder_without_permission_is_refused(write, multifit, monkeypatch):
+def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = multifit("train", write())
     assert result.code == 2 and "cannot write the results to runs/small: no permission" in result.err
 
 
-def test_a_missing_file_is_said_in_one_line(multifit):
+def test_a_missing_task_file_is_reported_in_one_line(multifit):
     result = multifit("train", "nothing.py")
     assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
 
 
-def test_no_epochs_is_refused_before_the_data_are_made(write, multifit):
+def test_missing_epochs_are_an_error_before_the_data_are_made(write, multifit):
     result = multifit("train", write("del epochs\ndef data(): raise AssertionError\n"))
     assert result.code == 2 and "how long to train? Give --epochs" in result.err
 
 
-def test_more_than_two_loaders_are_refused(write, multifit):
+def test_more_than_two_loaders_are_an_error(write, multifit):
     result = multifit("train", write("two = data\ndef data(seed): return (*two(seed), None)\n"))
     assert (
         result.code == 2
@@ -160,13 +181,13 @@ def test_more_than_two_loaders_are_refused(write, multifit):
     )
 
 
-def test_wrong_declarations_are_told_without_a_traceback(write, multifit):
+def test_wrong_declarations_are_reported_without_a_traceback(write, multifit):
     result = multifit("train", write("", **{'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}))
     assert result.code == 1 and "plase" in result.err and "Traceback" not in result.err
     assert not Path("runs/small/history.json").exists()
 
 
-def test_a_wrong_number_of_epochs_is_told_without_a_traceback(write, multifit):
+def test_a_wrong_number_of_epochs_is_reported_without_a_traceback(write, multifit):
     result = multifit("train", write(), "--epochs", 0)
     assert result.code == 1 and "epochs" in result.err and "Traceback" not in result.err
 
@@ -183,7 +204,7 @@ def test_ctrl_c_ends_quietly(write, multifit):
 
 
 @pytest.mark.parametrize("drawn", ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]"])
-def test_pictures_that_are_none_are_refused_after_the_results_are_safe(write, multifit, drawn):
+def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
     assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
     assert set(WRITTEN) - {"curves.png"} <= set(os.listdir("runs/small"))

@@ -1,0 +1,44 @@
+"""The arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+__all__ = ["add_task_arguments", "add_trained_arguments"]
+
+
+def add_task_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of every command on a task file."""
+    parser.add_argument("file", help="task file: a Python module with the functions net, spec and data")
+    parser.add_argument("--devices", metavar="2|cpu:2|gpu:0,1", help="a number of CPUs, or the GPUs to use")
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        dest="settings",
+        help="new values for the settings of the file",
+    )
+    parser.add_argument(
+        "--precision",
+        metavar="NAME",
+        help="precision of the net's computations: float32 or bfloat16 (CPUs only); default: the file's "
+        "precision, else float32",
+    )
+    parser.add_argument("--seed", type=int, help="for all random sources (default: the file's seed, else 0)")
+    parser.add_argument("--quiet", action="store_true", help="print only results and what was written")
+
+
+def add_trained_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of every command on a trained run."""
+    add_task_arguments(parser)
+    parser.add_argument(
+        "--from",
+        metavar="DIR",
+        required=True,
+        type=Path,
+        dest="folder",
+        help="folder of the training run, such as runs/digits",
+    )
