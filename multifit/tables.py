@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["UNLIMITED", "table", "terminal_width"]
+__all__ = ["UNLIMITED", "table", "terminal_width", "wrap"]
 
 UNLIMITED = 100_000  # a width that no table reaches
 
@@ -20,10 +20,17 @@ _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?%?|-|[-+]?(nan|inf)", re.IGN
 # rich draws one character between columns. This one stands in for our gap of two spaces.
 _DIVIDER = "\0"
 _ROW, _RULE = f"  {_DIVIDER} ", f" -{_DIVIDER} "
+_HANGING = "  "  # indents the lines of a wrapped cell after the first
+_LEAST = 20  # characters that the last column must have, or all columns are wrapped
 _BOX = Box("\n".join([_ROW, _ROW, _RULE, *[_ROW] * 5]), ascii=True)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> str:
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    width: int | None = None,
+    wrap_last: bool = False,
+) -> str:
     """Return a table as plain text, two spaces between columns.
 
     Long cells are wrapped. Columns of numbers are aligned to the right and never wrapped: if they alone are
@@ -37,6 +44,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], width: int |
         The cells, converted by `str`. Missing cells at a row's end are left blank.
     width : int, optional
         The longest line, in characters. Defaults to the terminal's width, or 80 without a terminal.
+    wrap_last : bool
+        Whether to wrap the last column alone, as long as the others leave it some room. Its lines are broken
+        as by :func:`wrap`.
 
     Returns
     -------
@@ -55,6 +65,10 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], width: int |
     count = max((len(row) for row in [headers, *cells]), default=0)
     if not count:
         return ""
+    if width is None:
+        width = terminal_width()
+    if wrap_last:
+        cells = _wrap_last(headers, cells, width)
     columns = [[row[i] for row in cells if i < len(row)] for i in range(count)]
     drawing = Table(box=_BOX, show_edge=False, show_header=bool(headers), padding=0)
     for i, column in enumerate(columns):
@@ -67,13 +81,53 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], width: int |
     for row in cells:
         drawing.add_row(*map(Text, row))
     gaps = count - 1
-    text = _render(drawing, (terminal_width() if width is None else width) - gaps)
+    text = _render(drawing, width - gaps)
     return "\n".join(line.replace(_DIVIDER, "  ").rstrip() for line in text.rstrip("\n").split("\n"))
 
 
 def terminal_width() -> int:
     """Return the terminal's width in characters: 80 if the output goes elsewhere."""
     return shutil.get_terminal_size((80, 24)).columns
+
+
+def wrap(text: str, width: int) -> str:
+    """Break a text into lines at spaces and after opening brackets; the lines that follow are indented.
+
+    Parameters
+    ----------
+    text : str
+        What to break. Words that are longer than a line are broken after ``.``, ``/`` or ``_``, or anywhere.
+    width : int
+        The longest line, in characters; at least 3.
+    """
+    lines = [""]
+    for word in re.findall(r"[^\s(]*\(|[^\s(]+|\s+", text):
+        for piece in _pieces(word.strip() or " ", width - len(_HANGING)):
+            if len(lines[-1]) + len(piece) > width:
+                lines.append(_HANGING)
+            if piece != " " or lines[-1].strip():
+                lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    pieces = []
+    while len(word) > width:
+        end = max(word.rfind(letter, 0, width) for letter in "./_") + 1 or width
+        pieces.append(word[:end])
+        word = word[end:]
+    return [*pieces, word]
+
+
+def _wrap_last(headers: Sequence[str], rows: list[list[str]], width: int) -> list[list[str]]:
+    """Return the rows with their last cells wrapped, if the other columns leave room for them."""
+    last = max(map(len, rows), default=1) - 1
+    lines = [[cell.split("\n") for cell in row] for row in [list(headers), *rows]]
+    others = [max(len(line) for row in lines if i < len(row) for line in row[i]) for i in range(last)]
+    room = width - sum(others) - 2 * last
+    if room < _LEAST:
+        return rows
+    return [[*row[:last], wrap(row[last], room)] if len(row) > last else row for row in rows]
 
 
 def _is_numeric(column: Sequence[str]) -> bool:

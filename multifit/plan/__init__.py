@@ -1,8 +1,10 @@
-"""The plan of a run: every name with what was really found for it."""
+"""The plan of a run: every declared name with the array that was found for it."""
 
 from __future__ import annotations
 
 from .binding import stage_plan
-from .plan import Plan, StagePlan, TrainerPlan
+from .plan import Plan
+from .stage import Row, StagePlan
+from .trainer import TrainerPlan
 
-__all__ = ["Plan", "StagePlan", "TrainerPlan", "stage_plan"]
+__all__ = ["Plan", "Row", "StagePlan", "TrainerPlan", "stage_plan"]

@@ -1,6 +1,7 @@
-"""The declarations: what a net's outputs, labels, losses, metrics and trainers are, by name."""
+"""Declarations: a net's outputs, labels, losses, metrics and trainers, by name."""
 
-from .parts import LabelSpec, LossSpec, MetricSpec, TrainerSpec
+from .declarations import Declarations
+from .specs import LabelSpec, LossSpec, MetricSpec, TrainerSpec
 from .task import TaskSpec
 
-__all__ = ["LabelSpec", "LossSpec", "MetricSpec", "TaskSpec", "TrainerSpec"]
+__all__ = ["Declarations", "LabelSpec", "LossSpec", "MetricSpec", "TaskSpec", "TrainerSpec"]

@@ -1,4 +1,4 @@
-"""Names: trees of them as nets return outputs, and references from losses and metrics to them."""
+"""Names: trees of output names, and references to outputs and batch slots."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, Iterator, Mapping, Sequence
 from ..errors import names as quoted
 from ..errors import nearest, shown, suggest
 
-__all__ = ["LOSSES", "OUTPUTS", "SLOTS", "Ref", "leaves", "listed", "resolve"]
+__all__ = ["LOSSES", "OUTPUTS", "SLOTS", "Ref", "Tree", "leaves", "listed", "resolve"]
 
 OUTPUTS = "outputs"
 SLOTS = "labels"
 LOSSES = "losses"
 SINGULAR = {OUTPUTS: "output", SLOTS: "label", LOSSES: "loss"}
 PLURAL = {OUTPUTS: "outputs", SLOTS: "labels and inputs", LOSSES: "losses"}
+
+Tree = tuple[Any, ...]  # names, nested like the net's outputs; `...` may be the last item of any level
 
 
 @dataclass(frozen=True)
@@ -44,33 +46,42 @@ def listed(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) or not isinstance(value, (list, tuple)) else tuple(value)
 
 
-def resolve(name: Any, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref], str | None]:
-    """Find what a possibly qualified name refers to.
+def resolve(name: object, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref], str | None]:
+    """Resolve a possibly qualified name.
 
     Parameters
     ----------
     name : str
         ``digit``, ``outputs.digit`` or ``labels.digit``.
     spaces : mapping of str to sequence of str
-        The names that are valid in each name space.
+        The valid names of each name space.
 
     Returns
     -------
-    list of Ref, str or None
-        Every match, and what is wrong where there is none; then the match is the nearest name, if any: what
-        was meant counts as used, so that one slip is one problem.
+    refs : list of Ref
+        All matches. Without a match, the nearest valid name, if any: it counts as used, so that one typing
+        error is reported once.
+    message : str or None
+        The error, if nothing matches.
     """
-    for space, known in spaces.items():
-        if isinstance(name, str) and name.startswith(space + ".") and name[len(space) + 1 :] in known:
-            return [Ref(space, name[len(space) + 1 :])], None
-    found = [Ref(space, name) for space, known in spaces.items() if isinstance(name, str) and name in known]
-    if found:
-        return found, None
-    everything = list(dict.fromkeys(one for known in spaces.values() for one in known))
-    meant = nearest(name, everything) if isinstance(name, str) else None
-    guess = [Ref(space, meant) for space, known in spaces.items() if meant is not None and meant in known]
-    what = " or ".join(SINGULAR[space] for space in spaces)
-    valid = f"{', '.join(PLURAL[space] for space in spaces)} are {quoted(everything)}"
     if not isinstance(name, str):
-        return [], f"{shown(name)} is no name; {valid}"
-    return guess[:1], f'there is no {what} "{name}"{suggest(name, everything)}; {valid}'
+        return [], f"{shown(name)} is not a name; {_valid(spaces)}"
+    for space, valid in spaces.items():
+        if name.startswith(space + ".") and name[len(space) + 1 :] in valid:
+            return [Ref(space, name[len(space) + 1 :])], None
+    refs = [Ref(space, name) for space, valid in spaces.items() if name in valid]
+    if refs:
+        return refs, None
+    everything = _everything(spaces)
+    near = nearest(name, everything)
+    guesses = [Ref(space, near) for space, valid in spaces.items() if near is not None and near in valid]
+    kind = " or ".join(SINGULAR[space] for space in spaces)
+    return guesses[:1], f'there is no {kind} "{name}"{suggest(name, everything)}; {_valid(spaces)}'
+
+
+def _everything(spaces: Mapping[str, Sequence[str]]) -> list[str]:
+    return list(dict.fromkeys(name for valid in spaces.values() for name in valid))
+
+
+def _valid(spaces: Mapping[str, Sequence[str]]) -> str:
+    return f"{', '.join(PLURAL[space] for space in spaces)} are {quoted(_everything(spaces))}"

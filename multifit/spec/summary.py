@@ -1,85 +1,118 @@
-"""How a TaskSpec shows itself."""
+"""Showing declarations as text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import Any, Iterable, NamedTuple
 
-from ..tables import UNLIMITED, table
-from .names import Ref
+from ..tables import table
+from .declarations import Declarations
+from .links import FEEDS, Link, links, targets
+from .names import Tree
+from .terms import MetricTerm, Term
 
-if TYPE_CHECKING:
-    from .task import TaskSpec
-
-__all__ = ["one_line", "summary"]
+__all__ = ["SummaryRow", "call_text", "loss_text", "one_line", "summary", "summary_rows"]
 
 
-def one_line(spec: TaskSpec) -> str:
-    """Return the declarations in one line: inputs, outputs, losses and metrics."""
-    parts = [f"{', '.join(spec.inputs)} -> {_tree(spec.outputs)[1:-1]}"]
-    parts += [
-        f"{what} {', '.join(items)}"
-        for what, items in (("losses", spec.losses), ("metrics", spec.metrics))
-        if items
+class SummaryRow(NamedTuple):
+    """One line of a summary.
+
+    Attributes
+    ----------
+    what : {"input", "output", "label", "loss", "metric"}
+        The kind.
+    name : str
+        Its name.
+    text : str
+        Where an input, output or label goes; how a loss or metric is computed.
+    """
+
+    what: str
+    name: str
+    text: str
+
+
+def summary_rows(declarations: Declarations) -> list[SummaryRow]:
+    """Return a row for each input, output, label, loss and metric; `evaluate` is left out."""
+    arrows = list(links(declarations))
+    return [
+        *(SummaryRow("input", name, "net") for name in declarations.inputs),
+        *(SummaryRow("output", n, _targets_text(arrows, "output", n)) for n in declarations.output_names),
+        *(SummaryRow("label", name, _targets_text(arrows, "label", name)) for name in declarations.labels),
+        *(SummaryRow("loss", term.key, _loss_row_text(term)) for term in declarations.terms),
+        *(SummaryRow("metric", metric.key, _metric_text(metric)) for metric in declarations.metric_terms),
     ]
-    name = f"{spec.name}: " if spec.name else ""
-    return f"TaskSpec({name}{'; '.join(parts)})"
 
 
-def summary(spec: TaskSpec) -> str:
-    """Return a table: a line for each input, output, label, loss and metric, and where it goes."""
-    rows: list[tuple[str, str, str]] = [("input", name, "net") for name in spec.inputs]
-    rows += [("output", name, _takers(spec, Ref("outputs", name))) for name in spec.output_names]
-    rows += [("label", name, _takers(spec, Ref("labels", name))) for name in spec.labels]
-    rows += [("loss", term.key, _loss(term)) for term in spec.terms]
-    rows += [("metric", metric.key, _metric(metric)) for metric in spec.metric_terms]
-    text = table(("what", "name", "where it goes, what it takes"), rows, UNLIMITED)
-    title = f"TaskSpec {spec.name}\n" if spec.name else ""
-    if spec.evaluate is not None:
-        text += "\n\nwhen evaluating and predicting:\n" + summary(spec.evaluate)
+def summary(declarations: Declarations, width: int | None = None) -> str:
+    """Return the declarations as a table.
+
+    Parameters
+    ----------
+    declarations : Declarations
+        What to show.
+    width : int, optional
+        The longest line, in characters. Defaults to the terminal's width.
+    """
+    title = f"TaskSpec {declarations.name}\n" if declarations.name else ""
+    text = table(
+        ("what", "name", "where it goes, what it takes"), summary_rows(declarations), width, wrap_last=True
+    )
+    if declarations.evaluate is not None:
+        text += "\n\nwhen evaluating and predicting:\n" + summary(declarations.evaluate, width)
     return title + text
 
 
-def describe_weight(weight: Any) -> str:
-    """Return a weight as text; a function by its name."""
-    return (
-        getattr(weight, "__name__", type(weight).__name__) + "(state)" if callable(weight) else f"{weight:g}"
-    )
-
-
-def _takers(spec: TaskSpec, ref: Ref) -> str:
-    takers = [term.where for term in spec.takers if ref in term.args]
-    takers += [
-        f"normalizer of {t.where}"
-        for t in spec.terms
-        if ref.space == "labels" and t.spec.normalize_by == ref.name
+def one_line(declarations: Declarations) -> str:
+    """Return inputs, outputs, losses and metrics in one line."""
+    parts = [f"{', '.join(declarations.inputs)} -> {_tree_text(declarations.outputs)[1:-1]}"]
+    parts += [
+        f"{what} {', '.join(items)}"
+        for what, items in (("losses", declarations.losses), ("metrics", declarations.metrics))
+        if items
     ]
-    return ", ".join(takers) or "unused"
+    name = f"{declarations.name}: " if declarations.name else ""
+    return f"TaskSpec({name}{'; '.join(parts)})"
 
 
-def _loss(term: Any) -> str:
-    spec = term.spec
-    by = (
-        f" / {spec.normalize_by}"
-        if isinstance(spec.normalize_by, str)
-        else " / a function of the slots"
-        if spec.normalize_by
-        else ""
-    )
-    parts = f" -> {', '.join(term.parts)}; minimizes {term.parts[term.minimized]}" if spec.returns else ""
-    return f"{describe_weight(spec.weight)} x {_called(spec.fn, term.args)}{by}{parts}"
+def loss_text(term: Term) -> str:
+    """Return a loss's weight and call, such as ``0.5 x L2Loss(outputs.a, labels.a)``."""
+    weight = term.spec.weight
+    factor = f"{_function_name(weight)}(state)" if callable(weight) else f"{weight:g}"
+    return f"{factor} x {call_text(term.spec.fn, term.args)}"
 
 
-def _metric(metric: Any) -> str:
+def call_text(fn: Any, args: Iterable[object]) -> str:
+    """Return a call, such as ``L2Loss(outputs.a, labels.a)``; for a loss without function, the output."""
+    name = "the output" if fn is None else _function_name(fn)
+    return f"{name}({', '.join(map(str, args))})"
+
+
+def _targets_text(arrows: Iterable[Link], what: str, name: str) -> str:
+    shown = []
+    for link in targets(arrows, what, name):
+        target = f'{"losses" if link.to == "loss" else "metrics"}["{link.target}"]'
+        shown.append(target if link.how == FEEDS else f"normalizer of {target}")
+    return ", ".join(shown) or "unused"
+
+
+def _loss_row_text(term: Term) -> str:
+    by = term.spec.normalize_by
+    divisor = f" / {by}" if isinstance(by, str) else " / a function of the slots" if by else ""
+    minimized = term.parts[term.minimized]
+    parts = f" -> {', '.join(term.parts)}; minimizes {minimized}" if term.spec.returns else ""
+    return f"{loss_text(term)}{divisor}{parts}"
+
+
+def _metric_text(metric: MetricTerm) -> str:
     stages = metric.spec.stage if isinstance(metric.spec.stage, str) else ", ".join(metric.spec.stage)
-    return f"{_called(metric.spec.metric, [*metric.args, *metric.losses])} ({stages})"
+    return f"{call_text(metric.spec.metric, [*metric.args, *metric.losses])} ({stages})"
 
 
-def _called(fn: Any, args: Iterable[object]) -> str:
-    name = "the output" if fn is None else getattr(fn, "__name__", type(fn).__name__)
-    return f"{name}({', '.join(str(arg) for arg in args)})"
+def _function_name(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
-def _tree(tree: Any) -> str:
+def _tree_text(tree: Tree) -> str:
     if isinstance(tree, tuple):
-        return "(" + ", ".join(_tree(item) for item in tree) + ")"
+        return "(" + ", ".join(_tree_text(item) for item in tree) + ")"
     return "..." if tree is Ellipsis else str(tree)

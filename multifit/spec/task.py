@@ -2,144 +2,124 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Callable, Mapping, Sequence
 
 from ..errors import Problem, raise_problems
-from .combine import combined
-from .form import Form
-from .names import OUTPUTS, SLOTS, leaves, listed
-from .parts import LabelSpec, LossSpec, MetricSpec
+from .combine import combine_problems, combined_fields
+from .declarations import Declarations
+from .field_parser import FieldParser
+from .names import leaves, listed
+from .resolution import resolve_terms
 from .routing import routing_problems
+from .specs import LossSpec, MetricSpec
 from .summary import one_line, summary
-from .terms import MetricTerm, Term, resolve_loss, resolve_metric
-from .validate import problems_of
+from .validate import declaration_problems
 
 __all__ = ["TaskSpec"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TaskSpec:
-    """Which output of a net is which, which label is which, and which loss and metric takes which of them.
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class TaskSpec(Declarations):
+    """Declares a net's outputs, a batch's labels, and which loss and metric takes which of them.
 
     Immutable. Names are strings; everything declared must be used or listed in `unused`.
 
     Parameters
     ----------
     outputs : str or nested sequence of str
-        What the net returns, in order; nested sequences mirror nested outputs, a dict is matched by key, and
+        What the net returns, in order. Nested sequences mirror nested outputs, a dict is matched by key, and
         ``...`` at the end ignores the rest.
     labels : sequence of str or LabelSpec
-        The label slots of a batch. A label that bears an input's name is that slot.
+        The label slots of a batch. A label with an input's name is that slot.
     losses : mapping of str to LossSpec or callable
-        A bare callable takes the output and label of its key, with weight 1.
+        A bare callable takes the output and the label named like its key, with weight 1.
     metrics : mapping of str to MetricSpec or EvalMetric
         What is measured.
     inputs : sequence of str
         What the net is called with, in order.
     batch : sequence of str, optional
-        The order of the slots in a batch; default: the inputs, then the labels that are not inputs.
+        The order of the slots in a batch. Defaults to the inputs, then the labels that are not inputs.
     unused : sequence of str
-        Outputs and slots that nothing takes, on purpose; ``outputs.x`` or ``labels.x`` for only one of two.
+        Outputs and slots that nothing takes, on purpose; ``outputs.x`` or ``labels.x`` for one of two.
     forward : callable, optional
         ``forward(net, slots) -> outputs`` for a net that is not simply called with its inputs.
     batch_fn : callable, optional
-        ``batch_fn(batch) -> {slot: array}`` for batches of any other form.
+        ``batch_fn(batch) -> {slot: array}`` for batches in any other form.
     evaluate : TaskSpec, optional
-        Replaces this one when evaluating and predicting.
+        Replaces this one in evaluation and prediction.
     name : str, optional
         Shown in summaries.
 
     Raises
     ------
     SpecError
-        Lists all unknown, duplicate, colliding and unused names, impossible weights and uncallable losses.
+        Lists all unknown, duplicate, colliding and unused names, invalid weights, and losses and metrics
+        that cannot be called.
     """
 
-    outputs: Any
-    labels: Sequence[Any] = ()
-    losses: Mapping[str, Any] | None = None
-    metrics: Mapping[str, Any] | None = None
-    inputs: Sequence[str] = ("data",)
-    batch: Sequence[str] | None = None
-    unused: Sequence[str] = ()
-    forward: Callable[..., Any] | None = None
-    batch_fn: Callable[[Any], Mapping[str, Any]] | None = None
-    evaluate: TaskSpec | None = None
-    name: str | None = None
-    terms: tuple[Term, ...] = field(init=False)
-    metric_terms: tuple[MetricTerm, ...] = field(init=False)
-    label_specs: Mapping[str, LabelSpec] = field(init=False)
+    evaluate: TaskSpec | None
 
-    def __post_init__(self) -> None:
-        form = Form()
-        labels = form.labels(self.labels)
-        self._set(
-            outputs=form.tree("outputs", self.outputs),
-            inputs=form.names("inputs", self.inputs),
-            labels=tuple(label.name for label in labels),
-            label_specs=MappingProxyType({label.name: label for label in labels}),
-            unused=form.names("unused", self.unused),
+    def __init__(
+        self,
+        outputs: Any,
+        labels: Sequence[Any] = (),
+        losses: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        inputs: Sequence[str] = ("data",),
+        batch: Sequence[str] | None = None,
+        unused: Sequence[str] = (),
+        forward: Callable[..., Any] | None = None,
+        batch_fn: Callable[[Any], Mapping[str, Any]] | None = None,
+        evaluate: TaskSpec | None = None,
+        name: str | None = None,
+    ) -> None:
+        parser = FieldParser()
+        label_specs = parser.labels(labels)
+        label_names = tuple(label.name for label in label_specs)
+        output_tree, input_names = parser.tree("outputs", outputs), parser.names("inputs", inputs)
+        unused_names = parser.names("unused", unused)
+        output_names = tuple(leaf for _, leaf in leaves(output_tree) if leaf is not Ellipsis)
+        parser.require("outputs", output_names)
+        parser.require("inputs", input_names or forward is not None)
+        slots = tuple(dict.fromkeys([*input_names, *label_names]))
+        order = slots if batch is None else parser.names("batch", batch)
+        example = next(iter(output_names), "output")
+        loss_specs = parser.mapping("losses", losses, LossSpec, example)
+        metric_specs = parser.mapping("metrics", metrics, MetricSpec, example)
+        resolution = resolve_terms(
+            loss_specs, metric_specs, output_names, tuple(dict.fromkeys([*label_names, *input_names]))
         )
-        form.demand("outputs", self.output_names)
-        form.demand("inputs", self.inputs or self.forward is not None)
-        self._set(batch=self.slot_names if self.batch is None else form.names("batch", self.batch))
-        example = next(iter(self.output_names), "output")
-        for field_name, kind in (("losses", LossSpec), ("metrics", MetricSpec)):
-            declared = form.mapping(field_name, getattr(self, field_name), kind, example)
-            self._set(**{field_name: MappingProxyType(declared)})
-        routing = self._resolve()
-        # a name that could not be read would be missed by everything that takes it: that is no news
-        raise_problems(
-            [Problem("spec", message) for message in form.messages]
-            + (
-                problems_of(self)
-                if form.messages
-                else [*problems_of(self), *routing_problems(self), *routing]
-            )
+        super().__init__(
+            outputs=output_tree,
+            labels=label_names,
+            losses=MappingProxyType(loss_specs),
+            metrics=MappingProxyType(metric_specs),
+            inputs=input_names,
+            batch=order,
+            unused=unused_names,
+            forward=forward,
+            batch_fn=batch_fn,
+            evaluate=evaluate,
+            name=name,
+            label_specs=MappingProxyType({label.name: label for label in label_specs}),
+            terms=resolution.terms,
+            metric_terms=resolution.metric_terms,
         )
-
-    def _resolve(self) -> list[Problem]:
-        """Find out what each loss and metric takes; return what could not be found."""
-        spaces = {OUTPUTS: self.output_names, SLOTS: tuple(dict.fromkeys([*self.labels, *self.inputs]))}
-        losses = [resolve_loss(key, loss, spaces) for key, loss in self.losses.items()]  # type: ignore[union-attr]
-        figures = [figure for term, _ in losses for figure in term.figures]
-        metrics = [
-            resolve_metric(key, metric, spaces, figures)
-            for key, metric in self.metrics.items()  # type: ignore[union-attr]
-        ]
-        self._set(
-            terms=tuple(term for term, _ in losses), metric_terms=tuple(metric for metric, _ in metrics)
-        )
-        return [problem for _, found in [*losses, *metrics] for problem in found]
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs, flat, in order, without ``...``."""
-        return tuple(name for _, name in leaves(self.outputs) if name is not Ellipsis)
-
-    @property
-    def slot_names(self) -> tuple[str, ...]:
-        """Names of all slots: the inputs, then the labels that are not inputs."""
-        return tuple(dict.fromkeys([*self.inputs, *self.labels]))
-
-    @property
-    def takers(self) -> tuple[Term | MetricTerm, ...]:
-        """Everything that takes outputs and slots: the losses, then the metrics."""
-        return (*self.terms, *self.metric_terms)
+        problems = [Problem("spec", message) for message in parser.messages] + declaration_problems(self)
+        if not parser.messages:  # a name that could not be parsed would be reported again wherever it is used
+            problems += routing_problems(self)
+            problems += [Problem("spec", message) for message in resolution.messages]
+        raise_problems(problems)
 
     @property
     def evaluation(self) -> TaskSpec:
-        """The spec that holds when evaluating and predicting."""
+        """The spec that holds in evaluation and prediction."""
         return self.evaluate or self
 
     def summary(self) -> str:
-        """Return a readable table of the declarations."""
+        """Return the declarations as a table that fits the terminal."""
         return summary(self)
 
     def __repr__(self) -> str:
@@ -147,7 +127,7 @@ class TaskSpec:
 
     @classmethod
     def combine(cls, shared: Sequence[str] = (), **parts: TaskSpec) -> TaskSpec:
-        """Make one spec of several, for a net that returns the tuple of the parts' outputs.
+        """Combine several specs, for a net that returns the tuple of the parts' outputs.
 
         Parameters
         ----------
@@ -156,9 +136,22 @@ class TaskSpec:
         **parts : TaskSpec
             The specs by the name of their part.
 
+        Returns
+        -------
+        TaskSpec
+            Its `evaluate` combines those of the parts, if any has one.
+
         Raises
         ------
         SpecError
-            A part has a `forward` or `batch_fn` of its own, or `shared` names a slot that no part has.
+            A part is not a TaskSpec, or has a `forward` or `batch_fn`; or `shared` names a slot that no part
+            has.
         """
-        return combined(parts, listed(shared), cls)
+        common = listed(shared)
+        raise_problems(combine_problems(parts, common))
+        evaluate = None
+        if any(spec.evaluate is not None for spec in parts.values()):
+            evaluations = {name: spec.evaluation for name, spec in parts.items()}
+            slots = {slot for spec in evaluations.values() for slot in spec.slot_names}
+            evaluate = cls.combine(shared=[name for name in common if name in slots], **evaluations)
+        return cls(**combined_fields(parts, common), evaluate=evaluate)

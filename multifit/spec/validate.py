@@ -1,54 +1,50 @@
-"""What can be wrong with the single declarations of a TaskSpec, whatever they are routed to."""
+"""Checks of each declaration by itself: duplicate names, losses, metrics, functions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import Any, Iterator
 
 from ..arguments import is_finite_number
 from ..errors import Problem, names, shown, suggest
-from .names import OUTPUTS, leaves, listed
+from .declarations import Declarations
+from .names import OUTPUTS, listed
 from .terms import MetricTerm, Term
 
-if TYPE_CHECKING:
-    from .task import TaskSpec
-
-__all__ = ["problems_of", "weight_problem"]
+__all__ = ["declaration_problems", "weight_problem"]
 
 STAGES = ("train", "evaluate")
 SCOPES = ("device", "batch")
 MODES = ("min", "max")
 
 
-def problems_of(spec: TaskSpec) -> list[Problem]:
-    """Return what is wrong with names that stand twice, losses, metrics and functions."""
+def declaration_problems(declarations: Declarations) -> list[Problem]:
+    """Return what is wrong with duplicate names, losses, metrics, functions and names of figures."""
     messages = [
-        *_twice(spec),
-        *(message for term in spec.terms for message in _loss(term)),
-        *(message for metric in spec.metric_terms for message in _metric(metric)),
-        *_functions(spec),
-        *_never_measured(spec),
-        *_collisions(spec),
+        *_duplicates(declarations),
+        *(message for term in declarations.terms for message in _loss(term)),
+        *(message for metric in declarations.metric_terms for message in _metric(metric)),
+        *_functions(declarations),
+        *_never_computed(declarations),
+        *_colliding_figures(declarations),
     ]
     return [Problem("spec", message) for message in messages]
 
 
-def weight_problem(where: str, weight: Any) -> str | None:
+def weight_problem(where: str, weight: object) -> str | None:
     """Return what is wrong with a loss's weight, or None."""
-    if callable(weight):
-        return None
-    if is_finite_number(weight) and weight >= 0:
+    if callable(weight) or (is_finite_number(weight) and weight >= 0):  # type: ignore[operator]
         return None
     valid = "a finite number of at least 0, or a function of the state"
     return f"{where}: the weight is {shown(weight)}; it must be {valid}"
 
 
-def _twice(spec: TaskSpec) -> Iterator[str]:
-    outputs = [name for _, name in leaves(spec.outputs)]
-    for what, declared in (("outputs", outputs), ("labels", spec.labels), ("inputs", spec.inputs)):
-        for name, count in Counter(n for n in declared if n is not Ellipsis).items():
+def _duplicates(declarations: Declarations) -> Iterator[str]:
+    for field in ("outputs", "labels", "inputs"):
+        declared = declarations.output_names if field == "outputs" else getattr(declarations, field)
+        for name, count in Counter(declared).items():
             if count > 1:
-                yield f'{what}: "{name}" is declared {count} times; give each its own name'
+                yield f'{field}: "{name}" is declared {count} times; give each its own name'
 
 
 def _loss(term: Term) -> Iterator[str]:
@@ -58,8 +54,8 @@ def _loss(term: Term) -> Iterator[str]:
     elif loss.fn is not None and not callable(loss.fn):
         yield f"{where}: {shown(loss.fn)} cannot be called; give a gluon loss, a Block or a function"
     if loss.fn is None and len(term.args) > 1:
-        named = ", ".join(map(str, term.args))
-        yield f"{where}: with fn=None one output is the loss itself, but {len(term.args)} are named: {named}"
+        args = ", ".join(map(str, term.args))
+        yield f"{where}: with fn=None one output is the loss itself, but {len(term.args)} are named: {args}"
     if term.args and not any(ref.space == OUTPUTS for ref in term.args):
         yield f"{where}: takes no output of the net, so there is nothing to train; name one with outputs="
     problem = weight_problem(where, loss.weight)
@@ -73,16 +69,16 @@ def _loss(term: Term) -> Iterator[str]:
     if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
         yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
     if loss.normalize_by is not None and loss.scope == "batch":
-        yield f'{where}: with scope="batch" the loss is taken as normalised already; leave normalize_by out'
+        yield f'{where}: with scope="batch" the loss counts as normalized already; leave normalize_by out'
 
 
-def _minimize(where: str, minimize: Any, parts: list[str]) -> str:
-    way = (
+def _minimize(where: str, minimize: object, parts: list[str]) -> str:
+    fix = (
         f"returns names {names(parts)}; name one of these"
         if parts
         else f"returns is not given; name what the loss returns: returns=[{shown(minimize)}, ...]"
     )
-    return f"{where}: minimize is {shown(minimize)}{suggest(minimize, parts)}, but {way}"
+    return f"{where}: minimize is {shown(minimize)}{suggest(minimize, parts)}, but {fix}"
 
 
 def _metric(metric: MetricTerm) -> Iterator[str]:
@@ -93,8 +89,8 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
         callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get")
     ):
         yield (
-            f"{where}: {shown(spec.metric)} is no metric; give an EvalMetric, such as mx.metric.Accuracy(), "
-            "or a function (labels, outputs) -> float"
+            f"{where}: {shown(spec.metric)} is not a metric; give an EvalMetric, such as "
+            "mx.metric.Accuracy(), or a function (labels, outputs) -> float"
         )
     if spec.transform is not None and not callable(spec.transform):
         yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"
@@ -106,48 +102,48 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
             yield f"{where}: stage is {shown(stage)}{suggest(stage, STAGES)}; valid are {names(STAGES)}"
 
 
-def _strings(where: str, what: str, value: Any) -> Iterator[str]:
+def _strings(where: str, field: str, value: Any) -> Iterator[str]:
     items = listed(value)
     for item in items:
         if not isinstance(item, str) or not item:
-            yield f"{where}: {what} holds {shown(item)}; give a list of strings that are not empty"
+            yield f"{where}: {field} holds {shown(item)}; give a list of strings that are not empty"
     for item, count in Counter(item for item in items if isinstance(item, str)).items():
         if count > 1:
-            yield f'{where}: {what} names "{item}" {count} times; give each its own name'
+            yield f'{where}: {field} names "{item}" {count} times; give each its own name'
 
 
-def _functions(spec: TaskSpec) -> Iterator[str]:
-    for what in ("forward", "batch_fn"):
-        value = getattr(spec, what)
+def _functions(declarations: Declarations) -> Iterator[str]:
+    for field in ("forward", "batch_fn"):
+        value = getattr(declarations, field)
         if value is not None and not callable(value):
-            yield f"{what}: {shown(value)} cannot be called; give a function"
-    evaluate: Any = spec.evaluate
-    if evaluate is not None and not isinstance(evaluate, type(spec)):
-        yield f"evaluate: {shown(evaluate)} is no TaskSpec; give the TaskSpec for evaluating and predicting"
-    elif evaluate is not None and evaluate.evaluate is not None:
-        yield "evaluate: the TaskSpec for evaluating has an evaluate= of its own; leave that one out"
-    if spec.name is not None and not isinstance(spec.name, str):
-        yield f"name: {shown(spec.name)} is no string"
+            yield f"{field}: {shown(value)} cannot be called; give a function"
+    evaluate: object = declarations.evaluate
+    if evaluate is not None and not isinstance(evaluate, Declarations):
+        yield f"evaluate: {shown(evaluate)} is not a TaskSpec; give the one for evaluation and prediction"
+    elif isinstance(evaluate, Declarations) and evaluate.evaluate is not None:
+        yield "evaluate: the TaskSpec for evaluation has an evaluate= of its own; leave that one out"
+    if declarations.name is not None and not isinstance(declarations.name, str):
+        yield f"name: {shown(declarations.name)} is not a string"
 
 
-def _never_measured(spec: TaskSpec) -> Iterator[str]:
-    for metric in spec.metric_terms if spec.evaluate is not None else ():
+def _never_computed(declarations: Declarations) -> Iterator[str]:
+    for metric in declarations.metric_terms if declarations.evaluate is not None else ():
         if listed(metric.spec.stage) == ("evaluate",):
             yield (
-                f'{metric.where}: is for stage="evaluate", where the TaskSpec in evaluate= takes the place '
-                "of this one; declare the metric there"
+                f'{metric.where}: is for stage="evaluate", where the TaskSpec in evaluate= replaces this '
+                "one; declare the metric there"
             )
 
 
-def _collisions(spec: TaskSpec) -> Iterator[str]:
-    bearers: dict[str, list[str]] = {"loss": ["the objective"]} if spec.terms else {}
-    for term in spec.terms:
+def _colliding_figures(declarations: Declarations) -> Iterator[str]:
+    producers: dict[str, list[str]] = {"loss": ["the objective"]} if declarations.terms else {}
+    for term in declarations.terms:
         for figure in dict.fromkeys(term.figures):
-            bearers.setdefault(figure, []).append(term.where)
-    for metric in spec.metric_terms:
+            producers.setdefault(figure, []).append(term.where)
+    for metric in declarations.metric_terms:
         figures = [f"{metric.key}.{name}" for name in listed(metric.spec.names)] or [metric.key]
         for figure in dict.fromkeys(figures):
-            bearers.setdefault(figure, []).append(metric.where)
-    for figure, owners in bearers.items():
+            producers.setdefault(figure, []).append(metric.where)
+    for figure, owners in producers.items():
         if len(owners) > 1:
-            yield f'the figure "{figure}" would be borne by {" and ".join(owners)}; rename one of them'
+            yield f'the figure "{figure}" is produced by {" and ".join(owners)}; rename one of them'

@@ -22,18 +22,16 @@ __all__ = ["TABLES", "main"]
 TABLES = {each.NAME: each for each in (step_time, heads, others, loading, memory, evaluation, first_update)}
 
 
-def main(only: str = "", arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print each table when it is ready, and write the results.
 
     Parameters
     ----------
-    only : str
-        The one table to measure; its command then takes the names of cases instead of tables.
     arguments : sequence of str, optional
         Of the command line; default: this process's.
     """
-    options = _parser(only).parse_args(arguments)
-    wanted = [only] if only else options.tables or list(TABLES)
+    options = _parser().parse_args(arguments)
+    wanted = options.tables or list(TABLES)
     begun, facts, rows = time.strftime("%Y-%m-%dT%H-%M-%S"), machine(), []
     for name in wanted:
         found = list(_measured(TABLES[name], options.cases, options.epochs))
@@ -69,16 +67,10 @@ def _measured(module: ModuleType, begins: Sequence[str], epochs: int | None) -> 
     yield from getattr(module, "summed_up", lambda rows: ())(rows)
 
 
-def _parser(only: str) -> argparse.ArgumentParser:
-    module = TABLES.get(only)
-    parser = argparse.ArgumentParser(description=((module or step_time).__doc__ or "").splitlines()[0])
-    if module:
-        parser.add_argument(
-            "cases", nargs="*", metavar="NAME", help="cases whose name begins so; all by default"
-        )
-    else:
-        parser.add_argument("tables", nargs="*", type=_table, metavar="TABLE", help=", ".join(TABLES))
-        parser.add_argument("--case", dest="cases", nargs="+", default=[], help="cases whose name begins so")
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Measure multifit beside other ways to train.")
+    parser.add_argument("tables", nargs="*", type=_table, metavar="TABLE", help=", ".join(TABLES))
+    parser.add_argument("--case", dest="cases", nargs="+", default=[], help="cases whose name begins so")
     parser.add_argument(
         "--epochs", type=_positive, help="rounds of each contender; by default as many as it takes"
     )

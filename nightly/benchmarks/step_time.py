@@ -1,7 +1,7 @@
 """Step time of multifit over a hand-written loop's and over Gluon's Estimator's.
 
-Run from the top of the repository: ``python -m nightly.benchmarks.step_time [--epochs N] [NAME …]``. One fit
-of multifit runs; after each of its epochs the others run one epoch of their own on the same batches: when
+Run from the top of the repository: ``python -m nightly.benchmarks step_time [--case NAME …]``. One fit of
+multifit runs; after each of its epochs the others run one epoch of their own on the same batches: when
 the machine changes its speed, it does for all. Ratios are taken epoch by epoch; below 1 multifit is faster.
 """
 
@@ -31,9 +31,3 @@ def epoch_row(table: str, case: Subject, epochs: int | None = None) -> Row:
     turns = {name: timed(partial(epoch, batches)) for name, epoch in case.others().items()}
     times = Rounds(turns).run(case.estimator(), batches, epochs or case.rounds)
     return Row.of_seconds(table, case.name, times, len(batches))
-
-
-if __name__ == "__main__":
-    from .main import main
-
-    raise SystemExit(main(NAME))

@@ -125,25 +125,25 @@ def test_the_plan_shows_everything(batches: Any, make_net: Any, make_spec: Any) 
     for line in [
         "batches of 8 on cpu(0)",
         "input image (8, 6) float32 net",
-        'output digit (8, 3) float32 losses["digit"], metrics["accuracy"]',
-        'output size (8, 1) float32 losses["spread"]',
-        'label digit (8,) float32 losses["digit"], metrics["accuracy"]',
+        "output digit (8, 3) float32 digit, accuracy",
+        "output size (8, 1) float32 spread",
+        "label digit (8,) float32 digit, accuracy",
         "loss digit (8,) float32 1 x SoftmaxCrossEntropyLoss(outputs.digit, labels.digit) / samples",
         "loss spread (8, 1) float32 0.5 x two(outputs.size, labels.size) / samples",
         "part spread.a (8, 1) float32 measured",
-        "part spread.b (8, 1) float32 minimised",
-        "metric accuracy accuracy Accuracy(outputs.digit, labels.digit)",
+        "part spread.b (8, 1) float32 minimized",
+        "metric accuracy a number Accuracy(outputs.digit, labels.digit)",
         "trainer body 2 parameters, 56 numbers SGD, learning rate 0.1, gradients clipped to norm 2, "
         "in 1 call: body.weight, body.bias",
         "trainer heads 3 parameters, 35 numbers Adam, learning rate 0.001, in 1 call: "
         "digit.weight, digit.bias, size.weight",
-        "frozen 1 parameters size.bias",
+        "frozen 1 parameter size.bias",
         "evaluating and predicting",
     ]:
         assert line in shown, f"{line}\n\n{shown}"
 
 
-def test_the_plan_names_what_normalises(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_the_plan_names_what_normalizes(make_net: Any, make_spec: Any, batches: Any) -> None:
     spec = make_spec(
         labels=["digit", "size", "count"],
         losses={
@@ -154,7 +154,7 @@ def test_the_plan_names_what_normalises(make_net: Any, make_spec: Any, batches: 
     )
     extended = [(*batch, np.ones(len(batch[0]), "float32")) for batch in batches]
     shown = str(MultiEstimator(make_net(), spec).check(extended))
-    assert 'normalises losses["size"]' in shown
+    assert "normalizes size" in shown
     assert "L2Loss(outputs.size, labels.size) / count" in shown
 
 

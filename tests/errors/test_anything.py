@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def survives(setup: Any, action: Any) -> None:
 
 
 def fields_of(kind: type) -> list[str]:
-    return [name for name, field in kind.__dataclass_fields__.items() if field.init]
+    return list(inspect.signature(kind).parameters)
 
 
 @pytest.mark.parametrize("name", fields_of(TaskSpec))

@@ -79,7 +79,7 @@ FAULTS = [
     fault(
         "scope batch and normaliser",
         lambda s: s.with_loss(CE(), scope="batch", normalize_by="amount"),
-        'with scope="batch" the loss is taken as normalised already; leave normalize_by out',
+        'with scope="batch" the loss counts as normalized already; leave normalize_by out',
     ),
     fault(
         "minimize not in returns",

@@ -45,10 +45,12 @@ FAULTS = [
     fault(
         "string",
         lambda s: s.with_metric("acc", **BOTH),
-        "metrics[\"figure\"]: 'acc' is no metric; give an EvalMetric, such as mx.metric.Accuracy()",
+        "metrics[\"figure\"]: 'acc' is not a metric; give an EvalMetric, such as mx.metric.Accuracy()",
     ),
     fault(
-        "dict, which has an update", lambda s: s.with_metric({}, **BOTH), 'metrics["figure"]: {} is no metric'
+        "dict, which has an update",
+        lambda s: s.with_metric({}, **BOTH),
+        'metrics["figure"]: {} is not a metric',
     ),
     fault(
         "class",

@@ -21,22 +21,24 @@ def fault(name: str, change: Callable[[Any], Any], *texts: str) -> Any:
 
 FAULTS = [
     # not names at all
-    fault("output is None", lambda s: s.but(outputs=[None]), "outputs: None is no name; a name is a string"),
-    fault("output is empty", lambda s: s.but(outputs=["digit", ""]), "outputs: '' is no name"),
+    fault(
+        "output is None", lambda s: s.but(outputs=[None]), "outputs: None is not a name; a name is a string"
+    ),
+    fault("output is empty", lambda s: s.but(outputs=["digit", ""]), "outputs: '' is not a name"),
     fault("outputs are a dict", lambda s: s.but(outputs={"digit": 1}), "is a dict; give a list of names"),
     fault(
         "outputs are a set", lambda s: s.but(outputs={"digit"}), "outputs: {'digit'} is a set; give a list"
     ),
-    fault("no outputs", lambda s: s.but(outputs=[]), "outputs: none is named; name at least one"),
-    fault("no inputs", lambda s: s.but(inputs=[]), "inputs: none is named; name at least one"),
-    fault("nested labels", lambda s: s.but(labels=[["digit"], "amount"]), "labels: ['digit'] is no name"),
-    fault("label is a number", lambda s: s.but(labels=["digit", 3]), "labels: 3 is no name"),
-    fault("LabelSpec of a number", lambda s: s.but(labels=[LabelSpec(3)]), "labels: 3 is no name"),
-    fault("input is bytes", lambda s: s.but(inputs=[b"x"]), "inputs: b'x' is no name"),
-    fault("key is a number", lambda s: s.but(losses={3: CE()}), "losses: 3 is no name"),
-    fault("key is empty", lambda s: s.but(metrics={"": mx.metric.Accuracy()}), "metrics: '' is no name"),
+    fault("no outputs", lambda s: s.but(outputs=[]), "outputs: no name is given; name at least one"),
+    fault("no inputs", lambda s: s.but(inputs=[]), "inputs: no name is given; name at least one"),
+    fault("nested labels", lambda s: s.but(labels=[["digit"], "amount"]), "labels: ['digit'] is not a name"),
+    fault("label is a number", lambda s: s.but(labels=["digit", 3]), "labels: 3 is not a name"),
+    fault("LabelSpec of a number", lambda s: s.but(labels=[LabelSpec(3)]), "labels: 3 is not a name"),
+    fault("input is bytes", lambda s: s.but(inputs=[b"x"]), "inputs: b'x' is not a name"),
+    fault("key is a number", lambda s: s.but(losses={3: CE()}), "losses: 3 is not a name"),
+    fault("key is empty", lambda s: s.but(metrics={"": mx.metric.Accuracy()}), "metrics: '' is not a name"),
     fault("unused is a dict", lambda s: s.but(unused={}), "unused: {} is a dict; give a list of names"),
-    fault("name is a number", lambda s: s.but(name=3), "name: 3 is no string"),
+    fault("name is a number", lambda s: s.but(name=3), "name: 3 is not a string"),
     fault(
         "dots amid outputs",
         lambda s: s.but(outputs=["digit", ..., "amount"]),
@@ -85,7 +87,7 @@ FAULTS = [
     fault(
         "output of another kind",
         lambda s: s.with_loss(CE(), outputs=3, labels="digit"),
-        'losses["digit"]: 3 is no name; outputs are "digit", "amount"',
+        'losses["digit"]: 3 is not a name; outputs are "digit", "amount"',
     ),
     fault(
         "unknown in a metric",
@@ -159,7 +161,7 @@ FAULTS = [
     fault(
         "slot twice in batch",
         lambda s: s.but(batch=["x", "digit", "amount", "x"]),
-        'batch: "x" stands 2 times; every slot of a batch has its own name',
+        'batch: "x" is listed 2 times; every slot of a batch has its own name',
     ),
     fault(
         "slot missing in batch",
@@ -169,19 +171,19 @@ FAULTS = [
     fault(
         "unknown in batch",
         lambda s: s.but(batch=["x", "digit", "amount", "index"]),
-        'batch: "index" is no input and no label; valid are "x", "digit", "amount"',
+        'batch: "index" is neither an input nor a label; valid are "x", "digit", "amount"',
         'if nothing takes it, list it: unused=["index"]',
     ),
     # figures that two would bear
     fault(
         "metric like a loss",
         lambda s: s.but(metrics={"digit": mx.metric.Accuracy()}),
-        'the figure "digit" would be borne by losses["digit"] and metrics["digit"]; rename one of them',
+        'the figure "digit" is produced by losses["digit"] and metrics["digit"]; rename one of them',
     ),
     fault(
         "loss called loss",
         lambda s: s.but(losses={**s.spec["losses"], "loss": LossSpec(L2(), "amount", "amount")}),
-        'the figure "loss" would be borne by the objective and losses["loss"]',
+        'the figure "loss" is produced by the objective and losses["loss"]',
     ),
     fault(
         "part like a loss",
@@ -192,25 +194,25 @@ FAULTS = [
             },
             metrics={},
         ),
-        'the figure "a.b" would be borne by losses["a"] and losses["a.b"]',
+        'the figure "a.b" is produced by losses["a"] and losses["a.b"]',
     ),
     # declared, and taken by nobody
     fault(
         "output not taken",
         lambda s: s.but(outputs=["digit", "amount", "extra"]),
-        'the output "extra" is taken by no loss and no metric; route it, or list it: unused=["extra"]',
+        'the output "extra" is not taken by any loss or metric; route it, or list it: unused=["extra"]',
     ),
     fault(
         "label not taken",
         lambda s: s.but(labels=["digit", "amount", "weight"]),
-        'the label "weight" is taken by no loss and no metric',
+        'the label "weight" is not taken by any loss or metric',
     ),
     # the evaluating spec
-    fault("evaluate is a dict", lambda s: s.but(evaluate={}), "evaluate: {} is no TaskSpec"),
+    fault("evaluate is a dict", lambda s: s.but(evaluate={}), "evaluate: {} is not a TaskSpec"),
     fault(
         "evaluate within evaluate",
         lambda s: s.but(evaluate=TaskSpec("a", evaluate=TaskSpec("a"))),
-        "evaluate: the TaskSpec for evaluating has an evaluate= of its own; leave that one out",
+        "evaluate: the TaskSpec for evaluation has an evaluate= of its own; leave that one out",
     ),
     fault(
         "a metric that evaluate= replaces",
@@ -218,7 +220,7 @@ FAULTS = [
             evaluate=TaskSpec(["digit", "amount"], unused=["digit", "amount"]),
             metrics={"late": MetricSpec(mx.metric.Accuracy(), "digit", "digit", stage="evaluate")},
         ),
-        'metrics["late"]: is for stage="evaluate", where the TaskSpec in evaluate= takes the place of this',
+        'metrics["late"]: is for stage="evaluate", where the TaskSpec in evaluate= replaces this',
     ),
     fault("forward", lambda s: s.but(forward="net"), "forward: 'net' cannot be called; give a function"),
     fault("batch_fn", lambda s: s.but(batch_fn=3), "batch_fn: 3 cannot be called; give a function"),
@@ -241,12 +243,12 @@ def test_what_a_slip_meant_is_not_missed_elsewhere(setup: Any) -> None:
 def test_malformed_names_are_told_without_what_follows_from_them(setup: Any) -> None:
     message = setup.but(labels=[None, None]).refused(SpecError)
     assert "there is no label" not in message
-    assert "1. labels: None is no name" in message
+    assert "1. labels: None is not a name" in message
 
 
 def test_malformed_names_do_not_hide_other_problems(setup: Any) -> None:
     faulty = setup.but(labels=[None, "digit"], losses={"digit": LossSpec(CE(), weight=-1)})
-    faulty.refused(SpecError, "2 problems found", "None is no name", "the weight is -1")
+    faulty.refused(SpecError, "2 problems found", "None is not a name", "the weight is -1")
 
 
 def test_a_metric_may_bear_a_part_of_its_own(setup: Any) -> None:

@@ -6,27 +6,28 @@ import json
 from pathlib import Path
 
 from multifit.history import History
-from multifit.plan import Plan, StagePlan, TrainerPlan
+from multifit.plan import Plan, Row, StagePlan, TrainerPlan
+from multifit.spec.links import Link
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 
 ROWS = (
-    ("input", "image", "(8, 4) float32", "net"),
-    ("output", "digit", "(8, 10) float32", 'losses["digit"], metrics["accuracy"]'),
-    ("output", "spare", "(8, 2) float32", "unused"),
-    ("label", "digit", "(8,) int32", 'losses["digit"], metrics["accuracy"]'),
-    ("loss", "digit", "(8,) float32", "1 x CrossEntropy(outputs.digit, labels.digit) / image"),
-    ("part", "digit.sum", "(8,) float32", "minimised"),
-    ("metric", "accuracy", "accuracy.top1, accuracy.top5", "Accuracy(outputs.digit, labels.digit)"),
-    ("metric", "mean", "mean", "Loss(digit), on the device"),
+    Row("input", "image", "(8, 4) float32", "net"),
+    Row("output", "digit", "(8, 10) float32", "digit, accuracy"),
+    Row("output", "spare", "(8, 2) float32", "unused"),
+    Row("label", "digit", "(8,) int32", "digit, accuracy"),
+    Row("loss", "digit", "(8,) float32", "1 x CrossEntropy(outputs.digit, labels.digit) / image"),
+    Row("part", "digit.sum", "(8,) float32", "minimised"),
+    Row("metric", "accuracy", "top1, top5", "Accuracy(outputs.digit, labels.digit)"),
+    Row("metric", "mean", "mean", "Loss(digit), on the device"),
 )  # fmt: skip
 LINKS = (
-    ("output", "digit", "loss", "digit", "feeds"),
-    ("label", "digit", "loss", "digit", "feeds"),
-    ("input", "image", "loss", "digit", "normalises"),
-    ("output", "digit", "metric", "accuracy", "feeds"),
-    ("label", "digit", "metric", "accuracy", "feeds"),
-    ("loss", "digit", "metric", "mean", "feeds"),
+    Link("output", "digit", "loss", "digit", "feeds"),
+    Link("label", "digit", "loss", "digit", "feeds"),
+    Link("input", "image", "loss", "digit", "normalises"),
+    Link("output", "digit", "metric", "accuracy", "feeds"),
+    Link("label", "digit", "metric", "accuracy", "feeds"),
+    Link("loss", "digit", "metric", "mean", "feeds"),
 )
 STAGE = StagePlan(ROWS, "the net, 3 losses and metrics are one graph", LINKS)
 TRAINERS = (

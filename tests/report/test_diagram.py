@@ -43,7 +43,7 @@ def test_boxes_describe_what_they_stand_for() -> None:
     texts = " ".join(text for box in WHOLE.boxes for *_, text in box.texts)
     for part in (
         "(8, 10) float32", "unused", "1 x CrossEntropy(outputs.digit,", "digit.sum: minimised",
-        "accuracy.top1", "2 parameters, 44 numbers", "body.0.weight, body.0.bias", "clipped",
+        "top1, top5", "2 parameters, 44 numbers", "body.0.weight, body.0.bias", "clipped",
         "1 parameter: frozen.weight", "the input",
     ):  # fmt: skip
         assert part in texts

@@ -79,7 +79,7 @@ def test_one_run(tmp_path: Path) -> None:
         run.name, "digits.py", "rate", "0.1", "cpu(0), cpu(1)", "mxnet", "1.9.1",
         "body.0.weight, body.0.bias",
         "training and evaluating: batches of 8 on cpu(0), cpu(1)", "a default was used", "losses and metrics",
-        "Figures after epoch 2", "1.5000", "All 2 epochs", "samples", "where it goes",
+        "Figures after epoch 2", "1.5000", "All 2 epochs", "samples", "goes to",
     ):  # fmt: skip
         assert part in shown.text
     assert "/somewhere" not in shown.text and "Side by side" not in shown.text
@@ -140,7 +140,7 @@ def test_missing_files_are_listed() -> None:
 
 def test_a_plan_as_text_only() -> None:
     html = page([replace(RUN, plan=None)])
-    assert "where it goes" in html and 'class="diagram"' not in html
+    assert "goes to" in html and 'class="diagram"' not in html
 
 
 def test_without_matplotlib_everything_else_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_evaluating_specs_combine_likewise() -> None:
 
 FAULTS = {
     "no part": ({}, [], "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"),
-    "no spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is no TaskSpec"),
+    "no spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is not a TaskSpec"),
     "unknown": (
         {"a": detection()},
         ["imge"],
@@ -149,7 +149,7 @@ FAULTS = {
     "labels that differ": (
         {"a": segmentation(), "b": segmentation(labels=[LabelSpec("mask", classes=4), "truth"])},
         ["mask"],
-        'shared: the parts differ in what the label "mask" is: LabelSpec(',
+        'shared: the parts declare the label "mask" differently: LabelSpec(',
     ),
 }
 

@@ -110,7 +110,7 @@ def test_a_metric_may_be_fed_losses() -> None:
 
 def test_unused_covers_output_and_label_or_one_of_them() -> None:
     assert two_heads(losses={"digit": loss}, unused=["parity"]).unused == ("parity",)
-    with pytest.raises(SpecError, match='the label "parity" is taken by no loss'):
+    with pytest.raises(SpecError, match='the label "parity" is not taken by any loss'):
         two_heads(losses={"digit": loss}, unused=["outputs.parity"])
     two_heads(losses={"digit": loss}, unused=["outputs.parity", "labels.parity"])
 
@@ -189,7 +189,7 @@ def test_summary_of_functions_and_parts() -> None:
         ),
         "b": LossSpec(None, "b"),
     }
-    text = TaskSpec(["a", "b"], losses=losses).summary()
+    text = " ".join(TaskSpec(["a", "b"], losses=losses).summary().split())
     assert "<lambda>(state) x loss(outputs.a) / a function of the slots -> x, y; minimizes y" in text
     assert "1 x the output(outputs.b)" in text
 

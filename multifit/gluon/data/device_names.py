@@ -1,19 +1,19 @@
-"""Parse devices given as text, as on the command line: ``2``, ``cpu:2``, ``gpu:0,1``."""
+"""Devices written as text, as on the command line: ``2``, ``cpu:2``, ``gpu:0,1``."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from ...protocols import Context
 from ..compat import mx
 
 __all__ = ["parse_devices"]
 
-VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
+FORMS = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
 
 
-def parse_devices(text: str) -> list[Context]:
-    """Parse a list of devices.
+def parse_devices(text: str) -> list[Any]:
+    """Read a list of devices.
 
     Parameters
     ----------
@@ -28,23 +28,24 @@ def parse_devices(text: str) -> list[Context]:
     Raises
     ------
     ValueError
-        The text cannot be parsed, names no device, or names one twice. Whether a GPU exists is not checked.
+        The text has another form, or names no device, or one twice. Whether a GPU exists is not looked at
+        here: the estimator does that.
     """
     match = re.fullmatch(r"(?:(cpu|gpu):?)?(\d+(?:,\d+)*)?", text.strip().lower())
     if not text.strip() or match is None:
-        raise ValueError(f"cannot read the devices {text!r}: {VALID}")
+        raise ValueError(f"cannot read the devices {text!r}: {FORMS}")
     kind, listed = match.groups()
     numbers = [int(number) for number in listed.split(",")] if listed else []
     return _gpus(text, numbers) if kind == "gpu" else _cpus(text, numbers)
 
 
-def _gpus(text: str, ids: list[int]) -> list[Context]:
+def _gpus(text: str, ids: list[int]) -> list[Any]:
     if len(set(ids)) != len(ids):
-        raise ValueError(f"{text!r} names a GPU twice: {VALID}")
+        raise ValueError(f"{text!r} names a GPU twice: {FORMS}")
     return [mx.gpu(number) for number in ids or [0]]
 
 
-def _cpus(text: str, counts: list[int]) -> list[Context]:
+def _cpus(text: str, counts: list[int]) -> list[Any]:
     if counts == [0] or len(counts) > 1:
-        raise ValueError(f"{text!r} is not a number of CPUs: {VALID}")
+        raise ValueError(f"{text!r} is no number of CPUs: {FORMS}")
     return [mx.cpu(number) for number in range(counts[0] if counts else 1)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+import re
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ...errors import counted, suggest
+from ...spec import TaskSpec
+from ...spec.summary import summary_rows
 from ..optim.schedules import ScaledSchedule
 
 __all__ = ["differences", "identity"]
@@ -25,7 +28,7 @@ def identity(engine: Any) -> dict[str, Any]:
     """
     trainers = engine.bound_trainers()
     return {
-        "spec": engine.spec.summary().splitlines(),
+        "spec": _spec_rows(engine.spec),
         "parameters": {name: _form(p) for name, p in engine.parameters.items()},
         "trainers": {
             name: {
@@ -49,7 +52,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         What :func:`identity` returned when the checkpoint was written, and what it returns here. A size that
         is not known yet, of a parameter that no batch has reached, is like any other.
     """
-    lines = _compared("spec,", _entries(saved["spec"]), _entries(now["spec"]))
+    lines = _compared("spec,", _spec_texts(saved["spec"]), _spec_texts(now["spec"]))
     lines += _compared(
         "parameter", _forms(saved["parameters"]), _forms(now["parameters"], saved["parameters"])
     )
@@ -79,17 +82,32 @@ def _compared(what: str, saved: Mapping[str, str], now: Mapping[str, str]) -> li
     return lines[:SHOWN] + ([f"{what} …: {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])
 
 
-def _entries(lines: Iterable[str]) -> dict[str, str]:
-    """Return a summary's table as a dict, by what is in its first two columns."""
-    entries: dict[str, str] = {}
-    part = ""
+def _spec_rows(spec: TaskSpec) -> list[list[str]]:
+    """Return stage, kind, name and text of everything that a spec declares."""
+    rows = [["train", *row] for row in summary_rows(spec)]
+    if spec.evaluate is not None:
+        rows += [["evaluate", *row] for row in summary_rows(spec.evaluate)]
+    return rows
+
+
+def _spec_texts(saved: Sequence[Any]) -> dict[str, str]:
+    """Return the texts of a saved spec by stage, kind and name."""
+    rows = _rows_of_table(saved) if all(isinstance(line, str) for line in saved) else saved
+    return {
+        f"{'evaluate ' if stage == 'evaluate' else ''}{what} {name}": text for stage, what, name, text in rows
+    }
+
+
+def _rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the rows of a spec that was saved as a printed table, as old checkpoints have it."""
+    stage, columns = "train", None
     for line in lines:
-        words = line.split()
         if line == EVALUATING:
-            part = "evaluate "
-        elif len(words) > 2 and words[:2] != ["what", "name"] and set(line) != {"-", " "}:
-            entries[f"{part}{words[0]} {words[1]}"] = " ".join(words[2:])
-    return entries
+            stage, columns = "evaluate", None
+        elif line.startswith("----"):
+            columns = [match.start() for match in re.finditer("-+", line)]
+        elif columns and line:
+            yield stage, line[: columns[1]].strip(), line[columns[1] : columns[2]].strip(), line[columns[2] :]
 
 
 def _form(parameter: Any) -> dict[str, Any]:

@@ -123,9 +123,9 @@ def _inspected(engine: Engine, name: str, data: Any, batches: dict[str, Batch]) 
         except DataError as error:
             return list(error.problems)
     feed = engine.feed(name)
-    arrays, problems = feed.name_arrays(data)
+    arrays, problems = feed.inspect(data)
     if not problems:
-        batches[name] = feed.distribute(data, arrays)
+        batches[name] = feed.place(data, arrays)
     elif name == "evaluate":
         problems = [Problem(p.kind, f"val_data: {p.message}") for p in problems]
     return problems
@@ -150,7 +150,7 @@ def _stage(stage: Stage, result: Result) -> StagePlan:
     metrics = [
         (
             m.term.key,
-            ", ".join(stage.names(m)),
+            stage.names(m),
             "summed on the device" if m.on_device else "updated batch by batch",
         )
         for m in stage.measures

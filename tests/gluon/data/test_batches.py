@@ -9,8 +9,7 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.errors import DataError
-from multifit.gluon.data.batch_splitter import BatchSplitter
-from multifit.gluon.data.batches import Batch
+from multifit.gluon.data.batches import Batch, BatchSplitter
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip

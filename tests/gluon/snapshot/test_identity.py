@@ -9,6 +9,8 @@ import pytest
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.gluon.snapshot.identity import differences, identity
+from multifit.spec.summary import summary
+from multifit.tables import UNLIMITED
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -113,6 +115,43 @@ def test_a_loss_that_differs_is_named(make_engine):
     called = "SoftmaxCrossEntropyLoss(outputs.digit, labels.digit)"
     lines = differences(*map(stored, engines))
     assert lines == [f'spec, "loss digit": 1 x {called} in the checkpoint, 2 x {called} here']
+
+
+OLD_TABLE = """\
+TaskSpec eyes
+what    name       where it goes, what it takes
+------  ---------  ----------------------------------------------
+input   image      net
+output  left eye   losses["left eye"]
+output  left ear   losses["left ear"]
+loss    left eye   {} x L2Loss(outputs.left eye, labels.left eye)
+loss    left ear   2 x L2Loss(outputs.left ear, labels.left ear)
+
+when evaluating and predicting:
+what    name  where it goes, what it takes
+------  ----  ----------------------------
+output  box   unused"""
+
+
+def test_names_with_spaces_are_told_apart_in_a_spec_saved_as_a_table(make_engine):
+    now = stored(make_engine())
+    old, changed = ({**now, "spec": OLD_TABLE.format(weight).splitlines()} for weight in (1, 3))
+    assert differences(old, old) == []
+    assert differences(old, changed) == [
+        'spec, "loss left eye": 1 x L2Loss(outputs.left eye, labels.left eye) in the checkpoint, '
+        "3 x L2Loss(outputs.left eye, labels.left eye) here"
+    ]
+    without_evaluate = {**old, "spec": old["spec"][:-5]}
+    assert differences(old, without_evaluate) == [
+        'spec, "evaluate output box": unused in the checkpoint, not here'
+    ]
+
+
+def test_a_spec_saved_as_a_table_equals_the_same_spec_saved_as_data(make_engine):
+    engine = make_engine()
+    now = stored(engine)
+    old = {**now, "spec": summary(engine.spec, UNLIMITED).splitlines()}
+    assert old["spec"] != now["spec"] and differences(old, now) == []
 
 
 def test_what_is_evaluated_is_compared_too(make_engine):

@@ -88,7 +88,7 @@ def test_an_environment_that_is_not_there(monkeypatch):
 
 
 def test_the_command(tmp_path, capsys):
-    assert main("", ["evaluation", "--case", "mlp", "--epochs", "1", "--output", str(tmp_path)]) == 0
+    assert main(["evaluation", "--case", "mlp", "--epochs", "1", "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "evaluation: MLP done" in said and "/ hand-written" in said and "2 heads" not in said
     (kept,) = tmp_path.glob("*.json")
@@ -96,7 +96,7 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_the_command_of_one_table(tmp_path, capsys):
-    assert main("step_time", ["--epochs", "1", "mlp", "--output", str(tmp_path)]) == 0
+    assert main(["step_time", "--epochs", "1", "--case", "mlp", "--output", str(tmp_path)]) == 0
     assert "/ Gluon" in capsys.readouterr().out
 
 
@@ -109,5 +109,5 @@ def test_the_command_of_one_table(tmp_path, capsys):
 )
 def test_what_cannot_be_measured(arguments, said, capsys):
     with pytest.raises(SystemExit):
-        main("", arguments)
+        main(arguments)
     assert said in capsys.readouterr().err

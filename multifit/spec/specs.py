@@ -1,4 +1,4 @@
-"""What a TaskSpec is made of. None of these raises: the TaskSpec or the estimator reports their problems."""
+"""What a TaskSpec consists of. None of these raises: the TaskSpec or the estimator reports problems."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any, Callable, Mapping, Sequence
 __all__ = ["LabelSpec", "LossSpec", "MetricSpec", "TrainerSpec"]
 
 
-class _Declared:
-    """A declaration whose `repr` is one line: what was declared, without the defaults."""
+class _OneLineRepr:
+    """Shows a dataclass in one line, without the fields that have their default."""
 
     def __repr__(self) -> str:
-        own = ((item, getattr(self, item.name)) for item in fields(self))  # type: ignore[arg-type]
-        said = (f"{item.name}={_short(value)}" for item, value in own if value is not item.default)
-        return f"{type(self).__name__}({', '.join(said)})"
+        values = ((field, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        shown = (f"{field.name}={_short(value)}" for field, value in values if value is not field.default)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 @dataclass(frozen=True, repr=False)
-class LossSpec(_Declared):
-    """A loss, with the outputs and labels that it takes and the weight that it bears.
+class LossSpec(_OneLineRepr):
+    """A loss: its function, the outputs and labels that it takes, and its weight.
 
     Parameters
     ----------
-    fn : callable or None
-        Called with the outputs, then the labels, in the order declared: a ``gluon.loss.Loss``, a Block or a
-        function on arrays. None: the one output named is the loss itself.
+    fn : callable, optional
+        A ``gluon.loss.Loss``, a Block or a function on arrays, called with the outputs, then the labels, in
+        the order declared. None: the one output named is the loss itself.
     outputs, labels : str or sequence of str, optional
-        What `fn` takes. With neither: the output and the label that bear the loss's key. With outputs alone:
-        a term without labels. An input of the net may be taken as a label.
+        What `fn` takes. With neither: the output and the label named like the loss. With outputs alone: a
+        loss without labels. An input of the net may be taken as a label.
     weight : float or callable
-        At least 0 and finite, or a function of the :class:`~multifit.RunState` that returns such a number.
+        Finite and at least 0, or a function of the :class:`~multifit.RunState` that returns such a number.
     returns : sequence of str, optional
-        Names of the parts where `fn` returns several; each part is a figure ``<loss>.<part>``.
+        Names of the parts if `fn` returns several; each part is logged as the figure ``<loss>.<part>``.
     minimize : str, optional
-        The part that enters the objective; the first by default.
+        The part that enters the objective. Defaults to the first.
     normalize_by : str or callable, optional
-        A slot, or a function of all slots, whose sum over the whole batch divides the loss; default: the
+        A slot, or a function of all slots, whose sum over the whole batch divides the loss. Defaults to the
         number of samples.
     scope : {"device", "batch"}
-        ``"batch"``: `fn` gets a list per device of every argument at once, and the sum of what it returns
-        is taken as normalised already.
+        ``"batch"``: `fn` gets lists with one array per device for every argument, and the sum of what it
+        returns counts as normalized already.
     arguments : sequence of str, optional
-        Another order of the outputs and labels; ``outputs.x`` and ``labels.x`` where a name is both.
+        Another order of the outputs and labels; ``outputs.x`` and ``labels.x`` if a name is both.
     """
 
     fn: Callable[..., Any] | None = None
@@ -57,27 +57,27 @@ class LossSpec(_Declared):
 
 
 @dataclass(frozen=True, repr=False)
-class MetricSpec(_Declared):
-    """A metric, with the outputs, labels or losses that it is fed.
+class MetricSpec(_OneLineRepr):
+    """A metric and the outputs, labels or losses that update it.
 
     Parameters
     ----------
     metric : EvalMetric or callable
         Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` on NumPy arrays. An
-        EvalMetric is called as ``update(labels, preds)`` where its second parameter is ``preds``, otherwise
+        EvalMetric is called as ``update(labels, preds)`` if its second parameter is ``preds``, otherwise
         with the outputs, then the labels.
     outputs, labels : str or sequence of str, optional
-        What it is fed. With none of `outputs`, `labels` and `losses`: the output and label of its key.
+        What it takes. Without `outputs`, `labels` and `losses`: the output and label named like the metric.
     losses : str or sequence of str, optional
-        Losses whose values it is fed in place of outputs.
+        Losses whose values it takes in place of outputs.
     mode : {"min", "max"}, optional
         Which direction is better. Known for the stock metrics.
     stage : sequence of {"train", "evaluate"}
-        When it is measured.
+        When it is computed.
     transform : callable, optional
         ``transform(*outputs, *labels)`` returns what the metric takes, in the order of its parameters.
     names : sequence of str, optional
-        Names of the figures where the metric returns several without names.
+        Names of the figures if the metric returns several without names.
     arguments : sequence of str, optional
         Another order of the outputs and labels, as in :class:`LossSpec`.
     """
@@ -94,19 +94,19 @@ class MetricSpec(_Declared):
 
 
 @dataclass(frozen=True, repr=False)
-class LabelSpec(_Declared):
-    """A label of which more is known than its name.
+class LabelSpec(_OneLineRepr):
+    """A label with more than a name.
 
     Parameters
     ----------
     name : str
         The label's slot.
     dtype : str, optional
-        The dtype that the label is cast to, for example ``"int32"``.
+        The dtype that the label is cast to, such as ``"int32"``.
     classes : int, optional
         Number of classes: values lie in ``0 … classes - 1``.
     ignore : number, optional
-        A value that stands for "no label" and may lie outside the classes.
+        A value that means "no label" and may lie outside the classes.
     """
 
     name: str
@@ -116,20 +116,20 @@ class LabelSpec(_Declared):
 
 
 @dataclass(frozen=True, repr=False)
-class TrainerSpec(_Declared):
-    """A trainer to be built: which parameters it moves, and how.
+class TrainerSpec(_OneLineRepr):
+    """A trainer to build: its parameters and its optimizer.
 
     Parameters
     ----------
     params : str, Block or ParameterDict
-        A regular expression that must match a parameter's structural name wholly (``"body.*"``), or a Block
+        A regular expression that must match a parameter's whole structural name (``"body.*"``), or a Block
         or ParameterDict that holds the parameters.
     optimizer : str or Optimizer
-        As ``gluon.Trainer`` takes it.
+        As in ``gluon.Trainer``.
     optimizer_params : mapping, optional
         Options of the optimizer, such as ``{"learning_rate": 1e-3}``.
     lr_scheduler : LRScheduler, optional
-        The learning rate by number of updates. Its ``base_lr`` holds unless `optimizer_params` has a
+        The learning rate by number of updates. Its ``base_lr`` is used unless `optimizer_params` has a
         ``learning_rate``.
     clip_norm : float, optional
         The largest global norm of this trainer's gradients; larger ones are scaled down to it.
@@ -142,8 +142,8 @@ class TrainerSpec(_Declared):
     clip_norm: float | None = None
 
 
-def _short(value: Any) -> str:
-    """Return what a value is called where its own `repr` is long or says no more than its address."""
+def _short(value: object) -> str:
+    """Return the `repr`; the name or the type if the `repr` is long or just an address."""
     text = repr(value)
     if "\n" not in text and " at 0x" not in text and len(text) <= 60:
         return text

@@ -1,0 +1,101 @@
+"""The plan of one stage: what it does with a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, NamedTuple
+
+from ..spec.links import Link
+from ..tables import table, terminal_width, wrap
+
+__all__ = ["Row", "StagePlan", "texts"]
+
+ARRAYS = ("input", "output", "label")
+VALUE_WIDTH = 16  # of a metric's figures, which may be many
+
+
+class Row(NamedTuple):
+    """One line of a stage's plan.
+
+    Attributes
+    ----------
+    what : {"input", "output", "label", "loss", "part", "metric"}
+        The kind.
+    name : str
+        Its name.
+    found : str
+        Shape and dtype of its array; for a metric, its figures.
+    goes : str
+        Where an array goes, or how a loss or metric is computed.
+    """
+
+    what: str
+    name: str
+    found: str
+    goes: str
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage does with a batch.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        A row for every input, output, label, loss, part and metric.
+    how : str
+        What was traced into a graph, and why something was not.
+    links : tuple of Link
+        Which output, slot or loss goes to which loss or metric.
+    """
+
+    rows: tuple[Row, ...]
+    how: str
+    links: tuple[Link, ...] = ()
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return the rows as tables, one for the arrays and one for the losses and metrics.
+
+        Parameters
+        ----------
+        width : int, optional
+            The longest line, in characters. Defaults to the terminal's width.
+        """
+        arrays = [row for row in self.rows if row.what in ARRAYS]
+        computed = [row._replace(found=_value(row)) for row in self.rows if row.what not in ARRAYS]
+        parts = [table(("what", "name", "array", "goes to"), arrays, width, wrap_last=True)]
+        if computed:
+            parts.append(table(("what", "name", "value", "computed as"), computed, width, wrap_last=True))
+        return "\n\n".join([*parts, wrap(self.how, terminal_width() if width is None else width)])
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> StagePlan:
+        """Return the stage's plan from what ``dataclasses.asdict`` returned, through JSON or not.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is something else.
+        """
+        rows = tuple(Row(*_sized(texts(row), 4)) for row in saved["rows"])
+        links = tuple(Link(*_sized(texts(link), 5)) for link in saved["links"])
+        return cls(rows, str(saved["how"]), links)
+
+
+def _value(row: Row) -> str:
+    if row.what == "metric" and row.found == row.name:
+        return "a number"
+    return wrap(row.found, VALUE_WIDTH)
+
+
+def texts(items: Iterable[Any]) -> tuple[str, ...]:
+    """Return a list from JSON as a tuple of strings; a string raises ValueError."""
+    if isinstance(items, str):
+        raise ValueError(f"{items!r} is not a list")
+    return tuple(map(str, items))
+
+
+def _sized(items: tuple[str, ...], size: int) -> tuple[str, ...]:
+    if len(items) != size:
+        raise ValueError(f"{items} has {len(items)} items, not {size}")
+    return items

@@ -1,0 +1,75 @@
+"""What a TaskSpec declares, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping
+
+from .names import Tree, leaves
+from .specs import LabelSpec, LossSpec, MetricSpec
+from .terms import MetricTerm, Taker, Term
+
+__all__ = ["Declarations"]
+
+
+@dataclass(frozen=True, eq=False)
+class Declarations:
+    """The fields of a :class:`TaskSpec` in one form each, and its losses and metrics with resolved names.
+
+    Parameters
+    ----------
+    outputs : nested tuples of str
+        ``...`` may be the last item of any level.
+    labels : tuple of str
+        The label slots.
+    losses, metrics : mapping of str to LossSpec, MetricSpec
+        What was declared.
+    inputs : tuple of str
+        What the net is called with.
+    batch : tuple of str
+        The order of the slots in a batch.
+    unused : tuple of str
+        Outputs and slots that nothing takes, on purpose.
+    forward, batch_fn : callable or None
+        See :class:`TaskSpec`.
+    evaluate : Declarations or None
+        Replaces this one in evaluation and prediction.
+    name : str or None
+        Shown in summaries.
+    label_specs : mapping of str to LabelSpec
+        Every label by its name.
+    terms : tuple of Term
+        The losses with what they take.
+    metric_terms : tuple of MetricTerm
+        The metrics with what they take.
+    """
+
+    outputs: Tree
+    labels: tuple[str, ...]
+    losses: Mapping[str, LossSpec]
+    metrics: Mapping[str, MetricSpec]
+    inputs: tuple[str, ...]
+    batch: tuple[str, ...]
+    unused: tuple[str, ...]
+    forward: Callable[..., Any] | None
+    batch_fn: Callable[[Any], Mapping[str, Any]] | None
+    evaluate: Declarations | None
+    name: str | None
+    label_specs: Mapping[str, LabelSpec]
+    terms: tuple[Term, ...]
+    metric_terms: tuple[MetricTerm, ...]
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, flat, in order, without ``...``."""
+        return tuple(name for _, name in leaves(self.outputs) if name is not Ellipsis)
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Names of all slots: the inputs, then the labels that are not inputs."""
+        return tuple(dict.fromkeys([*self.inputs, *self.labels]))
+
+    @property
+    def takers(self) -> tuple[Taker, ...]:
+        """Everything that takes outputs and slots: the losses, then the metrics."""
+        return (*self.terms, *self.metric_terms)
