@@ -136,7 +136,7 @@ def test_a_second_fit_begins_anew_and_a_checkpoint_goes_on(fit: Any, values: Any
     other.load_state_dict(state)
     first = mx.nd.array(state["averages"]["0.weight"])
     other._average_if_due(type("Standing", (), {"parameters": {}}))
-    assert (other._due, other._count, other._epochs) == (9, 9, 2)
+    assert (other._elapsed, other._count, other._epochs) == (9, 9, 2)
     other.averages["0.weight"] += 1  # a copy of its own
     np.testing.assert_array_equal(handler.averages["0.weight"].asnumpy(), first.asnumpy())
     trace = Trace(values)
