@@ -14,6 +14,15 @@ import pytest  # noqa: E402
 
 from multifit import threads  # noqa: E402
 from multifit.gluon.data.seeding import seed_everything  # noqa: E402
+from multifit.gluon.precision import precisions  # noqa: E402
+from multifit.gluon.precision.cpu_support import cpu_supports_bfloat16  # noqa: E402
+from multifit.gluon.precision.rules import Rules  # noqa: E402
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests that compute in bfloat16 where the CPU cannot."""
+    if item.get_closest_marker("bfloat16") and not cpu_supports_bfloat16():
+        pytest.skip("this CPU has no AVX512, which bfloat16 needs")
 
 
 @pytest.fixture(autouse=True)
@@ -33,3 +42,11 @@ def with_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], No
     yield believe
     monkeypatch.undo()
     threads.omp_threads.cache_clear()
+
+
+@pytest.fixture
+def float16_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register "float16", a lower precision that every CPU can compute: MXNet's activations in float16."""
+    rules = Rules(low=("Activation",), either=("Pooling",))
+    monkeypatch.setitem(precisions.PRECISIONS, "float16", precisions.Precision("float16", rules))
+    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: True)

@@ -10,7 +10,7 @@ from ..estimator import MultiEstimator
 from ..gluon.data.device_names import parse_devices
 from ..gluon.data.devices import resolve_context
 from ..gluon.data.seeding import seed_everything
-from ..gluon.precision.precision import named_precision
+from ..gluon.precision.precisions import named_precision
 from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError

@@ -74,7 +74,7 @@ class MultiEstimator(Loop, Tools):
             net, self.spec, trainers, context, initializer, frozen, self.state, self._notices, precision
         )
         if self._engine.precision.rules is not None:
-            self._notices(self._engine.precision.told)
+            self._notices(self._engine.precision.description)
         self.context = self._engine.contexts
         self.history = History()
         self.plan: Plan | None = None

@@ -17,7 +17,7 @@ from .execution.stage import Stage
 from .metrics.stage_metric import StageMetric, as_metric
 from .optim.parameters import initialize, named_parameters, trainable
 from .optim.trainers import DEFAULT, Trainers, bind_trainers
-from .precision.precision import precision_of
+from .precision.precisions import precision_of
 
 __all__ = ["STAGES", "Engine"]
 

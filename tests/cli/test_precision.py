@@ -1,4 +1,7 @@
-"""``--precision``, and the setting of that name; a run keeps its precision."""
+"""``--precision``, and a task file's setting of that name: a run continues in its own precision.
+
+"float16" stands for a lower precision that every CPU can compute; see the fixture `float16_activations`.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +10,49 @@ from pathlib import Path
 
 import pytest
 
-HYBRID = {"return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    return net"}
-SETTING = {"epochs = 2\n": 'epochs = 2\nprecision = "bfloat16"\n'}
+pytestmark = pytest.mark.usefixtures("float16_activations")
+
+HYBRID = {
+    "return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    return net",
+    "nn.Dense(1)": 'nn.Dense(1, activation="tanh")',
+}
+SETTING = {"epochs = 2\n": 'epochs = 2\nprecision = "float16"\n'}
 
 
 def recorded() -> str:
-    return json.loads(Path("runs/small/settings.json").read_text())["precision"]
+    """Return the precision of the last run, which its settings and its plan agree on."""
+    settings, plan = (
+        json.loads(Path(f"runs/small/{name}.json").read_text()) for name in ("settings", "plan")
+    )
+    assert settings["precision"] == plan["precision"]
+    return plan["precision"]
 
 
-def planned() -> str:
-    return json.loads(Path("runs/small/plan.json").read_text())["precision"]
+@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.bfloat16)])
+def test_the_option_sets_it(write, multifit, precision):
+    result = multifit("train", write(**HYBRID), "--precision", precision)
+    assert result.code == 0 and result.out.count(f", computed in {precision}") == 1
+    assert result.out.count(f"note: precision: {precision}") == 1 and recorded() == precision
 
 
-def test_the_precision_of_the_command_line(write, multifit):
-    result = multifit("train", write(**HYBRID), "--precision", "bfloat16")
-    assert result.code == 0 and result.out.count(", computed in bfloat16") == 1
-    assert recorded() == planned() == "bfloat16"
-    assert result.out.count("note: precision: bfloat16") == 1
-
-
-def test_the_precision_of_the_file(write, multifit):
+def test_the_file_sets_it_and_options_override_it(write, multifit):
     path = write(**HYBRID, **SETTING)
-    assert multifit("train", path, "--quiet").code == 0 and planned() == recorded() == "bfloat16"
-    assert "computed in bfloat16" in multifit("check", path).out
-    assert multifit("train", path, "--quiet", "--precision", "float32").code == 0
-    assert planned() == recorded() == "float32"
-    assert (
-        multifit("train", path, "--quiet", "--set", "precision=float32").code == 0 and planned() == "float32"
-    )
+    assert multifit("train", path, "--quiet").code == 0 and recorded() == "float16"
+    assert "computed in float16" in multifit("check", path).out
+    for option in (["--precision", "float32"], ["--set", "precision=float32"]):
+        assert multifit("train", path, "--quiet", *option).code == 0 and recorded() == "float32"
 
 
-def test_the_files_functions_may_take_it(write, multifit):
-    path = write(
-        **HYBRID, **{"def trainers(net):": "def trainers(net, precision):\n    print('in', precision)"}
-    )
-    assert "in bfloat16" in multifit("train", path, "--precision", "bfloat16", "--quiet").out
+def test_the_functions_of_the_file_can_take_it(write, multifit):
+    taking = {"def trainers(net):": "def trainers(net, precision):\n    print('in', precision)"}
+    path = write(**HYBRID, **taking)
+    assert "in float16" in multifit("train", path, "--precision", "float16", "--quiet").out
     assert "in float32" in multifit("train", path, "--quiet").out
 
 
-def test_a_trained_run_is_evaluated_in_its_precision(write, multifit):
+def test_a_finished_run_is_evaluated_in_its_precision(write, multifit):
     path = write(**HYBRID)
-    multifit("train", path, "--quiet", "--precision", "bfloat16")
+    multifit("train", path, "--quiet", "--precision", "float16")
     last = json.loads(Path("runs/small/history.json").read_text())["val_loss"][-1]
 
     def loss(*options: str) -> float:
@@ -58,30 +63,31 @@ def test_a_trained_run_is_evaluated_in_its_precision(write, multifit):
 
 
 def test_a_run_resumes_in_its_precision(write, multifit):
-    path = write(**HYBRID)
-    train = ("train", path, "--quiet", "--checkpoint-every", "1epochs")
-    multifit(*train, "--precision", "bfloat16")
-    assert multifit(*train, "--resume", "--epochs", 3).code == 0 and planned() == "bfloat16"
+    train = ("train", write(**HYBRID), "--quiet", "--checkpoint-every", "1epochs")
+    multifit(*train, "--precision", "float16")
+    assert multifit(*train, "--resume", "--epochs", 3).code == 0 and recorded() == "float16"
     refused = multifit(*train, "--resume", "--epochs", 4, "--precision", "float32")
-    assert refused.code == 1 and "precision bfloat16 in the checkpoint, float32 here" in refused.err
+    assert refused.code == 1 and "precision float16 in the checkpoint, float32 here" in refused.err
 
 
-def test_a_record_without_precision_means_float32(trained, multifit):
-    record = Path("runs/small/settings.json")
-    facts = json.loads(record.read_text())
-    assert facts.pop("precision") == "float32"
-    record.write_text(json.dumps(facts))
+def test_a_run_without_a_recorded_precision_is_one_of_float32(trained, multifit):
+    settings = Path("runs/small/settings.json")
+    saved = json.loads(settings.read_text())
+    assert saved.pop("precision") == "float32"
+    settings.write_text(json.dumps(saved))
     assert multifit("evaluate", trained, "--from", "runs/small", "--quiet").code == 0
     resumed = multifit("train", trained, "--quiet", "--resume", "--epochs", 3)
     assert resumed.code == 0 and recorded() == "float32"
 
 
-@pytest.mark.parametrize("how", [{"--precision": "bfloat"}, {"--set": "precision=bfloat"}])
-def test_an_unknown_precision_is_an_error(write, multifit, how):
-    result = multifit("train", write(**HYBRID, **SETTING), *next(iter(how.items())))
+@pytest.mark.parametrize("option", [["--precision", "bfloat"], ["--set", "precision=bfloat"]])
+def test_an_unknown_precision_is_an_error(write, multifit, option):
+    result = multifit("train", write(**HYBRID, **SETTING), *option)
     assert result.code == 2 and "precision is 'bfloat' (did you mean \"bfloat16\"?)" in result.err
 
 
-def test_float16_is_an_error(write, multifit):
-    result = multifit("train", write(**HYBRID), "--precision", "float16")
-    assert result.code == 2 and 'valid are "float32", "bfloat16"' in result.err
+def test_a_precision_that_the_cpu_lacks_is_an_error(write, multifit, monkeypatch):
+    monkeypatch.setattr("multifit.gluon.precision.precisions.cpu_supports_bfloat16", lambda: False)
+    result = multifit("train", write(**HYBRID), "--precision", "bfloat16")
+    assert result.code == 1 and 'give precision="float32"' in result.err
+    assert not Path("runs/small/final.params").exists()

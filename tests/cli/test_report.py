@@ -35,7 +35,11 @@ def test_missing_files_are_listed_and_the_page_is_written(multifit):
 
 def test_a_folder_that_does_not_exist_is_an_error(multifit):
     result = multifit("report", "nowhere")
-    assert result.code == 2 and "nowhere is not the folder of a run" in result.err and not Path("report.html").exists()
+    assert (
+        result.code == 2
+        and "nowhere is not the folder of a run" in result.err
+        and not Path("report.html").exists()
+    )
 
 
 def test_a_page_that_cannot_be_written_is_an_error(multifit):

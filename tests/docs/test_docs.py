@@ -13,6 +13,7 @@ import pytest
 
 import multifit
 from multifit.cli import build_parser
+from multifit.gluon.precision.cpu_support import cpu_supports_bfloat16
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -41,6 +42,8 @@ def blocks(page: Path) -> list[Block]:
 def run(page: Path) -> None:
     names = {"__name__": page.stem}
     for line, code, printed in blocks(page):
+        if "bfloat16" in code and not cpu_supports_bfloat16():
+            continue
         output = io.StringIO()
         with redirect_stdout(output):
             # Empty lines in front, so that tracebacks show the page's line numbers.

@@ -10,7 +10,7 @@ from ...spec import TaskSpec
 from ..compat import mx
 from ..data.arrays import form_of
 from ..precision.lowering import lower
-from ..precision.precision import FULL, Precision
+from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph
 

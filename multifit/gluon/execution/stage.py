@@ -11,7 +11,7 @@ from ..data.arrays import form_of
 from ..data.batches import Batch
 from ..metrics.accumulators import MetricSums
 from ..metrics.stage_metric import StageMetric
-from ..precision.precision import FULL, Precision
+from ..precision.precisions import FULL, Precision
 from ..validation.inspection import check_call, inspect_metric, inspect_slots, inspect_term
 from .batch_losses import BatchLosses
 from .loss_graph import LossGraph, LossOutputs, fetch

@@ -1,1 +1,1 @@
-"""Lower precision within the net's graph."""
+"""bfloat16: which precisions there are, which operators use them, and how a graph is rewritten for one."""

@@ -1,0 +1,68 @@
+"""bfloat16 is offered only where MXNet can compute in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from multifit.gluon.precision import cpu_support, precisions
+from multifit.gluon.precision.rules import Rules
+
+import mxnet as mx  # isort: skip
+
+
+def test_the_answer_is_that_of_onednn():
+    supported = cpu_support.cpu_supports_bfloat16()
+    product = mx.sym.FullyConnected(mx.sym.var("x"), mx.sym.var("w"), num_hidden=1, no_bias=True)
+    (lowered,), _ = cpu_support.lower([product], "bfloat16", Rules(low=("FullyConnected",), either=()))
+    try:
+        result = mx.nd.CachedOp(lowered)(mx.nd.ones((1, 2)), mx.nd.ones((1, 2))).asnumpy()
+    except mx.base.MXNetError:
+        assert not supported
+    else:
+        assert supported and result == 2
+
+
+def test_a_cpu_that_cannot_is_recognised(monkeypatch):
+    failing = mx.sym.dot(mx.sym.var("x"), mx.sym.ones((7, 7)))
+    monkeypatch.setattr(cpu_support, "lower", lambda symbols, dtype, rules: ([failing], 1))
+    assert cpu_support.cpu_supports_bfloat16.__wrapped__() is False
+
+
+def test_a_cpu_that_can_is_recognised(monkeypatch):
+    monkeypatch.setattr(cpu_support, "lower", lambda symbols, dtype, rules: (symbols, 0))
+    assert cpu_support.cpu_supports_bfloat16.__wrapped__() is True
+
+
+@pytest.mark.parametrize("contexts", [[mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]])
+def test_bfloat16_depends_on_the_cpu(monkeypatch, contexts):
+    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: True)
+    assert precisions.precision_of("bfloat16", contexts).name == "bfloat16"
+    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: False)
+    with pytest.raises(ValueError, match='"bfloat16", which this CPU .* AVX512; give precision="float32"'):
+        precisions.precision_of("bfloat16", contexts)
+    assert precisions.precision_of("float32", contexts).rules is None
+
+
+def test_bfloat16_on_a_gpu_is_an_error():
+    """Also on a machine without a GPU."""
+    gpus = [mx.gpu(0), mx.gpu(1)]
+    for contexts in (gpus, [mx.cpu(1), *gpus]):
+        with pytest.raises(ValueError, match=r'on gpu\(0\); give precision="float32", or a context of CPUs'):
+            precisions.precision_of("bfloat16", contexts)
+    assert precisions.precision_of("float32", gpus).rules is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bfloat", 'precision is \'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16"'),
+        ("float_32", "precision is 'float_32' (did you mean \"float32\"?)"),
+        ("float16", 'precision is \'float16\' (did you mean "bfloat16"?); valid are "float32", "bfloat16"'),
+        (16, 'precision is 16; valid are "float32"'),
+        (None, 'precision is None; valid are "float32"'),
+    ],
+)
+def test_an_unknown_precision_is_an_error(name, message):
+    with pytest.raises(ValueError) as error:
+        precisions.precision_of(name, [mx.cpu()])
+    assert str(error.value).startswith(message)
