@@ -90,9 +90,21 @@ class StepTimes:
         return next((part for part in self.parts if part.name == name), Part(name, ()))
 
     def pieces(self, name: str) -> list[Part]:
-        """Return the pieces of a part."""
+        """Return the pieces of a part.
+
+        Parameters
+        ----------
+        name : str
+            Such as "forward".
+        """
         return [part for part in self.parts if part.name.startswith(f"{name}/")]
 
     def share(self, part: Part) -> float:
-        """Return a part's share of the sum of all parts, from 0 to 1."""
+        """Return a part's share of the sum of all parts, from 0 to 1.
+
+        Parameters
+        ----------
+        part : Part
+            One of the parts, or a piece of one.
+        """
         return part.ms / self.total if self.total else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from ..errors import counted
 from ..tables import table, terminal_width
 from .advice import advice
 from .measurements import Operator, Part
@@ -40,8 +41,7 @@ def summary(times: StepTimes, operators: int) -> str:
 
 
 def _title(times: StepTimes) -> str:
-    samples = f"{times.samples} sample{'s' if times.samples != 1 else ''}"
-    batches = f"{times.batches} batch{'es' if times.batches != 1 else ''}"
+    samples, batches = counted(times.samples, "sample"), counted(times.batches, "batch", "batches")
     step = f"a step of {samples} on {', '.join(times.devices)} takes {times.wall:.3g} ms ({batches})"
     return "\n".join([step, *([_fill(times.how)] if times.how else [])])
 

@@ -34,7 +34,13 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunFolder]) -> Comparison:
-    """Return the comparison of runs."""
+    """Return the comparison of runs.
+
+    Parameters
+    ----------
+    runs : sequence of RunFolder
+        Two runs or more.
+    """
     figures = {run.name: {name: figure_text(v) for name, v in run.history.last.items()} for run in runs}
     histories = {run.name: run.history for run in runs}
     return Comparison(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..plan import StagePlan, TrainerPlan
-from .boxes import COLUMNS, GAP, Box, net_boxes, place, stack, stage_boxes
+from .box import COLUMNS, GAP, Box
+from .boxes import net_boxes, place, stack, stage_boxes
 
 __all__ = ["Arrow", "Diagram", "diagram"]
 

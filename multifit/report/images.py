@@ -31,7 +31,15 @@ class Image:
 
 
 def png_image(name: str, data: bytes) -> Image:
-    """Return a PNG file as an image."""
+    """Return a PNG file as an image.
+
+    Parameters
+    ----------
+    name : str
+        The caption.
+    data : bytes
+        The content of the file.
+    """
     return Image(name, _data_url("image/png", data))
 
 

@@ -70,7 +70,15 @@ class RunSection:
 
 
 def run_section(run: RunFolder, anchor: str) -> RunSection:
-    """Return the section of a run."""
+    """Return the section of a run.
+
+    Parameters
+    ----------
+    run : RunFolder
+        The content of its folder.
+    anchor : str
+        The id of the section.
+    """
     plan, history = run.plan, run.history
     return RunSection(
         name=run.name,
