@@ -36,7 +36,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
 # Alternating, nothing else running: what is measured is told in nightly/benchmarks/README.md.

@@ -1,7 +1,7 @@
 """Make the documentation's pictures: ``python docs/make_images.py [NAME ...]``.
 
-A task makes each of them in a temporary folder, and ``tutorial`` is made by the tutorial's code. They are saved as
-small PNGs in ``docs/images/``. The report's picture needs Chromium. All together take about 20 minutes.
+A task makes each of them in a temporary folder; the tutorial's code makes those of ``tutorial``. They are
+saved as small PNGs in ``docs/images/``. The report's picture needs Chromium. All take about 20 minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-TRAIN = [sys.executable, "-m", "multifit.cli", "train"]
+TRAIN = [sys.executable, "-m", "multifit", "train"]
 # The name of an image: the task's arguments, and which of its pictures to show.
 PICTURES = {
     "scenes": ("scenes.py", "scenes"),
@@ -42,17 +42,17 @@ def main(names: list[str]) -> None:
             run = Path(folder) / name
             subprocess.run([*TRAIN, *f"tasks/{task} --quiet --output {run}".split()], cwd=ROOT, check=True)
             reduce(run / f"{picture}.png", IMAGES / f"{name}.png")
-            if name == "scenes":
+            if name == "digits":
                 photograph_report(run, IMAGES / "report.png")
 
 
 def photograph_report(run: Path, image: Path) -> None:
     """Save the first screen of a run's report."""
     page, screen = run / "report.html", run / "report.png"
-    report = [sys.executable, "-m", "multifit.cli", "report", str(run), "--output", str(page)]
+    report = [sys.executable, "-m", "multifit", "report", str(run), "--output", str(page)]
     subprocess.run(report, cwd=ROOT, check=True)
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    browser += ["--window-size=1200,1100", f"--screenshot={screen}"]
+    browser += ["--window-size=1200,1260", f"--screenshot={screen}"]
     subprocess.run([*browser, page.as_uri()], check=True)
     reduce(screen, image)
 
