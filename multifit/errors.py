@@ -1,7 +1,7 @@
-"""The errors that multifit raises, and the problems that they report.
+"""The errors that multifit raises, the problems that they report, and the words they have in common.
 
-A check never raises: it returns its problems. Who asked for the checks collects them and raises once,
-so that a user mends everything in one go.
+Checks never raise: they return problems. Whoever runs the checks collects the problems and raises once, so
+that users can fix everything in one go.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Problem:
     Parameters
     ----------
     kind : {"spec", "data", "trainer"}
-        Which declaration it is about: the TaskSpec, the batches or the trainers.
+        What it is about: the TaskSpec, the batches or the trainers.
     message : str
-        What was declared, what was found, what is valid and how to mend it.
+        What was declared, what was found, what is valid and how to fix it.
     """
 
     kind: str
@@ -33,7 +33,15 @@ class Problem:
 
 
 class _ProblemsError(ValueError):
-    """A ValueError that carries the problems it reports as data, in `problems`."""
+    """A ValueError with a numbered line for each problem.
+
+    Parameters
+    ----------
+    problems : sequence of Problem, or str
+        A string is one problem of the error's own kind.
+    """
+
+    kind = "spec"
 
     def __init__(self, problems: Sequence[Problem] | str) -> None:
         if isinstance(problems, str):
@@ -41,35 +49,33 @@ class _ProblemsError(ValueError):
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__(_numbered(self.problems))
 
-    kind = "spec"
-
 
 class SpecError(_ProblemsError):
-    """The TaskSpec does not fit itself, the net or the data. `problems` lists everything that was found."""
+    """The TaskSpec contradicts itself, the net or the data. `problems` lists everything that is wrong."""
 
     kind = "spec"
 
 
 class DataError(_ProblemsError):
-    """The data cannot be used as declared. `problems` lists everything that was found."""
+    """The data is not as declared, or cannot be used. `problems` lists everything that is wrong."""
 
     kind = "data"
 
 
 class TrainerError(_ProblemsError):
-    """The trainers do not cover the parameters, or cannot be built. `problems` lists everything found."""
+    """The trainers do not cover the parameters, or cannot be built. `problems` lists everything wrong."""
 
     kind = "trainer"
 
 
 class UserCodeError(RuntimeError):
-    """The user's own net, loss, metric or handler raised; the original exception is the `__cause__`.
+    """The user's net, loss, metric or handler raised; the original exception is the `__cause__`.
 
-    The message says where the run was, in one line.
+    The message says in one line where it happened.
     """
 
     def at(self, place: str) -> None:
-        """Put in front of the message where in the run it was, such as ``epoch 3, batch 8``."""
+        """Put the place in the run, such as ``epoch 3, batch 8``, in front of the message."""
         self.args = (f"{place}: {self}",)
 
 
@@ -77,30 +83,35 @@ _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
 
 
 def raise_problems(problems: Iterable[Problem]) -> None:
-    """Raise one error for all `problems`, or return if there are none.
+    """Raise one error for all problems, or return if there are none.
+
+    Parameters
+    ----------
+    problems : iterable of Problem
+        Equal ones are reported once.
 
     Raises
     ------
     SpecError, DataError, TrainerError
-        The first of these, in this order, of which there is a problem.
+        The first of these, in this order, that any problem is about.
     """
-    found = list(dict.fromkeys(problems))
+    different = list(dict.fromkeys(problems))
     for kind, error in _CLASSES.items():
-        if any(problem.kind == kind for problem in found):
-            raise error(found)
+        if any(problem.kind == kind for problem in different):
+            raise error(different)
 
 
 def suggest(name: object, valid: Iterable[object]) -> str:
-    """Return ``' (did you mean "x"?)'`` for the nearest valid name, or ``''`` where none is near."""
+    """Return ``' (did you mean "x"?)'`` for the nearest valid name, or ``''`` if none is near."""
     near = nearest(name, valid)
     return f' (did you mean "{near}"?)' if near else ""
 
 
 def nearest(name: object, valid: Iterable[object]) -> str | None:
-    """Return the valid name that is most like `name`; None where none is near, or `name` itself is valid."""
-    known = [one for one in valid if isinstance(one, str)]
-    found = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
-    return found[0] if found and found[0] != name else None
+    """Return the valid name that is most like `name`; None if none is near or `name` itself is valid."""
+    candidates = [candidate for candidate in valid if isinstance(candidate, str)]
+    matches = difflib.get_close_matches(str(name), candidates, n=1, cutoff=0.6)
+    return matches[0] if matches and matches[0] != name else None
 
 
 def names(valid: Iterable[object]) -> str:
@@ -109,28 +120,28 @@ def names(valid: Iterable[object]) -> str:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return ``1 array``, ``2 arrays``; the plural has an s where none is given."""
+    """Return ``1 array``, ``2 arrays``; the plural ends in s unless it is given."""
     return f"{count} {noun}" if count == 1 else f"{count} {plural or f'{noun}s'}"
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of an exception's message, ``no message`` where it has none.
+    """Return the last line of an exception's message, or ``no message``.
 
-    MXNet's messages are whole stack traces, whose last line says what was wrong.
+    MXNet's messages are whole stack traces; their last line says what is wrong.
     """
     line = (str(error).strip().splitlines() or ["no message"])[-1]
     return line.removeprefix(f"{type(error).__name__}: ")
 
 
 def shown(value: object) -> str:
-    """Return what somebody gave, in one line that is not too long."""
+    """Return the value's `repr` in one line of at most 80 characters."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # an object that cannot even show itself must not hide what is wrong with it
+    except Exception:  # a value whose repr fails must not hide what is wrong with it
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _numbered(problems: Sequence[Problem]) -> str:
-    head = "1 problem found:" if len(problems) == 1 else f"{len(problems)} problems found:"
-    return "\n".join([head, *(f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1))])
+    lines = (f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1))
+    return "\n".join([f"{counted(len(problems), 'problem')} found:", *lines])

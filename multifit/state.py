@@ -1,4 +1,4 @@
-"""Where a run stands."""
+"""The counters of a run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 __all__ = ["RunState"]
 
-_KEPT = ("epoch", "batch", "step", "samples", "seed")
+_SAVED = ("epoch", "batch", "step", "samples", "seed")
 
 
 @dataclass
 class RunState:
     """The counters of an estimator's training, and why it stopped.
 
-    All counters go on over several fits: ten epochs in one fit and five in each of two end in the same state.
+    All counters continue over several fits: one fit of ten epochs and two of five end in the same state.
 
     Attributes
     ----------
@@ -24,15 +24,15 @@ class RunState:
     batch : int
         Index of the current batch in its epoch, from 0.
     step : int
-        Number of batches trained; the batch of a running ``batch_end`` is counted.
+        Number of batches trained, including the current one in ``batch_end``.
     samples : int
         Number of samples trained.
     stop_reason : str, optional
-        Why the running fit is to stop, or the last one did.
+        Why the current fit is about to stop, or why the last one stopped.
     interrupted : bool
-        Whether somebody outside asked it to stop (Ctrl-C, SIGTERM): end soon, do not begin anything long.
+        Whether the fit was interrupted from outside (Ctrl-C, SIGTERM): finish soon, start nothing long.
     seed : int, optional
-        From which the generators are seeded anew in the course of the run; None: they never are.
+        The seed that the generators are reseeded from during the run. None: they are never reseeded.
     """
 
     epoch: int = 0
@@ -45,28 +45,28 @@ class RunState:
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody asked the running fit to stop."""
+        """Whether the current fit was asked to stop."""
         return self.stop_reason is not None
 
     @property
     def place(self) -> str:
-        """Where the run is, in words, counted from 1: ``epoch 3, batch 8``."""
+        """The position of the run in words, counted from 1: ``epoch 3, batch 8``."""
         return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
 
     def start(self) -> None:
-        """Begin a fit: nobody asked it to stop yet."""
+        """Reset the reason to stop, at the beginning of a fit."""
         self.stop_reason, self.interrupted = None, False
 
     def to_dict(self) -> dict[str, int | None]:
         """Return the counters and the seed, for a checkpoint."""
-        return {name: getattr(self, name) for name in _KEPT}
+        return {name: getattr(self, name) for name in _SAVED}
 
-    def load(self, kept: Mapping[str, Any]) -> None:
-        """Set what :meth:`to_dict` returned."""
-        for name in _KEPT:
-            setattr(self, name, kept[name])
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Restore what :meth:`to_dict` returned."""
+        for name in _SAVED:
+            setattr(self, name, saved[name])
 
     def stop(self, reason: str) -> None:
-        """Ask the running fit to stop; of several reasons the first counts."""
+        """Ask the current fit to stop; the first reason counts."""
         if self.stop_reason is None:
             self.stop_reason = reason

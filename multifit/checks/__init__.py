@@ -1,14 +1,15 @@
-"""Pure checks: each takes what was declared and what was found, and returns its problems."""
+"""Checks of what was declared against what was found. They never raise: they return problems."""
 
 from .batches import bind_slots, slot_problems
 from .calls import arity_problem, positional
 from .labels import label_problems
 from .loaders import loader_problems, one_shot
-from .outputs import bind_outputs
+from .outputs import at_path, bind_outputs
 from .shapes import elementwise_problem
 
 __all__ = [
     "arity_problem",
+    "at_path",
     "bind_outputs",
     "bind_slots",
     "elementwise_problem",

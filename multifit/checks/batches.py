@@ -13,7 +13,7 @@ __all__ = ["bind_slots", "slot_problems"]
 def bind_slots(
     order: Sequence[str],
     inputs: Sequence[str],
-    found: Sequence[Any] | Mapping[str, Any],
+    batch: Sequence[Any] | Mapping[str, Any],
     labels_needed: bool = True,
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Name the arrays of a batch.
@@ -24,61 +24,44 @@ def bind_slots(
         The slots of a whole batch, in order.
     inputs : sequence of str
         The slots that the net is called with.
-    found : sequence or mapping of arrays
-        The batch, flat; a mapping is matched by key.
+    batch : sequence or mapping of arrays
+        The batch, flat. A mapping is matched by key.
     labels_needed : bool
-        False for predicting, where a batch may hold the inputs alone.
+        False in prediction, where a batch may hold the inputs alone.
 
     Returns
     -------
-    dict of str to array, list of Problem
+    slots : dict of str to array
+        The arrays by name.
+    problems : list of Problem
+        What does not match.
     """
-    if isinstance(found, Mapping):
-        return _by_key(order, inputs, found, labels_needed)
-    if len(found) == len(order):
-        return dict(zip(order, found)), []
-    if not labels_needed and len(found) == len(inputs):
-        return dict(zip(inputs, found)), []
-    either = "" if labels_needed else f" (or the inputs alone: {names(inputs)})"
+    if isinstance(batch, Mapping):
+        return _by_key(order, inputs, batch, labels_needed)
+    if len(batch) == len(order):
+        return dict(zip(order, batch)), []
+    if not labels_needed and len(batch) == len(inputs):
+        return dict(zip(inputs, batch)), []
+    inputs_alone = "" if labels_needed else f" (or the inputs alone: {names(inputs)})"
     message = (
-        f"the batch has {counted(len(found), 'array')}: {describe.arrays(found)}; "
-        f"declared {counted(len(order), 'slot')}: {names(order)}{either}; {_way(found)}"
+        f"the batch has {counted(len(batch), 'array')}: {describe.arrays(batch)}; "
+        f"declared {counted(len(order), 'slot')}: {names(order)}{inputs_alone}; {_fix(batch)}"
     )
     return {}, [Problem("data", message)]
 
 
-def _way(found: Sequence[Any]) -> str:
-    by_name = "or return the slots by name in batch_fn="
-    if any(getattr(item, "shape", None) == () for item in found):
-        return f"lists of numbers are taken apart: make one array of each, {by_name}"
-    if any(isinstance(item, str) for item in found):
-        return f"strings are no arrays: encode them, {by_name}"
-    return f"name every array in inputs= and labels= (batch= gives the order), {by_name}"
-
-
-def _by_key(
-    order: Sequence[str], inputs: Sequence[str], found: Mapping[str, Any], labels_needed: bool
-) -> tuple[dict[str, Any], list[Problem]]:
-    needed = order if labels_needed else inputs
-    spare = [key for key in found if key not in order]
-    messages = []
-    for name in needed:
-        if name not in found:
-            near = nearest(name, spare)
-            spare = [key for key in spare if key != near]  # what was meant is not told a second time
-            messages.append(f'the batch has no "{name}"{suggest(name, [near])}; its keys are {names(found)}')
-    if spare:
-        messages.append(
-            f"the batch also has {names(spare)}, which is not declared; declared are {names(order)}; "
-            "declare it as a label, or name it in batch= and in unused="
-        )
-    return {name: found[name] for name in order if name in found}, [Problem("data", m) for m in messages]
-
-
 def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem]:
-    """Check dtypes and sample counts of named arrays; None stands for an input that is left out."""
+    """Check dtypes and sample counts.
+
+    Parameters
+    ----------
+    slots : mapping of str to array or None
+        A batch by name; None for an input that is left out.
+    batch_axis : int
+        The axis of the samples.
+    """
     arrays = {name: array for name, array in slots.items() if array is not None}
-    messages = [wrong for name, array in arrays.items() for wrong in _slot(name, array, batch_axis)]
+    messages = [message for name, array in arrays.items() for message in _slot(name, array, batch_axis)]
     if not messages and len({array.shape[batch_axis] for array in arrays.values()}) > 1:
         sizes = ", ".join(f"{name} {describe.array(array)}" for name, array in arrays.items())
         messages.append(
@@ -87,13 +70,43 @@ def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem
     return [Problem("data", message) for message in messages]
 
 
+def _fix(batch: Sequence[Any]) -> str:
+    by_name = "or return the slots by name in batch_fn="
+    if any(getattr(item, "shape", None) == () for item in batch):
+        return f"a list of numbers counts as one array per number: make it one array, {by_name}"
+    if any(isinstance(item, str) for item in batch):
+        return f"strings are not arrays: encode them, {by_name}"
+    return f"name every array in inputs= and labels= (batch= gives the order), {by_name}"
+
+
+def _by_key(
+    order: Sequence[str], inputs: Sequence[str], batch: Mapping[str, Any], labels_needed: bool
+) -> tuple[dict[str, Any], list[Problem]]:
+    undeclared = [key for key in batch if key not in order]
+    messages = []
+    for name in order if labels_needed else inputs:
+        if name not in batch:
+            near = nearest(name, undeclared)
+            undeclared = [key for key in undeclared if key != near]  # or one slip would be two problems
+            messages.append(f'the batch has no "{name}"{suggest(name, [near])}; its keys are {names(batch)}')
+    if undeclared:
+        messages.append(
+            f"the batch also has {names(undeclared)}, which is not declared; declared are {names(order)}; "
+            "declare it as a label, or name it in batch= and in unused="
+        )
+    return {name: batch[name] for name in order if name in batch}, [Problem("data", m) for m in messages]
+
+
 def _slot(name: str, array: Any, batch_axis: int) -> Iterator[str]:
-    where = f'the slot "{name}" is {describe.array(array)}'
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        found = f'the slot "{name}" holds {shown(array)}'
-        yield f"{found}, which is no array; valid are NDArrays and NumPy arrays"
-    elif getattr(array.dtype, "kind", "f") not in "fiub":
-        way = "encode it, or leave it out with batch_fn="
-        yield f"{where}, which a net cannot take; valid are floats, integers and bool: {way}"
+        yield (
+            f'the slot "{name}" holds {shown(array)}, which is not an array; '
+            "valid are NDArrays and NumPy arrays"
+        )
+        return
+    where = f'the slot "{name}" is {describe.array(array)}'
+    if getattr(array.dtype, "kind", "f") not in "fiub":
+        fix = "encode it, or leave it out with batch_fn="
+        yield f"{where}, which a net cannot take; valid are floats, integers and bool: {fix}"
     elif len(array.shape) <= batch_axis:
         yield f"{where}, which has no batch axis {batch_axis}; a batch holds one row for each sample"

@@ -1,4 +1,4 @@
-"""Whether a callable takes as many arguments as it is given."""
+"""Checking the number of arguments of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import counted, names
 __all__ = ["arity_problem", "positional"]
 
 
-def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int | None, bool] | None:
+def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int, bool] | None:
     """Return what a callable takes by position.
 
     Parameters
@@ -18,12 +18,12 @@ def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[s
     fn : callable
         A function or bound method.
     skip : sequence of str
-        Parameters that somebody else passes (a Block's own parameters, Gluon's ``F``).
+        Parameters that are passed by somebody else (a Block's own parameters, Gluon's ``F``).
 
     Returns
     -------
     (names, required, variadic) or None
-        Parameter names, how many of them must be given, and whether any number is taken; None where the
+        The parameters' names, how many of them are required, and whether any number is accepted; None if the
         signature cannot be read (built-in functions).
     """
     try:
@@ -31,27 +31,41 @@ def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[s
     except (TypeError, ValueError):
         return None
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [p for p in parameters if p.kind in kinds and p.name not in skip]
+    accepted = [p for p in parameters if p.kind in kinds and p.name not in skip]
     variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    return [p.name for p in taken], sum(p.default is inspect.Parameter.empty for p in taken), variadic
+    return [p.name for p in accepted], sum(p.default is inspect.Parameter.empty for p in accepted), variadic
 
 
 def arity_problem(
     where: str,
     fn: Callable[..., Any],
-    given: Sequence[str],
+    args: Sequence[str],
     skip: Sequence[str] = (),
-    way: str = "name as many outputs and labels, in that order",
+    fix: str = "name as many outputs and labels, in that order",
 ) -> str | None:
-    """Return what is wrong with calling `fn` with the arguments named in `given`, or None; `way` mends it."""
-    taken = positional(fn, skip)
-    if taken is None:
+    """Return what is wrong with the number of arguments of a call, or None.
+
+    Parameters
+    ----------
+    where : str
+        The name of `fn` in messages.
+    fn : callable
+        What is called.
+    args : sequence of str
+        Names of its arguments.
+    skip : sequence of str
+        See :func:`positional`.
+    fix : str
+        How to fix it.
+    """
+    signature = positional(fn, skip)
+    if signature is None:
         return None
-    parameters, required, variadic = taken
-    if len(given) >= (required or 0) and (len(given) <= len(parameters) or variadic):
+    parameters, required, variadic = signature
+    if len(args) >= required and (len(args) <= len(parameters) or variadic):
         return None
     counts = f"{required} to {len(parameters)}" if required != len(parameters) else str(required)
     if variadic:
         counts, parameters = f"at least {required}", [*parameters, "..."]
-    found = f"is given {counted(len(given), 'argument')} ({names(given)})"
-    return f"{where}: {found}, but takes {counts}: ({', '.join(parameters)}); {way}"
+    call = f"is called with {counted(len(args), 'argument')} ({names(args)})"
+    return f"{where}: {call}, but takes {counts}: ({', '.join(parameters)}); {fix}"

@@ -1,16 +1,28 @@
-"""How checks name what they found."""
+"""Describing arrays in messages."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Protocol
 
-__all__ = ["array", "arrays", "structure"]
+__all__ = ["ArrayLike", "array", "arrays", "structure"]
 
-MOST = 8  # what is longer is not read
+MOST = 8  # arrays that are listed; nobody reads more
 
 
-def array(value: Any) -> str:
-    """Return shape and dtype, such as ``(8, 1) float32``; the type's name for anything that is no array."""
+class ArrayLike(Protocol):
+    """A NumPy array or an NDArray."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its elements."""
+
+
+def array(value: object) -> str:
+    """Return shape and dtype, such as ``(8, 1) float32``; for anything but an array, its type's name."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         dtype = value.dtype
         name = getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
@@ -18,14 +30,14 @@ def array(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def arrays(values: Iterable[Any]) -> str:
-    """Return the arrays, separated by commas; of many, the first and how many more there are."""
-    found = [array(value) for value in values]
-    more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-    return (", ".join(found[:MOST]) or "nothing") + more
+def arrays(values: Iterable[object]) -> str:
+    """Return the arrays separated by commas; of many, the first ones and the number of the others."""
+    texts = [array(value) for value in values]
+    more = f" and {len(texts) - MOST} more" if len(texts) > MOST else ""
+    return (", ".join(texts[:MOST]) or "nothing") + more
 
 
-def structure(tree: Any) -> str:
+def structure(tree: object) -> str:
     """Return nested arrays with their structure, such as ``[(8, 10) float32, [(8, 1) float32]]``."""
     if isinstance(tree, Mapping):
         return "{" + ", ".join(f'"{key}": {structure(item)}' for key, item in tree.items()) + "}"

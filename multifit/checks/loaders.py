@@ -1,4 +1,4 @@
-"""Whether something can be iterated over as often as a fit does."""
+"""Checking whether data can be iterated over as often as a fit does."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from ..errors import Problem, shown
 __all__ = ["loader_problems", "one_shot"]
 
 
-def one_shot(data: Any) -> bool:
-    """Whether a loader can be read only once: an iterator that cannot be reset."""
+def one_shot(data: object) -> bool:
+    """Return whether a loader can be read only once: an iterator that cannot be reset."""
     if not hasattr(data, "__next__") or callable(getattr(data, "reset", None)):
         return False  # asking any other loader for an iterator might start its workers
     return hasattr(data, "__iter__") and iter(data) is data
 
 
-def loader_problems(what: str, data: Any, once: bool) -> list[Problem]:
-    """Check a loader before anything is read.
+def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
+    """Check a loader before it is read.
 
     Parameters
     ----------
-    what : str
-        How messages name it: ``train_data``.
+    name : str
+        Its name in messages, such as ``train_data``.
     data : object
-        What was given.
+        What was passed.
     once : bool
         Whether it will be read only once.
     """
-    kind = type(data).__name__
     if isinstance(data, Mapping):
         wrong = "is a dict; one loader per task is not supported yet: give one whose batches hold all slots"
     elif isinstance(data, str) or not hasattr(data, "__iter__"):
@@ -37,18 +36,19 @@ def loader_problems(what: str, data: Any, once: bool) -> list[Problem]:
             f"is {shown(data)}, which yields no batches; give a DataLoader, a DataIter or a list of batches"
         )
     elif _is_empty(data):
-        wrong = 'is empty: it yields no batch; give it at least one (mind last_batch="discard")'
+        wrong = 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
     elif not once and one_shot(data):
         wrong = (
-            f"is a {kind}, which can be read only once, but every epoch needs it; give a DataLoader or a list"
+            f"is a {type(data).__name__}, which can be read only once, but every epoch needs it; "
+            "give a DataLoader or a list"
         )
     else:
         return []
-    return [Problem("data", f"{what} {wrong}")]
+    return [Problem("data", f"{name} {wrong}")]
 
 
 def _is_empty(data: Any) -> bool:
     try:
         return len(data) == 0
-    except TypeError:  # no length, or one that asks a sampler which has none
+    except TypeError:  # no length, or one that asks a sampler without a length
         return False

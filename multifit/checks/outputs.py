@@ -1,17 +1,16 @@
-"""Binding the declared outputs to what a net really returns."""
+"""Binding the declared outputs to what a net returns."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping
 
 from ..errors import Problem, counted, names, nearest, suggest
-from ..spec.names import leaves
+from ..spec.names import Tree, leaves
 from . import describe
 
-__all__ = ["bind_outputs"]
+__all__ = ["at_path", "bind_outputs"]
 
 Path = tuple[Any, ...]  # indices and keys that lead from the net's result to one array
-Tree = tuple[Any, ...]  # names, nested as they are declared
 
 
 def bind_outputs(
@@ -22,88 +21,94 @@ def bind_outputs(
     Parameters
     ----------
     declared : nested tuples of str
-        The names, mirroring the structure; ``...`` at the end of any ignores the rest.
+        The names, mirroring the structure; ``...`` at the end of any level ignores the rest.
     result : array, nested lists or tuples of arrays, or mapping of str to array
-        What the net returned; lists and tuples are the same here, as hybridizing turns one into the other.
-        A mapping is matched by key: the name, or what follows the last ``/`` of it.
+        What the net returned. Lists and tuples are the same here, as hybridizing turns one into the other.
+        A mapping is matched by key: the name, or the part after its last ``/``.
     where : str
-        How messages name the net.
+        The net's name in messages.
 
     Returns
     -------
-    dict of str to tuple, list of Problem
-        The path of each name, and what does not fit.
+    paths : dict of str to tuple
+        The path of each name.
+    problems : list of Problem
+        What does not match.
     """
-    paths: dict[str, Path] = {}
-    messages: list[str] = []
-    if not _bound(declared, result, (), paths, messages, where):
-        messages = [_mismatch(declared, result, where)]
-    return paths, [Problem("spec", message) for message in messages]
+    binding = _Binding(where)
+    if not binding.bind(declared, result, ()):
+        binding.messages = [_mismatch(declared, result, where)]
+    return binding.paths, [Problem("spec", message) for message in binding.messages]
 
 
-def _bound(
-    declared: Tree, result: Any, path: Path, paths: dict[str, Path], messages: list[str], where: str
-) -> bool:
-    """Bind one level; return whether its structure is as declared."""
-    named = [item for item in declared if item is not Ellipsis]
-    if isinstance(result, Mapping):
-        return _by_key(declared, result, path, paths, messages, where)
-    if not isinstance(result, (list, tuple)):
-        paths.update({named[0]: path} if len(named) == 1 and isinstance(named[0], str) else {})
-        return result is not None and len(named) == 1 and isinstance(named[0], str)
-    if len(named) > len(result) or (len(named) < len(result) and Ellipsis not in declared):
-        return False
-    for i, item in enumerate(named):
-        here = (*path, i)
-        if isinstance(item, tuple):
-            if not _bound(item, result[i], here, paths, messages, where):
-                return False
-        elif isinstance(result[i], (list, tuple, Mapping)) or result[i] is None:
+def at_path(result: Any, path: Path) -> Any:
+    """Return the item of a net's result that a path from :func:`bind_outputs` leads to."""
+    for step in path:
+        result = result[step]
+    return result
+
+
+class _Binding:
+    """Paths and messages, collected level by level."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.paths: dict[str, Path] = {}
+        self.messages: list[str] = []
+
+    def bind(self, declared: Tree, result: Any, path: Path) -> bool:
+        """Bind one level; return whether its structure is as declared."""
+        items = [item for item in declared if item is not Ellipsis]
+        if isinstance(result, Mapping):
+            self._bind_keys(declared, result, path)
+            return True
+        if not isinstance(result, (list, tuple)):
+            is_single = result is not None and len(items) == 1 and isinstance(items[0], str)
+            if is_single:
+                self.paths[items[0]] = path
+            return is_single
+        if len(items) > len(result) or (len(items) < len(result) and Ellipsis not in declared):
             return False
-        else:
-            paths[item] = here
-    return True
+        return all(self._bind_item(item, result[i], (*path, i)) for i, item in enumerate(items))
 
+    def _bind_item(self, item: Any, result: Any, path: Path) -> bool:
+        if isinstance(item, tuple):
+            return self.bind(item, result, path)
+        if result is None or isinstance(result, (list, tuple, Mapping)):
+            return False
+        self.paths[item] = path
+        return True
 
-def _by_key(
-    declared: Tree,
-    result: Mapping[str, Any],
-    path: Path,
-    paths: dict[str, Path],
-    messages: list[str],
-    where: str,
-) -> bool:
-    taken = set()
-    for _, name in leaves(declared):
-        key = next((key for key in (name, str(name).rpartition("/")[2]) if key in result), None)
-        taken.add(key)
-        if key is not None:
-            paths[name] = (*path, key)
-        elif name is not Ellipsis:
-            near = nearest(name, result)
-            taken.add(near)  # what was meant is not told a second time
-            messages.append(
-                f'outputs: {where} returns no "{name}"{suggest(name, result)}; it returns {names(result)}'
+    def _bind_keys(self, declared: Tree, result: Mapping[str, Any], path: Path) -> None:
+        used = set()
+        for _, name in leaves(declared):
+            key = next((key for key in (name, str(name).rpartition("/")[2]) if key in result), None)
+            used.add(key)
+            if key is not None:
+                self.paths[name] = (*path, key)
+            elif name is not Ellipsis:
+                used.add(nearest(name, result))  # or one slip would be two problems
+                self.messages.append(
+                    f'outputs: {self.where} returns no "{name}"{suggest(name, result)}; '
+                    f"it returns {names(result)}"
+                )
+        undeclared = [key for key in result if key not in used]
+        if undeclared and Ellipsis not in declared:
+            self.messages.append(
+                f"outputs: {self.where} also returns {names(undeclared)}, which is not declared; "
+                "name it (and list it in unused=), or end outputs with ... to ignore the rest"
             )
-    spare = [key for key in result if key not in taken]
-    if spare and Ellipsis not in declared:
-        messages.append(
-            f"outputs: {where} also returns {names(spare)}, which is not declared; "
-            "name it (and list it in unused=), or end outputs with ... to ignore the rest"
-        )
-    return True
 
 
 def _mismatch(declared: Tree, result: Any, where: str) -> str:
-    wanted = [name for _, name in leaves(declared)]
-    count = len(wanted) - (Ellipsis in wanted)
+    items = [name for _, name in leaves(declared)]
+    count = len(items) - (Ellipsis in items)
     arrays = [leaf for _, leaf in leaves(result)]
-    way = "name as many, in order and nested alike" if len(arrays) != count else "nest the names alike"
+    fix = "name as many, in order and nested alike" if len(arrays) != count else "nest the names alike"
     if len(arrays) > count:
-        way += ", or end outputs with ... to ignore the rest"
+        fix += ", or end outputs with ... to ignore the rest"
     if "evaluat" in where:
-        way += "; a net that returns something else when evaluating needs evaluate=TaskSpec(...)"
-    return (
-        f"outputs: {count} declared ({', '.join('...' if n is Ellipsis else str(n) for n in wanted)}), "
-        f"{where} returns {counted(len(arrays), 'array')}: {describe.structure(result)}; {way}"
-    )
+        fix += "; a net that returns something else when evaluating needs evaluate=TaskSpec(...)"
+    shown = ", ".join("..." if name is Ellipsis else str(name) for name in items)
+    returned = f"{counted(len(arrays), 'array')}: {describe.structure(result)}"
+    return f"outputs: {count} declared ({shown}), {where} returns {returned}; {fix}"

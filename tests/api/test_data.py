@@ -209,7 +209,7 @@ def test_whatever_can_be_an_array(make_net: Any, make_spec: Any, arrays: Any) ->
     ("slot", "value", "message"),
     [
         (0, 3, r'the slot "image" is \(\) int64, which has no batch axis 0'),
-        (0, "text", "the slot \"image\" holds 'text', which is no array"),
+        (0, "text", "the slot \"image\" holds 'text', which is not an array"),
         (1, np.array(["a"] * 8), 'the slot "digit" is .* which a net cannot take'),
         (1, np.arange(5.0), "different numbers of samples"),
     ],

@@ -33,10 +33,10 @@ def test_that_many_fit(function: Any, count: int) -> None:
 
 
 UNFIT = [
-    (two, 1, 'f: is given 1 argument ("x"), but takes 2: (a, b); name as many'),
+    (two, 1, 'f: is called with 1 argument ("x"), but takes 2: (a, b); name as many'),
     (two, 3, "but takes 2: (a, b)"),
     (optional, 3, "but takes 1 to 2: (a, b)"),
-    (any_number, 0, "f: is given 0 arguments (none), but takes at least 1: (a, ...)"),
+    (any_number, 0, "f: is called with 0 arguments (none), but takes at least 1: (a, ...)"),
     (Callable(), 2, "but takes 1: (a)"),
     (lambda: None, 1, "but takes 0: ()"),
 ]
@@ -53,7 +53,7 @@ def test_parameters_that_somebody_else_passes() -> None:
 
 
 def test_another_way_out() -> None:
-    assert str(arity_problem("f", two, [], way="give both")).endswith("; give both")
+    assert str(arity_problem("f", two, [], fix="give both")).endswith("; give both")
 
 
 def test_what_has_no_signature_is_not_judged() -> None:

@@ -31,7 +31,7 @@ FAULTS = [
     fault("None", lambda x, d, a: None, "the batch has 1 array: None"),
     fault("number", lambda x, d, a: 3, "the batch has 1 array: () int64"),
     fault(
-        "string", lambda x, d, a: "abc", "the batch has 1 array: str", "strings are no arrays: encode them"
+        "string", lambda x, d, a: "abc", "the batch has 1 array: str", "strings are not arrays: encode them"
     ),
     fault(
         "list of strings",
@@ -42,7 +42,7 @@ FAULTS = [
         "list of numbers",
         lambda x, d, a: [x, d.tolist(), a],
         "the batch has 10 arrays",
-        "lists of numbers are taken apart: make one array of each",
+        "a list of numbers counts as one array per number: make it one array",
     ),
     fault(
         "strings",
@@ -79,7 +79,7 @@ FAULTS = [
     fault(
         "slot is a dict of strings",
         lambda x, d, a: {"x": x, "digit": "a", "amount": a},
-        "the slot \"digit\" holds 'a', which is no array; valid are NDArrays and NumPy arrays",
+        "the slot \"digit\" holds 'a', which is not an array; valid are NDArrays and NumPy arrays",
     ),
     fault(
         "key missing",

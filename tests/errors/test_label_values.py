@@ -17,8 +17,8 @@ CE = gluon.loss.SoftmaxCrossEntropyLoss
 VALUES = {
     "below": (-2, 'the label "digit" (8,) float32 holds -2, which would be taken for class 0'),
     "past the last": (3, "holds 3, which would be taken for class 2"),
-    "real": (1.9, "holds 1.9, which is no class index and would be truncated"),
-    "NaN": (float("nan"), "holds nan, which is no class index"),
+    "real": (1.9, "holds 1.9, which is not a class index and would be truncated"),
+    "NaN": (float("nan"), "holds nan, which is not a class index"),
 }
 
 

@@ -29,7 +29,7 @@ NO_LOADERS = {
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),
     "dict": ({"a": []}, "is a dict; one loader per task is not supported yet"),
-    "empty list": ([], 'is empty: it yields no batch; give it at least one (mind last_batch="discard")'),
+    "empty list": ([], 'is empty: it yields no batch; give it at least one (check last_batch="discard")'),
 }
 
 

@@ -100,14 +100,14 @@ FAULTS = [
     fault(
         "too many arguments",
         lambda s: s.with_loss(lambda a: a, **BOTH),
-        'losses["digit"]: is given 2 arguments ("outputs.digit", "labels.digit"), but takes 1: (a)',
+        'losses["digit"]: is called with 2 arguments ("outputs.digit", "labels.digit"), but takes 1: (a)',
         "name as many outputs and labels, in that order",
     ),
     fault("too few arguments", lambda s: s.with_loss(lambda a, b, c: a, **BOTH), "but takes 3: (a, b, c)"),
     fault(
         "gluon loss without label",
         lambda s: s.with_loss(CE(), outputs="digit").but(unused=["labels.digit"]),
-        'is given 1 argument ("outputs.digit"), but takes 2 to 3: (pred, label, sample_weight)',
+        'is called with 1 argument ("outputs.digit"), but takes 2 to 3: (pred, label, sample_weight)',
     ),
     fault(
         "parts without names",
@@ -158,7 +158,7 @@ FAULTS = [
         "sizes differ",
         lambda s: s.but(data=amounts((8, 2))(s.data[0])),
         'losses["amount"]: output "amount" (8, 1) float32 and label "amount" (8, 2) float32 differ in size',
-        "element by element: mend the net's last layer or the label",
+        "element by element: fix the net's last layer or the label",
     ),
     fault(
         "class labels differ",

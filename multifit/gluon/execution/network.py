@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from ...checks import bind_outputs
+from ...checks import at_path, bind_outputs
 from ...errors import Problem, counted, last_line
 from ...spec import TaskSpec
 from ..compat import mx
@@ -89,7 +89,7 @@ class Network:
     def pick(self, result: Any) -> dict[str, Any]:
         """Index the net's result by the bound paths."""
         assert self.paths is not None
-        return {name: _at(result, path) for name, path in self.paths.items()}
+        return {name: at_path(result, path) for name, path in self.paths.items()}
 
     def _result(self, slots: Mapping[str, Any]) -> Any:
         if self.spec.forward is not None:
@@ -200,12 +200,6 @@ def _has_own_call(net: Any) -> bool:
     # Gluon runs the Python of these at every call, hybridized or not
     own = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
     return any({"forward", "__call__"} & set(vars(kind)) for kind in own)
-
-
-def _at(result: Any, path: Sequence[Any]) -> Any:
-    for step in path:
-        result = result[step]
-    return result
 
 
 def _taken_apart(result: Any, flat: list[Any]) -> Any:

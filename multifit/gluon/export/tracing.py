@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
-from ...checks import bind_outputs
+from ...checks import at_path, bind_outputs
 from ...errors import SpecError, last_line, names, raise_problems
 from ...spec import TaskSpec
 from ..compat import mx
@@ -45,7 +45,7 @@ def trace(net: Any, spec: TaskSpec, forms: Sequence[Form]) -> Graph:
         result = _taken_apart(called)
     paths, problems = bind_outputs(spec.outputs, result, "the net that is exported")
     raise_problems(problems)
-    heads = {name: _at(result, paths[name]) for name in spec.output_names}
+    heads = {name: at_path(result, paths[name]) for name in spec.output_names}
     _check_symbols(net, heads)
     given = [name for name in spec.inputs if variables[name] is not None]
     read = set(mx.sym.Group(list(heads.values())).list_inputs())
@@ -117,9 +117,3 @@ def _taken_apart(result: Any) -> Any:
 
 def _is_symbol(value: Any) -> bool:
     return isinstance(value, mx.sym.Symbol)
-
-
-def _at(result: Any, path: Any) -> Any:
-    for step in path:
-        result = result[step]
-    return result

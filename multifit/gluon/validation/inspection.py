@@ -104,7 +104,7 @@ def inspect_metric(measure: StageMetric, arrays: Mapping[Ref, Any]) -> list[Prob
             messages.append(elementwise_problem(term.where, *pair))
     elif not isinstance(term.spec.metric, _METRICS.EvalMetric) and not hasattr(term.spec.metric, "update"):
         messages = [
-            arity_problem(term.where, term.spec.metric, ["labels", "outputs"], way="take both, in that order")
+            arity_problem(term.where, term.spec.metric, ["labels", "outputs"], fix="take both, in that order")
         ]
     return [Problem("spec", message) for message in messages if message]
 
