@@ -21,16 +21,35 @@ from multifit import (
     LossSpec,
     MetricSpec,
     MultiEstimator,
+    SpecError,
     TaskSpec,
     TrainerSpec,
 )
 from multifit.gluon.data.seeding import seed_everything
+from multifit.metrics import BinaryAccuracy
+from multifit.schedules import WarmUp
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 FOLDER = Path(__file__).with_name("format_1")
+
+
+class Slower:
+    """Sets the learning rate amid the schedule, as PlateauHandler does."""
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == 4:
+            estimator.trainers["trainer"].set_learning_rate(0.03125)
+
+
+def largest(labels: Any, outputs: Any) -> float:
+    return float(np.abs(labels - outputs).max())
+
+
+def signs(pred: Any, label: Any) -> Any:
+    return label > 0, pred
 
 
 def make(weight: float = 0.5) -> MultiEstimator:
@@ -43,9 +62,13 @@ def make(weight: float = 0.5) -> MultiEstimator:
             "left eye": LossSpec(gluon.loss.L2Loss(), "move", "shift", weight=weight),
             "left ear": LossSpec(gluon.loss.L1Loss(), "move", "shift", weight=2.0),
         },
-        metrics={"error": MetricSpec(mx.metric.MAE(), "move", "shift")},
+        metrics={
+            "error": MetricSpec(mx.metric.MAE(), "move", "shift"),
+            "largest": MetricSpec(largest, "move", "shift", mode="min"),
+            "sign": MetricSpec(BinaryAccuracy(), "move", "shift", transform=signs),
+        },
     )
-    schedule = mx.lr_scheduler.FactorScheduler(5, 0.5, base_lr=0.125)
+    schedule = WarmUp(mx.lr_scheduler.FactorScheduler(5, 0.5, base_lr=0.125), 4)
     trainer = TrainerSpec(".*", "signum", {"learning_rate": 0.125, "momentum": 0.5}, schedule)
     return MultiEstimator(net, spec, trainer, initializer=mx.init.Constant(0.25))
 
@@ -55,7 +78,7 @@ def fit(estimator: MultiEstimator, folder: Path) -> None:
     data = gluon.data.DataLoader(gluon.data.ArrayDataset(x, x[:, :2] - x[:, 1:]), 4, shuffle=True)
     seed_everything(99)
     keep = CheckpointHandler(folder, Every(3, "batch"), keep_last=1, seed=5)
-    estimator.fit(data, epochs=3, event_handlers=keep, resume=folder)
+    estimator.fit(data, epochs=3, event_handlers=[keep, Slower()], resume=folder)
 
 
 @pytest.fixture
@@ -76,3 +99,9 @@ def test_it_resumes_bit_for_bit(folder: Path, log: Any) -> None:
     } == json.loads((FOLDER / "expected.json").read_text())
     assert "going on from epoch-0002-step-00000006: epoch 2, batch 3" in log()
     assert not any("the checkpoint" in line for line in log())  # nothing begins again
+
+
+def test_it_refuses_another_weight(folder: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        fit(make(weight=0.25), folder)
+    assert "0.5 x L2Loss" in str(caught.value) and "0.25 x L2Loss" in str(caught.value)

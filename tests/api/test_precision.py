@@ -280,6 +280,6 @@ def run(folder: Path, epochs: int, precision: str = "float16", **options: Any) -
 def test_a_resumed_run_ends_bit_for_bit_and_only_in_its_own_precision(tmp_path, precision):
     whole = run(tmp_path / "whole", 4, precision)
     run(tmp_path / "part", 2, precision)
-    with pytest.raises(ValueError, match=f"precision {precision} in the checkpoint, float32 here"):
+    with pytest.raises(ValueError, match=f'precision: "{precision}" in the checkpoint, "float32" here'):
         run(tmp_path / "part", 4, "float32", resume=tmp_path / "part")
     assert equal(whole, run(tmp_path / "part", 4, precision, resume=tmp_path / "part"))

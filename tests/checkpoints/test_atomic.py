@@ -56,7 +56,7 @@ def test_the_manifest_and_files_of_a_checkpoint(tmp_path: Path) -> None:
     assert path == tmp_path / "x" / "checkpoints" / NAME
     assert verify(path) == []
     manifest = json.loads((path / "manifest.json").read_text("ascii"))
-    assert manifest["version"] == 1
+    assert manifest["version"] == 2
     assert manifest["files"]["net.params"]["size"] == 1
     assert list(manifest["files"]) == ["net.params", "trainers/adam.npz"]
     assert read_manifest(path).facts == {"step": 10, "note": "Häkchen ✓", "value": 0.1}

@@ -67,7 +67,7 @@ def test_a_run_resumes_in_its_precision(write, multifit):
     multifit(*train, "--precision", "float16")
     assert multifit(*train, "--resume", "--epochs", 3).code == 0 and recorded() == "float16"
     refused = multifit(*train, "--resume", "--epochs", 4, "--precision", "float32")
-    assert refused.code == 1 and "precision float16 in the checkpoint, float32 here" in refused.err
+    assert refused.code == 1 and 'precision: "float16" in the checkpoint, "float32" here' in refused.err
 
 
 def test_a_run_without_a_recorded_precision_is_one_of_float32(trained, multifit):

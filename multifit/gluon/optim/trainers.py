@@ -34,11 +34,20 @@ class Trainers(Mapping[str, Any]):
         Who moves what.
     clip_norms : mapping of str to float
         The largest global gradient norm, for those that clip.
+    held : mapping of str to list of str
+        The names of each trainer's parameters.
+    options : mapping of str to mapping
+        The declared options of optimizers that were declared by name.
     """
 
     def __init__(
-        self, trainers: Mapping[str, Any], clip_norms: Mapping[str, float], held: Mapping[str, list[str]]
+        self,
+        trainers: Mapping[str, Any],
+        clip_norms: Mapping[str, float],
+        held: Mapping[str, list[str]],
+        options: Mapping[str, Mapping[str, Any]],
     ) -> None:
+        self.options = dict(options)
         self._trainers, self.clip_norms, self.held = dict(trainers), dict(clip_norms), dict(held)
         self._handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
         self._updates = {name: Update(trainer) for name, trainer in trainers.items()}
@@ -55,7 +64,7 @@ class Trainers(Mapping[str, Any]):
     def only(self, name: str) -> Trainers:
         """Return one of the trainers, by itself."""
         norms = {name: self.clip_norms[name]} if name in self.clip_norms else {}
-        return Trainers({name: self._trainers[name]}, norms, {name: self.held[name]})
+        return Trainers({name: self._trainers[name]}, norms, {name: self.held[name]}, {})
 
     def step(self) -> None:
         """Update all parameters from gradients that are normalised already.
@@ -167,7 +176,9 @@ def bind_trainers(
     trainers = {n: _build(v, [parameters[p] for p in held[n]], optimizers[n]) for n, v in able.items()}
     norms = {n: getattr(value, "clip_norm", None) for n, value in able.items()}
     clips = {n: float(norm) for n, norm in norms.items() if norm is not None}
-    return Trainers(trainers, clips, held), []
+    named = {n: v for n, v in able.items() if isinstance(getattr(v, "optimizer", None), str)}
+    options = {n: v.optimizer_params or {} for n, v in named.items()}
+    return Trainers(trainers, clips, held, options), []
 
 
 def _build(value: Any, parameters: list[Any], optimizer: Any) -> Any:

@@ -25,7 +25,7 @@ __all__ = ["class_name", "fill", "remembered", "stable_name"]
 
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
-RENAMED = {"ScaledSchedule": "ScaledSchedule"}  # classes of checkpoints written by older versions
+RENAMED = {"Scaled": "ScaledSchedule"}  # classes of checkpoints written by older versions
 NUMBERS = {bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
 FIXED = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,

@@ -1,25 +1,25 @@
-"""What a run is made of, so that a checkpoint is not taken for another run's."""
+"""What a run is made of, as a JSON tree: a checkpoint of another run is refused by comparing these trees."""
 
 from __future__ import annotations
 
-import re
-from typing import Any, Iterator, Mapping, Sequence
+import math
+import numbers
+from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from ...errors import counted, suggest
-from ...spec import TaskSpec
-from ...spec.summary import summary_rows
+from ...spec.names import listed
 from ..optim.schedules import ScaledSchedule
 
-__all__ = ["differences", "identity"]
+if TYPE_CHECKING:
+    from ...spec import LossSpec, MetricSpec, TaskSpec
+    from ...spec.terms import MetricTerm, Term
 
-SHOWN = 6  # of many differences of one kind
-EVALUATING = "when evaluating and predicting:"
+__all__ = ["identity", "spec_tree"]
 
 
 def identity(engine: Any) -> dict[str, Any]:
-    """Return the spec's lines, the parameters, the trainers, the devices' number and the precision, for JSON.
+    """Return the identity of a run: its spec, parameters, trainers, number of devices and precision.
 
     Raises
     ------
@@ -28,12 +28,14 @@ def identity(engine: Any) -> dict[str, Any]:
     """
     trainers = engine.bound_trainers()
     return {
-        "spec": _spec_rows(engine.spec),
-        "parameters": {name: _form(p) for name, p in engine.parameters.items()},
+        "spec": spec_tree(engine.spec),
+        "parameters": {name: _parameter(parameter) for name, parameter in engine.parameters.items()},
         "trainers": {
             name: {
                 "optimizer": type(trainer.optimizer).__name__,
+                "options": _options(trainers.options.get(name)),
                 "schedule": _schedule(trainer.optimizer.lr_scheduler),
+                "clip_norm": plain(trainers.clip_norms.get(name)),
                 "holds": list(trainers.held[name]),
             }
             for name, trainer in trainers.items()
@@ -43,98 +45,89 @@ def identity(engine: Any) -> dict[str, Any]:
     }
 
 
-def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line for everything in which two identities differ; none where a run can go on.
-
-    Parameters
-    ----------
-    saved, now : mapping
-        What :func:`identity` returned when the checkpoint was written, and what it returns here. A size that
-        is not known yet, of a parameter that no batch has reached, is like any other.
-    """
-    lines = _compared("spec,", _spec_texts(saved["spec"]), _spec_texts(now["spec"]))
-    lines += _compared(
-        "parameter", _forms(saved["parameters"]), _forms(now["parameters"], saved["parameters"])
-    )
-    kinds = [{name: _kind(t) for name, t in one["trainers"].items()} for one in (saved, now)]
-    lines += _compared("trainer", *kinds)
-    for name in (name for name in saved["trainers"] if name in now["trainers"]):
-        held = [dict.fromkeys(one["trainers"][name]["holds"], "held") for one in (saved, now)]
-        lines += _compared(f'trainer "{name}" holds', *held)
-    if saved["devices"] != now["devices"]:
-        lines.append(f"{counted(saved['devices'], 'device')} in the checkpoint, {now['devices']} here")
-    precision = saved.get("precision", "float32")  # a checkpoint of before there was another
-    if precision != now["precision"]:
-        lines.append(f"precision {precision} in the checkpoint, {now['precision']} here")
-    return lines
-
-
-def _compared(what: str, saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    only = [name for name in saved if name not in now]
-    new = [name for name in now if name not in saved]
-    lines = [
-        f'{what} "{name}": {saved[name]} in the checkpoint, {now[name]} here'
-        for name in saved
-        if name in now and saved[name] != now[name]
-    ]
-    lines += [f'{what} "{n}": {saved[n]} in the checkpoint, not here{suggest(n, new)}' for n in only]
-    lines += [f'{what} "{n}": {now[n]} here, not in the checkpoint{suggest(n, only)}' for n in new]
-    return lines[:SHOWN] + ([f"{what} …: {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])
-
-
-def _spec_rows(spec: TaskSpec) -> list[list[str]]:
-    """Return stage, kind, name and text of everything that a spec declares."""
-    rows = [["train", *row] for row in summary_rows(spec)]
-    if spec.evaluate is not None:
-        rows += [["evaluate", *row] for row in summary_rows(spec.evaluate)]
-    return rows
-
-
-def _spec_texts(saved: Sequence[Any]) -> dict[str, str]:
-    """Return the texts of a saved spec by stage, kind and name."""
-    rows = _rows_of_table(saved) if all(isinstance(line, str) for line in saved) else saved
+def spec_tree(spec: TaskSpec) -> dict[str, Any]:
+    """Return the declarations of a spec that make a run what it is; functions by their names."""
     return {
-        f"{'evaluate ' if stage == 'evaluate' else ''}{what} {name}": text for stage, what, name, text in rows
+        "inputs": list(spec.inputs),
+        "outputs": plain(spec.outputs),
+        "labels": {
+            name: {
+                "dtype": plain(label.dtype),
+                "classes": plain(label.classes),
+                "ignore": plain(label.ignore),
+            }
+            for name, label in spec.label_specs.items()
+        },
+        "losses": {term.key: _loss(term, term.spec) for term in spec.terms},
+        "metrics": {term.key: _metric(term, term.spec) for term in spec.metric_terms},
+        "evaluate": {} if spec.evaluate is None else spec_tree(spec.evaluate),
     }
 
 
-def _rows_of_table(lines: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the rows of a spec that was saved as a printed table, as old checkpoints have it."""
-    stage, columns = "train", None
-    for line in lines:
-        if line == EVALUATING:
-            stage, columns = "evaluate", None
-        elif line.startswith("----"):
-            columns = [match.start() for match in re.finditer("-+", line)]
-        elif columns and line:
-            yield stage, line[: columns[1]].strip(), line[columns[1] : columns[2]].strip(), line[columns[2] :]
+def plain(value: Any) -> Any:
+    """Return a declared value as JSON; a function or another object by its name."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        return number if math.isfinite(number) else repr(number)  # a NaN would differ from itself
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return "..." if value is Ellipsis else {"function": _name(value)}
 
 
-def _form(parameter: Any) -> dict[str, Any]:
-    shape, dtype = parameter.shape, parameter.dtype
+def _loss(term: Term, spec: LossSpec) -> dict[str, Any]:
+    parts = [part for part in term.parts if part]
+    return {
+        "fn": None if spec.fn is None else _name(spec.fn),
+        "takes": [str(ref) for ref in term.args],
+        "weight": plain(spec.weight),
+        "parts": parts,
+        "minimize": parts[term.minimized] if parts else None,
+        "normalize_by": plain(spec.normalize_by),
+        "scope": spec.scope,
+    }
+
+
+def _metric(term: MetricTerm, spec: MetricSpec) -> dict[str, Any]:
+    return {
+        "metric": _name(spec.metric),
+        "takes": [str(ref) for ref in term.args],
+        "losses": list(term.losses),
+        "stages": list(listed(spec.stage)),
+        "mode": spec.mode,
+        "transform": plain(spec.transform),
+        "names": list(listed(spec.names)),
+    }
+
+
+def _parameter(parameter: Any) -> dict[str, Any]:
+    shape, dtype = parameter.shape, np.dtype(parameter.dtype)
     if shape is None:  # a SymbolBlock's parameter does not know its own
         shape = () if parameter._data is None else parameter._data[0].shape
-    kind = np.dtype(dtype)
-    return {"shape": list(shape), "dtype": kind.names[0] if kind.names else kind.name}  # bfloat16 has a field
+    return {"shape": list(shape), "dtype": dtype.names[0] if dtype.names else dtype.name}  # bfloat16: a field
 
 
-def _forms(found: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> dict[str, str]:
-    texts = {}
-    for name, form in found.items():
-        shape = form["shape"]
-        there = known[name]["shape"] if known and name in known else shape
-        if len(there) == len(shape):
-            shape = [b if a in (0, -1) else a for a, b in zip(shape, there)]
-        texts[name] = f"({', '.join(map(str, shape))}) {form['dtype']}"
-    return texts
-
-
-def _kind(trainer: Mapping[str, Any]) -> str:
-    schedule = f" with {trainer['schedule']}" if trainer["schedule"] else ""
-    return f"{trainer['optimizer']}{schedule}"
+def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return declared options; None for an optimizer that the user built."""
+    if options is None:
+        return None
+    return {
+        key: plain(value) for key, value in options.items() if key != "lr_scheduler"
+    }  # it is the schedule
 
 
 def _schedule(scheduler: Any) -> str | None:
-    if isinstance(scheduler, ScaledSchedule):  # which comes and goes while a run lasts
+    if isinstance(scheduler, ScaledSchedule):  # added when somebody sets the rate during the run
         scheduler = scheduler.scheduler
     return None if scheduler is None else type(scheduler).__name__
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))

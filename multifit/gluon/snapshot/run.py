@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import raise_problems
 from ...files import atomic_write
+from .differences import differences as compare
 from .figures import load_stage_state, stage_state
-from .identity import differences as compared
 from .identity import identity
 from .parameters import device_state, load_device_state, read_parameters, write_parameters
 from .random import random_state, set_random_state
@@ -112,7 +112,7 @@ def read_identity(folder: Path) -> dict[str, Any]:
 
 def differences(folder: Path, engine: Any) -> list[str]:
     """Return in what the run that wrote `folder` and this one differ, a line each."""
-    return compared(read_identity(folder), identity(engine))
+    return compare(read_identity(folder), identity(engine))
 
 
 def _held(engine: Any) -> list[str]:

@@ -145,7 +145,7 @@ def test_another_run_is_refused_before_anything_moves(tmp_path, make_engine, bat
     before = everything(other)
     assert differences(tmp_path, engine) == []
     assert read_identity(tmp_path)["devices"] == 1
-    assert differences(tmp_path, other) == ["1 device in the checkpoint, 2 here"]
-    with pytest.raises(ValueError, match="is another run's:\n  1 device in the checkpoint, 2 here"):
+    assert differences(tmp_path, other) == ["devices: 1 in the checkpoint, 2 here"]
+    with pytest.raises(ValueError, match="is another run's:\n  devices: 1 in the checkpoint, 2 here"):
         read(tmp_path, other)
     assert everything(other) == before

@@ -1,0 +1,96 @@
+"""Compare the identities of two runs, as trees."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+from ...errors import suggest
+from .format_1 import is_format_1, known_to_format_1, upgraded
+
+__all__ = ["differences"]
+
+_SHOWN = 6  # differences in parameters, of which there can be thousands
+_LONGEST = 160  # characters of a value
+# The keys of these are names that the user chose; of everything else, fields.
+_NAMED = {"holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
+
+
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a line with path, saved value and present value for everything in which two identities differ.
+
+    Parameters
+    ----------
+    saved, now : mapping
+        What :func:`~multifit.gluon.snapshot.identity.identity` returned when the checkpoint was written, and
+        what it returns here. `saved` may be the identity in a checkpoint of format 1.
+
+    Returns
+    -------
+    list of str
+        Empty if the run can be resumed. Of more than six differences in parameters, six are returned.
+    """
+    if is_format_1(saved):
+        saved, now = upgraded(saved), known_to_format_1(now)
+    saved, now = _comparable(saved, now)
+    lines = []
+    for key in saved:
+        path = "" if key == "spec" else key
+        section = _compare(path, key in _NAMED, saved[key], now[key])
+        if key == "parameters" and len(section) > _SHOWN:
+            section = [*section[:_SHOWN], f"parameters: {len(section) - _SHOWN} more differences"]
+        lines += section
+    return lines
+
+
+def _comparable(
+    saved: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Leave out what cannot be compared: unknown sizes, and the options of a user's own trainer."""
+    parameters = {
+        name: {**parameter, "shape": _filled(parameter["shape"], saved["parameters"].get(name))}
+        for name, parameter in now["parameters"].items()
+    }
+    trainers = [dict(one["trainers"]) for one in (saved, now)]
+    for name in trainers[0].keys() & trainers[1].keys():
+        options_known = all(one[name].get("options") is not None for one in trainers)
+        for one in trainers:
+            # the order in which a trainer holds its parameters does not matter
+            one[name] = {**one[name], "holds": {parameter: {} for parameter in one[name]["holds"]}}
+            if not options_known:
+                one[name].pop("options", None)
+    return {**saved, "trainers": trainers[0]}, {**now, "parameters": parameters, "trainers": trainers[1]}
+
+
+def _filled(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]:
+    """Take sizes that no batch has determined yet from the checkpoint."""
+    if saved is None or len(saved["shape"]) != len(shape):
+        return shape
+    return [known if size in (0, -1) else size for size, known in zip(shape, saved["shape"])]
+
+
+def _compare(path: str, named: bool, saved: Any, now: Any) -> list[str]:
+    if not (isinstance(saved, Mapping) and isinstance(now, Mapping)):
+        same = isinstance(saved, bool) is isinstance(now, bool) and saved == now
+        return [] if same else [f"{path}: {_shown(saved)}in the checkpoint, {_shown(now)}here"]
+    only_saved = [key for key in saved if key not in now]
+    only_now = [key for key in now if key not in saved]
+    lines = []
+    for key in [*saved, *only_now]:
+        child = f'{path}["{key}"]' if named else f"{path}.{key}".lstrip(".")
+        if key not in now:
+            near = suggest(key, only_now)
+            lines.append(f"{child}: {_shown(saved[key])}in the checkpoint, not here{near}")
+        elif key not in saved:
+            near = suggest(key, only_saved)
+            lines.append(f"{child}: {_shown(now[key])}here, not in the checkpoint{near}")
+        else:
+            lines += _compare(child, key in _NAMED and not named, saved[key], now[key])
+    return lines
+
+
+def _shown(value: Any) -> str:
+    if value == {}:  # a name in a set
+        return ""
+    text = json.dumps(value, ensure_ascii=False)
+    return f"{text} " if len(text) <= _LONGEST else f"{text[:_LONGEST]}… "
