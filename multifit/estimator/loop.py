@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Iterator
 from ..checks import one_shot
 from ..errors import UserCodeError, raise_problems
 from ..events import TRAINING_EVENTS, PassEvents, TrainingHooks
-from ..gluon.data.loaders import iterate, iterate_from, length, no_batch, replay
+from ..gluon.data.loaders import batch_count, iterate, iterate_from, no_batch_problems, replay_epochs
 from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.validation.dry_run import check_monitors, dry_run, make_plan
 from ..plan import Plan
@@ -48,7 +48,7 @@ class Loop(Kept):
                 "not bit for bit the same"
             )
         if self.state.seed is not None:
-            replay(data, self.state.epoch, self._seed_epoch)
+            replay_epochs(data, self.state.epoch, self._seed_epoch)
         if self._epoch_over:
             self._restore_random(checkpoint)
         elif not self.state.stopped:
@@ -58,10 +58,10 @@ class Loop(Kept):
             self._train_on(data, self._in_order(rest, self._restore_order), done)
 
     def _train_on(self, data: Any, batches: Iterable[Any], done: int = 0) -> None:
-        self._epoch_over, total = False, length(data)
+        self._epoch_over, total = False, batch_count(data)
         done = self._epoch(batches, total, self._step, TRAINING_EVENTS, self.state, done)
         if not done:
-            raise_problems(no_batch("train_data", self.state.epoch, self._proved))
+            raise_problems(no_batch_problems("train_data", self.state.epoch, self._proved))
         self._epoch_over = not self.state.stopped or done == total
         self._audience.tell(TRAINING_EVENTS.end)
         self.state.epoch += 1

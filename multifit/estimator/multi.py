@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 
 from ..errors import SpecError
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, PassEvents, TrainingHooks
-from ..gluon.data.loaders import length, peek_first
+from ..gluon.data.loaders import batch_count, peek_first
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine, gathered
@@ -203,7 +203,7 @@ class MultiEstimator(Loop, Tools):
         try:
             with self._audience.evaluation(event_handlers), self._around("evaluation"):
                 stage.reset()
-                self._epoch(batches, length(data), self.evaluate_batch, EVALUATION_EVENTS, RunState())
+                self._epoch(batches, batch_count(data), self.evaluate_batch, EVALUATION_EVENTS, RunState())
                 figures = stage.figures()
                 self._audience.tell(EVALUATION_EVENTS.end, figures=figures)
         finally:

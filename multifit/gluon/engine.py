@@ -10,7 +10,7 @@ from ..spec.names import listed
 from . import metrics as devices
 from .compat import mx
 from .data.arrays import joined, to_numpy
-from .data.batches import BatchSplitter
+from .data.batch_splitter import BatchSplitter
 from .data.devices import resolve_context
 from .execution.result import Result
 from .execution.stage import Stage
@@ -99,7 +99,7 @@ class Engine:
             spec = self.stages[name].spec
             self._feeds[key] = BatchSplitter(spec, self.contexts, self.notice, labels, batch_axis, change)
             if batch_axis == 0:
-                self._feeds[key].seen = self.seen[name]
+                self._feeds[key].signatures = self.seen[name]
         return self._feeds[key]
 
     def initialize(self) -> list[Problem]:

@@ -8,9 +8,8 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from ..arguments import finite_number, whole_number
-from ..checks import one_shot
 from ..errors import TrainerError, UserCodeError, names, shown, suggest
-from .data.loaders import iterate, peek_first
+from .data.loaders import peek_first, repeat
 from .data.seeding import preserve_rng
 from .engine import Engine
 from .execution.result import Result
@@ -74,12 +73,12 @@ def find_learning_rate(
     try:
         with preserve_rng():
             engine.renew()
-            first, iterator = peek_first(data, "data")
-            result = dry_run(engine, first).train
+            _, iterator = peek_first(data, "data")
+            result = dry_run(engine, next(iterator)).train
             handles = dict(engine.bound_trainers())
             chosen = _chosen(handles, trainer)
             with preserve_state(engine.parameters.values(), handles.values()):
-                losses = _losses(engine, result, _endless(data, iterator), rates, _setter(chosen))
+                losses = _losses(engine, result, repeat(data, iterator), rates, _setter(chosen))
     finally:
         engine.renew()
     return RateSearch(rates[: len(losses)], losses)
@@ -121,18 +120,6 @@ def _setter(handles: Sequence[TrainerHandle]) -> Callable[[float], None]:
             handle.optimizer.lr_scheduler, handle.optimizer.lr = None, rate
 
     return set_rate
-
-
-def _endless(data: Any, iterator: Iterator[Any]) -> Iterator[Any]:
-    """Yield the batches behind the first, then all of them over and over, as long as there are any."""
-    next(iterator)  # the first batch was the check
-    yield from iterator
-    found = not one_shot(data)
-    while found:
-        found = False
-        for batch in iterate(data):
-            found = True
-            yield batch
 
 
 def _losses(

@@ -57,10 +57,10 @@ def test_what_is_given_counts(make_net: Any, make_spec: Any, batches: Any, conte
     ("context", "message"),
     [
         (mx.gpu(99), r"gpu\(99\) does not exist: this machine has \d+ GPUs"),
-        ([mx.cpu(0), mx.cpu(0)], r"cpu\(0\) stands twice"),
+        ([mx.cpu(0), mx.cpu(0)], r"cpu\(0\) is given twice"),
         ([], "the list is empty"),
-        ("cpu", "'cpu' is no context"),
-        ([mx.cpu(0), 1], "1 is no context"),
+        ("cpu", "'cpu' is not a context"),
+        ([mx.cpu(0), 1], "1 is not a context"),
     ],
 )
 def test_a_context_that_does_not_exist(make_net: Any, make_spec: Any, context: Any, message: str) -> None:

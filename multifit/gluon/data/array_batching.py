@@ -1,125 +1,129 @@
-"""Data that lies in arrays is batched by index: one gather per column and batch, no loop over samples."""
+"""Read a DataLoader over arrays by index: one gather per column and batch instead of a loop over samples."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Iterator
+from typing import Any, Iterator, Union
 
 import numpy as np
 
+from ...protocols import Array, Shape
 from ..compat import mx
 
 __all__ = ["by_index", "columns_of"]
 
-DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # what MXNet can hold
+DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # MXNet's
+
+Column = Union[Array, np.ndarray]
 
 
 def by_index(data: Any) -> Iterator[Any] | None:
-    """Return an iterator over a loader's batches that takes them from the loader's arrays whole.
+    """Return an iterator over a loader's batches that gathers them from the loader's arrays.
 
-    The batches are those of the loader itself, bit for bit and of the same types, and its samplers draw what
-    they would draw. They share no memory with the data.
+    The batches are those of the loader itself, bit for bit and of the same types, and its samplers draw the
+    same random numbers. The batches share no memory with the data.
 
     Parameters
     ----------
     data : loader
-        Any.
+        Any loader.
 
     Returns
     -------
     iterator or None
-        None where it is not Gluon's own DataLoader, working in this process and with its default batchify,
-        over an ArrayDataset, SimpleDataset or array of dense arrays.
+        None unless it is Gluon's own DataLoader, without workers and with the default batchify function, over
+        an ArrayDataset, a SimpleDataset or an array, all of them dense.
     """
-    columns = columns_of(data._dataset) if _plain(data) else None
-    return None if columns is None else _batches(data, columns)
+    columns = columns_of(data._dataset) if _is_default_loader(data) else None
+    return None if columns is None else _gather_batches(data, columns)
 
 
-def columns_of(dataset: Any) -> list[Any] | None:
-    """Return the arrays whose rows are a data set's samples; None where it is not made of arrays alone."""
-    dataset = _unwrapped(dataset)
+def columns_of(dataset: Any) -> list[Column] | None:
+    """Return the arrays whose rows are a data set's samples; None unless it consists of arrays."""
+    dataset = _unwrap(dataset)
     parts = dataset._data if type(dataset) is mx.gluon.data.ArrayDataset else [dataset]
-    columns = [_unwrapped(part) for part in parts]
-    if not all(map(_whole, columns)) or len({len(column) for column in columns}) != 1:
+    columns = [_unwrap(part) for part in parts]
+    if not all(map(_rows_are_samples, columns)) or len({len(column) for column in columns}) != 1:
         return None
     return columns
 
 
-def _plain(data: Any) -> bool:
-    """Whether it is a loader that Gluon's own code makes batches for, here, in the default way."""
+def _is_default_loader(data: Any) -> bool:
+    """Whether Gluon's own code makes the loader's batches, in this process and in the default way."""
     return (
         type(data) is mx.gluon.data.DataLoader
         and data._num_workers == 0
         and not data._pin_memory
         and data._batchify_fn is mx.gluon.data.dataloader.default_batchify_fn
-        and data._iter is None  # else its first order is drawn already
+        and data._iter is None  # with an iterator, the order of the first epoch is drawn already
         and not data.auto_reload
         and not mx.util.is_np_array()
         and not mx.util.is_np_shape()
     )
 
 
-def _unwrapped(data: Any) -> Any:
+def _unwrap(data: Any) -> Any:
     while type(data) is mx.gluon.data.SimpleDataset:
         data = data._data
     return data
 
 
-def _whole(column: Any) -> bool:
-    """Whether the samples of a column are its rows, and a batch of them is one array."""
+def _rows_are_samples(column: Any) -> bool:
+    """Whether the rows of an array are its samples, and a batch of them is one array."""
     if type(column) is mx.nd.NDArray:
-        return column.ndim > 1  # the items of a vector are vectors of one
+        return column.ndim > 1  # the items of a vector are vectors of length 1
     if type(column) not in (np.ndarray, np.memmap):
         return False
     return column.size > 0 and column.dtype.isnative and column.dtype.name in DTYPES
 
 
-def _batches(data: Any, columns: list[Any]) -> Iterator[Any]:
+def _gather_batches(data: Any, columns: list[Column]) -> Iterator[Any]:
     size = len(columns[0])
     for samples in data._batch_sampler:
         rows = np.asarray(samples)
-        if (
-            rows.ndim == 1
-            and rows.dtype.kind == "i"
-            and len(rows)
-            and -size <= rows.min()
-            and rows.max() < size
-        ):
-            batch = [_taken(column, rows) for column in columns]
+        if _are_valid(rows, size):
+            batch = [_gather(column, rows) for column in columns]
             yield batch if len(batch) > 1 else batch[0]
-        else:  # an index that only the data set itself understands, or complains of
+        else:  # the data set itself understands the index, or raises
             yield data._batchify_fn([data._dataset[i] for i in samples])
 
 
-def _taken(column: Any, rows: Any) -> Any:
+def _are_valid(rows: np.ndarray, size: int) -> bool:
+    if rows.ndim != 1 or rows.dtype.kind != "i" or not len(rows):
+        return False
+    return bool(-size <= rows.min() and rows.max() < size)
+
+
+def _gather(column: Any, rows: np.ndarray) -> Array:
     if type(column) is mx.nd.NDArray:
-        index = _written(len(rows), np.where(rows < 0, rows + len(column), rows))
+        index = _new_array(len(rows), np.where(rows < 0, rows + len(column), rows))
         return mx.nd.take(column, index.as_in_context(column.context))
     if column.flags.c_contiguous:
-        return _written(len(rows), column, rows)
-    return _written(len(rows), column[rows])  # np.take would make all of it contiguous first
+        return _new_array(len(rows), column, rows)
+    return _new_array(len(rows), column[rows])  # np.take would make the whole column contiguous first
 
 
-def _written(count: int, column: Any, rows: Any = None) -> Any:
-    """Return a NumPy array, or rows of it, as an NDArray in the current context.
+def _new_array(count: int, column: np.ndarray, rows: np.ndarray | None = None) -> Array:
+    """Return a NumPy array, or `count` rows of it, as an NDArray in the current context.
 
-    Written straight into the new array's memory: ``mx.nd.array`` asks the engine's threads first whether
-    somebody uses it, which takes several times as long as to copy a small batch.
+    The values are written straight into the new array's memory: ``mx.nd.array`` first asks the engine whether
+    the array is in use, which takes several times as long as copying a small batch.
     """
     if mx.context.current_context().device_type != "cpu":
         return mx.nd.array(column if rows is None else column[rows], dtype=column.dtype)
-    array = mx.nd.empty((count, *column.shape[1:]), dtype=column.dtype)
-    target = _memory(array, column.dtype)
+    shape = (count, *column.shape[1:])
+    array = mx.nd.empty(shape, dtype=column.dtype)
+    memory = _memory_of(array, shape, column.dtype)
     if rows is None:
-        target[...] = column
+        memory[...] = column
     else:
-        np.take(column, rows, axis=0, out=target, mode="wrap")  # mode="raise" would buffer
+        np.take(column, rows, axis=0, out=memory, mode="wrap")  # mode="raise" would copy through a buffer
     return array
 
 
-def _memory(array: Any, dtype: Any) -> Any:
+def _memory_of(array: mx.nd.NDArray, shape: Shape, dtype: np.dtype) -> np.ndarray:
     """Return the memory of a new NDArray, which nothing uses yet, as a NumPy array."""
     address = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
-    raw = (ctypes.c_byte * (array.size * dtype.itemsize)).from_address(address.value)
-    return np.frombuffer(raw, dtype).reshape(array.shape)
+    raw = (ctypes.c_byte * (array.size * dtype.itemsize)).from_address(address.value or 0)
+    return np.frombuffer(raw, dtype).reshape(shape)

@@ -1,76 +1,80 @@
-"""Arrays of every kind that a batch may hold, turned into NDArrays on a device."""
+"""Convert the arrays of a batch, of whatever kind, to NDArrays on a device."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Iterable
+from typing import Any, Iterable, Union
 
 import numpy as np
 
+from ...protocols import Array, Context, Shape
 from ..compat import mx
 
-__all__ = ["as_array", "cast_of", "form_of", "joined", "place", "to_numpy"]
+__all__ = ["RawArray", "as_array", "cast_dtype", "joined", "place", "shapes_of", "to_numpy"]
 
-# What a net's parameters are not, what MXNet has not, or what most of its operators cannot take.
+RawArray = Union[Array, np.ndarray]
+"""An array as a loader yields it."""
+
+# Dtypes that MXNet lacks, that most of its operators do not take, or that a net's parameters do not have.
 CASTS = {
     "float64": "float32", "float128": "float32", "bool": "float32",
     "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
 }  # fmt: skip
 
 
-def as_array(leaf: Any) -> Any:
-    """Return an NDArray or a NumPy array as it is; anything else as NumPy array where it can be one."""
-    if isinstance(leaf, (mx.nd.NDArray, np.ndarray)) or leaf is None:
-        return leaf
-    if hasattr(leaf, "__array__") or isinstance(leaf, (int, float, np.generic)):
-        return np.asarray(leaf)
-    return leaf
+def as_array(value: Any) -> Any:
+    """Convert numbers and array-likes, such as torch tensors, to NumPy; return anything else as it is."""
+    if isinstance(value, (mx.nd.NDArray, np.ndarray)) or value is None:
+        return value
+    if hasattr(value, "__array__") or isinstance(value, (int, float, np.generic)):
+        return np.asarray(value)
+    return value
 
 
-def cast_of(array: Any) -> str | None:
-    """Return the dtype that an array of this one's dtype is cast to; None where it stays as it is."""
+def cast_dtype(array: RawArray) -> str | None:
+    """Return the dtype to which an array is cast; None if its own is fine."""
     return _cast(array.dtype)
 
 
-@cache  # there are few dtypes, and every array of every batch is asked
+@cache  # called for every array of every batch
 def _cast(dtype: Any) -> str | None:
     return CASTS.get(np.dtype(dtype).name)
 
 
-def form_of(arrays: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the arrays' shapes; None for None."""
+def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
+    """Return the shape of each array; None for None."""
     return tuple([None if array is None else array.shape for array in arrays])
 
 
-def place(array: Any, context: Any, dtype: str | None = None) -> Any:
-    """Return the array on `context`; a dtype that nets cannot take is cast (`CASTS`), float64 to float32.
+def place(array: RawArray | None, context: Context, dtype: str | None = None) -> Array | None:
+    """Return the array on `context`, cast if its dtype is one of `CASTS`, such as float64.
 
     Parameters
     ----------
     array : NDArray, numpy.ndarray or None
-        None stays None.
+        None is returned as None.
     context : Context
-        The device; an array in shared memory (a DataLoader's worker made it) is copied to it.
+        The device. An array in shared memory, made by a worker of a DataLoader, is copied to it.
     dtype : str, optional
-        What the array is cast to.
+        The dtype to cast to, whatever the array's own.
     """
     if array is None:
         return None
-    name = dtype or cast_of(array)
-    wanted = np.dtype(name) if name else None
+    name = dtype or cast_dtype(array)
+    target = np.dtype(name) if name else None
     if isinstance(array, np.ndarray):
-        return mx.nd.array(array, ctx=context, dtype=wanted or array.dtype)
-    if wanted is not None and array.dtype != wanted:
-        array = array.astype(wanted)
+        return mx.nd.array(array, ctx=context, dtype=target or array.dtype)
+    if target is not None and array.dtype != target:
+        array = array.astype(target)
     return array.as_in_context(context)
 
 
-def to_numpy(array: Any) -> np.ndarray:
-    """Return the array as NumPy array; this waits for the engine."""
+def to_numpy(array: RawArray) -> np.ndarray:
+    """Return the array as a NumPy array; waits for the engine."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
-def joined(pieces: list[np.ndarray], sizes: list[int]) -> Any:
+def joined(pieces: list[np.ndarray], sizes: list[int]) -> np.ndarray | list[np.ndarray]:
     """Concatenate an output's pieces over the batch axis.
 
     Parameters
@@ -78,12 +82,12 @@ def joined(pieces: list[np.ndarray], sizes: list[int]) -> Any:
     pieces : list of numpy.ndarray
         One per device and batch.
     sizes : list of int
-        How many samples each was made of.
+        The number of samples of each piece.
 
     Returns
     -------
     numpy.ndarray or list of numpy.ndarray
-        The list itself where trailing shapes differ, or where the output has no batch axis.
+        The list itself if trailing shapes differ, or if the output has no batch axis.
     """
     batched = all(piece.ndim and len(piece) == size for piece, size in zip(pieces, sizes))
     if batched and len({piece.shape[1:] for piece in pieces}) == 1:

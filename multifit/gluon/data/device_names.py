@@ -1,19 +1,19 @@
-"""Devices written as text, as on the command line: ``2``, ``cpu:2``, ``gpu:0,1``."""
+"""Parse devices given as text, as on the command line: ``2``, ``cpu:2``, ``gpu:0,1``."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from ...protocols import Context
 from ..compat import mx
 
 __all__ = ["parse_devices"]
 
-FORMS = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
+VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
 
 
-def parse_devices(text: str) -> list[Any]:
-    """Read a list of devices.
+def parse_devices(text: str) -> list[Context]:
+    """Parse a list of devices.
 
     Parameters
     ----------
@@ -28,24 +28,23 @@ def parse_devices(text: str) -> list[Any]:
     Raises
     ------
     ValueError
-        The text has another form, or names no device, or one twice. Whether a GPU exists is not looked at
-        here: the estimator does that.
+        The text cannot be parsed, names no device, or names one twice. Whether a GPU exists is not checked.
     """
     match = re.fullmatch(r"(?:(cpu|gpu):?)?(\d+(?:,\d+)*)?", text.strip().lower())
     if not text.strip() or match is None:
-        raise ValueError(f"cannot read the devices {text!r}: {FORMS}")
+        raise ValueError(f"cannot read the devices {text!r}: {VALID}")
     kind, listed = match.groups()
     numbers = [int(number) for number in listed.split(",")] if listed else []
     return _gpus(text, numbers) if kind == "gpu" else _cpus(text, numbers)
 
 
-def _gpus(text: str, ids: list[int]) -> list[Any]:
+def _gpus(text: str, ids: list[int]) -> list[Context]:
     if len(set(ids)) != len(ids):
-        raise ValueError(f"{text!r} names a GPU twice: {FORMS}")
+        raise ValueError(f"{text!r} names a GPU twice: {VALID}")
     return [mx.gpu(number) for number in ids or [0]]
 
 
-def _cpus(text: str, counts: list[int]) -> list[Any]:
+def _cpus(text: str, counts: list[int]) -> list[Context]:
     if counts == [0] or len(counts) > 1:
-        raise ValueError(f"{text!r} is no number of CPUs: {FORMS}")
+        raise ValueError(f"{text!r} is not a number of CPUs: {VALID}")
     return [mx.cpu(number) for number in range(counts[0] if counts else 1)]

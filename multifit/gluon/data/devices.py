@@ -1,60 +1,61 @@
-"""Devices: which ones a run uses, and how a batch is split over them."""
+"""Choose the devices of a run, and split a number of samples over them."""
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Iterable
 
+from ...protocols import Context, Parameter
 from ..compat import mx
 
 __all__ = ["placed_on", "resolve_context", "shares"]
 
 
-def resolve_context(context: Any, parameters: Sequence[Any]) -> list[Any]:
+def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Context]:
     """Return the list of contexts to run on.
 
     Parameters
     ----------
     context : Context, list of Context or None
-        None: where the parameters live, else the first GPU, else the CPU.
-    parameters : sequence of Parameter
+        None: where the parameters are, else the first GPU, else the CPU.
+    parameters : iterable of Parameter
         The net's parameters.
 
     Raises
     ------
     ValueError
-        Something is no context, stands twice, or does not exist on this machine.
+        An item is not a context, is given twice, or does not exist on this machine.
     """
     if context is None:
         return placed_on(parameters) or [mx.gpu(0) if mx.context.num_gpus() else mx.cpu(0)]
-    contexts = list(context) if isinstance(context, (list, tuple)) else [context]
-    wrong = [f"{c!r} is no context" for c in contexts if not isinstance(c, mx.Context)]
+    contexts: list[Any] = list(context) if isinstance(context, (list, tuple)) else [context]
+    messages = [f"{c!r} is not a context" for c in contexts if not isinstance(c, mx.Context)]
     gpus = mx.context.num_gpus()
-    wrong += [
+    messages += [
         f"{c} does not exist: this machine has {gpus} GPUs"
         for c in contexts
         if isinstance(c, mx.Context) and c.device_type == "gpu" and c.device_id >= gpus
     ]
-    wrong += [f"{c} stands twice" for i, c in enumerate(contexts) if c in contexts[:i]]
-    if wrong or not contexts:
+    messages += [f"{c} is given twice" for i, c in enumerate(contexts) if c in contexts[:i]]
+    if messages or not contexts:
         raise ValueError(
-            f"context: {'; '.join(wrong) or 'the list is empty'}; "
+            f"context: {'; '.join(messages) or 'the list is empty'}; "
             "give an mx.Context or a list of different ones, such as mx.cpu(0) or [mx.gpu(0), mx.gpu(1)]"
         )
     return contexts
 
 
-def placed_on(parameters: Sequence[Any]) -> list[Any]:
-    """Return the contexts on which the parameters were initialised, in order; empty where none was."""
+def placed_on(parameters: Iterable[Parameter]) -> list[Context]:
+    """Return the contexts of the first initialised parameter; empty if there is none."""
     for parameter in parameters:
         try:
             return list(parameter.list_ctx())
-        except RuntimeError:  # not initialised: the next one may be
+        except RuntimeError:  # not initialised
             continue
     return []
 
 
 def shares(samples: int, devices: int) -> list[int]:
-    """Split a number of samples over devices as evenly as it goes; the first ones take the rest.
+    """Split a number of samples over devices as evenly as possible; the first ones take what is left over.
 
     >>> shares(7, 2)
     [4, 3]

@@ -1,4 +1,4 @@
-"""Going through a loader: from its start, from within an epoch, by its first batch."""
+"""Iterate over a loader: from its start, from within an epoch, again and again."""
 
 from __future__ import annotations
 
@@ -9,118 +9,169 @@ from typing import Any, Callable, Iterable, Iterator
 
 from ...checks import loader_problems
 from ...errors import DataError, Problem, raise_problems
+from ...protocols import Loader
 from ..compat import mx
 from .array_batching import by_index
-from .worker_seeding import base_of, numbered, seedable
+from .worker_seeding import iterate_seeded, pass_seed, seedable
 
-__all__ = ["iterate", "iterate_from", "length", "no_batch", "peek_first", "replay"]
+__all__ = [
+    "batch_count",
+    "iterate",
+    "iterate_from",
+    "no_batch_problems",
+    "peek_first",
+    "repeat",
+    "replay_epochs",
+]
 
 
-def iterate(data: Any, turn: int | None = None) -> Iterator[Any]:
-    """Iterate over a loader from its start; a DataIter is reset, and shuffled perhaps, when it is read.
+def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
+    """Iterate over a loader from its start.
 
     Parameters
     ----------
     data : loader
-        Any. Of a Gluon DataLoader, what lies in arrays is taken by index, and workers are seeded apart.
-    turn : int, optional
-        What tells this pass from others that a run makes.
+        A DataIter is reset when iteration starts. A Gluon DataLoader over arrays is read by index, and the
+        workers of one with worker processes are seeded.
+    number : int, optional
+        The number of this pass over the data in its run, such as the epoch; see :func:`pass_seed`.
     """
-    if callable(getattr(data, "reset", None)):
-        data.reset()
+    _reset(data)
     if seedable(data):
-        yield from numbered(data, base_of(data, turn), data._batch_sampler)
+        yield from iterate_seeded(data, pass_seed(data, number))
     else:
-        yield from _in_process(data)
+        yield from _in_this_process(data)
 
 
-def _in_process(data: Any) -> Iterable[Any]:
+def _reset(data: Any) -> bool:
+    """Reset a DataIter; return whether it is one."""
+    resettable = callable(getattr(data, "reset", None))
+    if resettable:
+        data.reset()
+    return resettable
+
+
+def _in_this_process(data: Loader) -> Iterable[Any]:
     batches = by_index(data)
     return data if batches is None else batches
 
 
-def iterate_from(data: Any, skip: int, then: Callable[[], None], turn: int | None = None) -> Iterator[Any]:
-    """Iterate over a loader from behind its first `skip` batches on.
+def iterate_from(
+    data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
+) -> Iterator[Any]:
+    """Iterate over the rest of an epoch.
 
     Parameters
     ----------
     data : loader
-        Of a Gluon DataLoader the batches that are skipped are not loaded, only drawn.
+        Of a Gluon DataLoader, the skipped batches are drawn by the sampler but not loaded.
     skip : int
-        How many batches there were.
-    then : callable
-        Called when the position is reached, before the next batch is loaded.
-    turn : int, optional
-        As it was for :func:`iterate`.
+        Number of batches to skip.
+    before_rest : callable
+        Called after the skipped batches, before the next one is loaded.
+    number : int, optional
+        The number that the whole pass had, as for :func:`iterate`.
     """
     if isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None:
-        yield from _rest(data, skip, then, turn)
+        yield from _rest_of_loader(data, skip, before_rest, number)
         return
     batches = iterate(data)
     for _ in range(skip):
         next(batches, None)
-    then()
+    before_rest()
     yield from batches
 
 
-def _rest(data: Any, skip: int, then: Callable[[], None], turn: int | None) -> Iterator[Any]:
-    base = base_of(data, turn) if seedable(data) else None  # as at the begin: nothing is drawn yet
+def _rest_of_loader(
+    data: mx.gluon.data.DataLoader, skip: int, before_rest: Callable[[], None], number: int | None
+) -> Iterator[Any]:
+    seed = pass_seed(data, number) if seedable(data) else None  # before the sampler draws
     order = list(data._batch_sampler)[skip:]
-    rest = copy.copy(data)  # who evaluates on the loader meanwhile wants all of it
+    rest = copy.copy(data)  # an evaluation on the loader meanwhile reads all of it
     rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
-    then()
+    before_rest()
     try:
-        yield from _in_process(rest) if base is None else numbered(rest, base, order, skip)
+        yield from _in_this_process(rest) if seed is None else iterate_seeded(rest, seed, skip)
     finally:
-        rest._worker_pool = None  # which a loader ends when it goes, and the whole one still needs
+        rest._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 
 
-def replay(data: Any, epochs: int, seed_epoch: Callable[[int], None]) -> None:
-    """Bring a loader that goes on from what it had in the epoch before to where it was after so many.
-
-    That is a DataIter, or a DataLoader's sampler, that shuffles what it shuffled before, or that leaves
-    samples over for the next epoch.
+def repeat(data: Loader, batches: Iterator[Any] | None = None) -> Iterator[Any]:
+    """Iterate over a loader again and again; ends after a pass without a batch.
 
     Parameters
     ----------
     data : loader
-        Batches are loaded only of a DataIter that leaves samples over.
+        The loader.
+    batches : iterator, optional
+        A first pass that has begun already, to be finished before the loader is read from its start.
+    """
+    if batches is not None:
+        yield from batches
+    empty = False
+    while not empty:
+        empty = True
+        for batch in iterate(data):
+            empty = False
+            yield batch
+
+
+def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) -> None:
+    """Bring a loader to the state that it has after a number of epochs.
+
+    That matters for a DataIter or a sampler that shuffles the order of the epoch before, or that carries
+    samples over to the next epoch.
+
+    Parameters
+    ----------
+    data : loader
+        Batches are loaded only from a DataIter that carries samples over; of a DataLoader, only the sampler
+        runs.
     epochs : int
-        How many epochs were trained.
+        Number of epochs that were trained.
     seed_epoch : callable
-        Seeds the generators as at the begin of the epoch that it is given.
+        ``seed_epoch(epoch)`` seeds the generators as at the start of that epoch.
     """
     sampler = getattr(data, "_batch_sampler", None)
     for epoch in range(epochs):
         seed_epoch(epoch)
-        if callable(getattr(data, "reset", None)):
-            data.reset()
+        if _reset(data):
             if getattr(data, "last_batch_handle", "") == "roll_over":
                 deque(data, maxlen=0)
-        elif sampler is not None and not _forgets(sampler):
+        elif sampler is not None and not _is_stateless(sampler):
             deque(sampler, maxlen=0)
 
 
-def _forgets(sampler: Any) -> bool:
-    """Whether it is a batch sampler of Gluon's that begins each epoch anew: the usual case."""
-    own = mx.gluon.data
+def _is_stateless(sampler: Any) -> bool:
+    """Whether each epoch of a batch sampler is independent of the epoch before: the usual case."""
+    gluon = mx.gluon.data
     return (
-        type(sampler) is own.BatchSampler
-        and type(sampler._sampler) in (own.RandomSampler, own.SequentialSampler)
+        type(sampler) is gluon.BatchSampler
+        and type(sampler._sampler) in (gluon.RandomSampler, gluon.SequentialSampler)
         and sampler._last_batch != "rollover"
     )
 
 
-def length(data: Any) -> int | None:
-    """Return the number of batches, where the loader knows it."""
+def batch_count(data: Any) -> int | None:
+    """Return the number of batches; None if the loader does not know it."""
     try:
         return len(data)
-    except TypeError:  # no __len__, or one that asks a sampler which has none
+    except TypeError:  # no __len__, or one that asks a sampler without length
         return None
 
 
-def no_batch(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
-    """Say that a loader yielded nothing; `read`: in an earlier epoch it did yield batches."""
+def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
+    """Return the problem of a loader that yielded nothing.
+
+    Parameters
+    ----------
+    what : str
+        The loader's name in messages: ``train_data``.
+    epoch : int
+        The epoch, from 0.
+    read : bool
+        Whether the loader yielded batches in an earlier epoch.
+    """
     message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
     if read:
         message = (
@@ -130,18 +181,25 @@ def no_batch(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
     return [Problem("data", message)]
 
 
-def peek_first(data: Any, what: str, turn: int | None = None) -> tuple[Any, Iterator[Any]]:
-    """Return a loader's first batch and an iterator over all of it, the first included.
+def peek_first(data: Loader, what: str, number: int | None = None) -> tuple[Any, Iterator[Any]]:
+    """Return a loader's first batch, and an iterator over all batches, the first included.
 
-    `turn` is that of :func:`iterate`.
+    Parameters
+    ----------
+    data : loader
+        The loader.
+    what : str
+        Its name in messages: ``train_data``.
+    number : int, optional
+        As for :func:`iterate`.
 
     Raises
     ------
     DataError
-        The loader is empty, or is none.
+        `data` is not a loader, or is empty.
     """
     raise_problems(loader_problems(what, data, once=True))
-    iterator = iterate(data, turn)
+    iterator = iterate(data, number)
     for first in iterator:
         return first, chain([first], iterator)
-    raise DataError(no_batch(what))
+    raise DataError(no_batch_problems(what))

@@ -1,4 +1,4 @@
-"""One call that seeds every random source that a run draws from."""
+"""Seed all random generators that a run uses, and preserve their state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["mixed", "preserve_rng", "seed_everything"]
 def seed_everything(seed: int) -> None:
     """Seed Python's, NumPy's and MXNet's random generators.
 
-    Initial parameters, dropout, flips and colour jitter follow MXNet's; shuffling follows NumPy's;
-    ``RandomResizedCrop`` follows Python's.
+    Initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses NumPy's, and
+    ``RandomResizedCrop`` uses Python's.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def seed_everything(seed: int) -> None:
     Raises
     ------
     ValueError
-        The seed is outside that range.
+        The seed is out of range.
     """
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
@@ -37,19 +37,19 @@ def seed_everything(seed: int) -> None:
 
 
 def mixed(*numbers: int) -> int:
-    """Mix numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``; NumPy promises never to change it.
+    """Hash numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``, which NumPy promises never to change.
 
     Parameters
     ----------
     *numbers : int
-        Each at least 0; other numbers, or in another order, mix to another one.
+        Each at least 0. Their order counts.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @contextmanager
 def preserve_rng() -> Iterator[None]:
-    """Restore NumPy's and Python's random state; MXNet's cannot be saved."""
+    """Restore NumPy's and Python's random state after the block; MXNet's cannot be read."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
         yield

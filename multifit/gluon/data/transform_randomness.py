@@ -1,4 +1,4 @@
-"""Whether making a sample may draw random numbers: where it cannot, nobody needs to be seeded for it."""
+"""Detect data sets whose samples use no random numbers, so that nothing needs to be seeded for them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Any
 from ..compat import mx
 from .array_batching import columns_of
 
-__all__ = ["may_draw"]
+__all__ = ["may_use_randomness"]
 
 _data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms
-FIXED = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Resize, _vision.ToTensor}
-SEVERAL = {_vision.Compose, _nn.Sequential, _nn.HybridSequential}
+DETERMINISTIC = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Resize, _vision.ToTensor}
+CONTAINERS = {_vision.Compose, _nn.Sequential, _nn.HybridSequential}
 
 
-def may_draw(dataset: Any) -> bool:
-    """Whether a data set may draw random numbers when it is asked for a sample.
+def may_use_randomness(dataset: Any) -> bool:
+    """Whether a data set may draw random numbers for a sample.
 
     Parameters
     ----------
     dataset : Dataset
-        Any; only arrays, and Gluon's own transforms of them that are not random, are known not to draw.
+        Any. The result is False only for arrays, and for transforms of them by Gluon's deterministic ones.
     """
     while type(dataset) is _data.dataset._LazyTransformDataset:
         function = dataset._fn
         if type(function) is _data.dataset._TransformFirstClosure:
             function = function._fn
-        if not _fixed(function):
+        if not _is_deterministic(function):
             return True
         dataset = dataset._data
     return columns_of(dataset) is None
 
 
-def _fixed(function: Any) -> bool:
-    if type(function) in SEVERAL:
-        return all(map(_fixed, function._children.values()))
-    return type(function) in FIXED
+def _is_deterministic(function: Any) -> bool:
+    if type(function) in CONTAINERS:
+        return all(map(_is_deterministic, function._children.values()))
+    return type(function) in DETERMINISTIC

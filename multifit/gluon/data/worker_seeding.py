@@ -1,86 +1,87 @@
-"""A DataLoader's worker processes, seeded apart: what a batch draws depends on its number, not on its worker.
+"""Seed the worker processes of a DataLoader, so that a batch's randomness follows from its number.
 
-Gluon forks its workers with one and the same state of NumPy's and MXNet's generators, and never seeds them:
-workers repeat each other's augmentation, and who draws what is a matter of chance. Here each batch carries
-the seed with which it is made.
+Gluon forks its workers with identical states of NumPy's and MXNet's generators, and never seeds them: workers
+repeat each other's augmentation, and which worker makes which batch is a matter of chance. Here, each batch
+is sent to its worker together with its own seed.
 """
 
 from __future__ import annotations
 
 import pydoc
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterator
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
 from ..compat import mx
 from .seeding import mixed, seed_everything
-from .transform_randomness import may_draw
+from .transform_randomness import may_use_randomness
 
-__all__ = ["base_of", "has_own_workers", "numbered", "seedable"]
+__all__ = ["has_own_workers", "iterate_seeded", "pass_seed", "seedable"]
 
-_reached: WeakSet[Any] = WeakSet()  # pools whose workers can import this file
-_passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader, where nobody counts them
+_importing_pools: WeakSet[Any] = WeakSet()  # pools whose workers can import this file
+_passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader: passes for which no number was given
 
 
 def has_own_workers(data: Any) -> bool:
-    """Whether processes of the loader's own, with random generators of their own, make its batches."""
+    """Whether worker processes, with random generators of their own, make the loader's batches."""
     return isinstance(data, mx.gluon.data.DataLoader) and data._num_workers > 0 and not data._thread_pool
 
 
 def seedable(data: Any) -> bool:
-    """Whether :func:`numbered` can go through a loader: Gluon's own way through it, by worker processes.
+    """Whether :func:`iterate_seeded` works for a loader.
 
-    A loader that draws an epoch's order ahead (``auto_reload``), a subclass that goes its own way, and
-    workers that cannot import multifit are left as they are.
+    It does for Gluon's DataLoader with worker processes, but not for one that draws the order of an epoch
+    ahead (``auto_reload``), a subclass that iterates in its own way, or workers that cannot import multifit.
     """
-    own = mx.gluon.data.DataLoader
+    gluon = mx.gluon.data.DataLoader
     return (
         has_own_workers(data)
-        and all(getattr(type(data), name) is getattr(own, name) for name in ("__iter__", "_prefetch_iter"))
+        and all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
         and data._iter is None
         and not data.auto_reload
-        and _reaches(data._worker_pool, data._timeout)
+        and _can_import(data._worker_pool, data._timeout)
     )
 
 
-def base_of(data: Any, turn: int | None) -> int:
-    """Return the number that the seeds of a pass over the data are made from; nothing is drawn.
+def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
+    """Return the number from which the seeds of a pass over the data are derived; draws nothing.
 
-    It follows from NumPy's state, so ``np.random.seed`` makes a run repeatable, workers included, and so does
-    the run's seed; and from the turn, because a loader that does not shuffle leaves that state as it is.
+    It depends on NumPy's random state, so that ``np.random.seed`` or the run's seed make a run repeatable,
+    workers included; and on the pass's number, because a loader that does not shuffle leaves that state as it
+    is.
 
     Parameters
     ----------
     data : DataLoader
-        Whose pass it is.
-    turn : int or None
-        What tells this pass from others that a run makes; None: how many there were.
+        The loader.
+    number : int or None
+        The number of this pass over the data in its run; None: the number of such passes so far.
     """
-    if turn is None:
-        turn = _passes[data] = _passes.get(data, -1) + 1
+    if number is None:
+        number = _passes[data] = _passes.get(data, -1) + 1
     state = np.random.get_state(legacy=False)["state"]
-    return mixed(turn, int(state["pos"]), *state["key"].tolist())
+    return mixed(number, int(state["pos"]), *state["key"].tolist())
 
 
-def numbered(data: Any, base: int, order: Iterable[Any], first: int = 0) -> Iterator[Any]:
-    """Go through a loader with its own workers, which Gluon keeps between epochs, and with seeds of ours.
+def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) -> Iterator[Any]:
+    """Iterate over a loader with its own workers, each batch made with a seed of its own.
 
     Parameters
     ----------
     data : DataLoader
-        One that is `seedable`.
-    base : int
-        See :func:`base_of`.
-    order : iterable
-        What its batch sampler yields, or the rest of it.
+        A loader that is :func:`seedable`.
+    seed : int
+        From :func:`pass_seed`.
     first : int
-        The number of the first batch in its epoch.
+        The number of the loader's first batch in its epoch, if it holds the rest of one.
     """
     gluon = mx.gluon.data.dataloader
-    # To seed costs a millisecond, nearly all of it MXNet's.
-    draws = data._batchify_fn is not gluon.default_mp_batchify_fn or may_draw(data._dataset)
-    seeded = ((mixed(base, n) if draws else None, samples) for n, samples in enumerate(order, first))
+    # Seeding takes a millisecond, nearly all of it in MXNet.
+    random = data._batchify_fn is not gluon.default_mp_batchify_fn or may_use_randomness(data._dataset)
+    seeded = (
+        (mixed(seed, n) if random else None, samples) for n, samples in enumerate(data._batch_sampler, first)
+    )
     return gluon._MultiWorkerIter(
         data._worker_pool,
         data._batchify_fn,
@@ -94,23 +95,23 @@ def numbered(data: Any, base: int, order: Iterable[Any], first: int = 0) -> Iter
     )
 
 
-def _make_batch(seeded: tuple[int | None, Any], batchify: Any, dataset: Any = None) -> Any:
-    """Run in a worker, in place of Gluon's function: seed, then make the batch as Gluon does."""
+def _make_batch(seeded: tuple[int | None, Any], batchify: Callable[..., Any], dataset: Any = None) -> Any:
+    """Seed the generators and make a batch; runs in a worker instead of Gluon's function."""
     seed, samples = seeded
     if seed is not None:
         seed_everything(seed)
     return mx.gluon.data.dataloader._worker_fn(samples, batchify, dataset)
 
 
-def _reaches(pool: Any, timeout: float) -> bool:
-    """Whether a pool's workers can import this file: one that cannot would die of its first task, unheard."""
-    if pool not in _reached:
-        name = f"{__name__}.{_make_batch.__name__}.__name__"  # a string, for what comes back is pickled
+def _can_import(pool: Any, timeout: float) -> bool:
+    """Whether a pool's workers can import this file; otherwise they would fail silently on a first task."""
+    if pool not in _importing_pools:
+        name = f"{__name__}.{_make_batch.__name__}.__name__"  # a string, because the result is pickled
         try:
-            found = pool.apply_async(pydoc.locate, (name,)).get(timeout)
-        except Exception:  # whatever it is, Gluon's own way through the loader tells of it
+            located = pool.apply_async(pydoc.locate, (name,)).get(timeout)
+        except Exception:  # Gluon's own iteration, which is used then, raises what there is to raise
             return False
-        if found is None:
+        if located is None:
             return False
-        _reached.add(pool)
+        _importing_pools.add(pool)
     return True

@@ -8,7 +8,7 @@ from ...checks import at_path, bind_outputs
 from ...errors import Problem, counted, last_line
 from ...spec import TaskSpec
 from ..compat import mx
-from ..data.arrays import form_of
+from ..data.arrays import shapes_of
 from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
@@ -100,7 +100,7 @@ class Network:
             if self.traced:
                 self._graph = self._graph or CachedGraph(self._flattened, self.net.collect_params)
                 try:
-                    leaves = self._graph.run(inputs, form_of(inputs) if self.repeats else None)
+                    leaves = self._graph.run(inputs, shapes_of(inputs) if self.repeats else None)
                     # the structure is known once it is traced
                     return _regrouped(self._structure, iter(leaves))
                 except Exception as error:

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 from ...errors import Problem
 from ...spec import TaskSpec
 from ..compat import mx
-from ..data.arrays import form_of
+from ..data.arrays import shapes_of
 from ..data.batches import Batch
 from ..metrics.accumulators import MetricSums
 from ..metrics.stage_metric import StageMetric
@@ -178,7 +178,7 @@ class Stage:
     def _run_device(
         self, result: Result, slots: Mapping[str, Any], size: int, factors: BatchLossScale, context: Any
     ) -> tuple[StepGraph, list[LossOutputs]]:
-        shapes = result.batch.shapes or form_of(slots.values())
+        shapes = result.batch.shapes or shapes_of(slots.values())
         program = self._programs.find(shapes, size)
         count = self.weights.constant((float(size),), context)
         ahead, self._ahead = self._ahead, None

@@ -11,8 +11,9 @@ from ...checks import loader_problems
 from ...errors import DataError, TrainerError, raise_problems
 from ...events import TrainingHooks
 from ...profile import Part, Profile
+from ...protocols import Loader
 from ..compat import mx
-from ..data.loaders import iterate, length, no_batch, peek_first
+from ..data.loaders import batch_count, no_batch_problems, peek_first, repeat
 from ..data.seeding import preserve_rng
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
@@ -63,8 +64,8 @@ def profile(
             hooks = TrainingHooks(events)
             engine.renew(hooks if hooks.active() else None)
             with hooks.around("fit"), estimator._audience.fit(events):
-                estimator._audience.tell("epoch_begin", batches=length(data))
-                return _measured(engine, Steps(estimator, _endless(data), events), count, clock, busy)
+                estimator._audience.tell("epoch_begin", batches=batch_count(data))
+                return _measured(engine, Steps(estimator, _batches(data), events), count, clock, busy)
 
 
 def _measured(engine: Engine, steps: Steps, count: int, clock: Clock, busy: Clock) -> Profile:
@@ -120,14 +121,9 @@ def _timed(clock: Clock, run: Callable[[], Any]) -> float:
     return clock() - begin
 
 
-def _endless(data: Any) -> Iterator[Any]:
-    while True:
-        found = False
-        for batch in iterate(data):
-            found = True
-            yield batch
-        if not found:
-            raise DataError(no_batch("train_data", 1, read=True))
+def _batches(data: Loader) -> Iterator[Any]:
+    yield from repeat(data)
+    raise DataError(no_batch_problems("train_data", 1, read=True))
 
 
 def _check_local(engine: Engine) -> None:

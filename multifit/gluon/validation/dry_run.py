@@ -123,9 +123,9 @@ def _inspected(engine: Engine, name: str, data: Any, batches: dict[str, Batch]) 
         except DataError as error:
             return list(error.problems)
     feed = engine.feed(name)
-    arrays, problems = feed.inspect(data)
+    arrays, problems = feed.name_arrays(data)
     if not problems:
-        batches[name] = feed.place(data, arrays)
+        batches[name] = feed.distribute(data, arrays)
     elif name == "evaluate":
         problems = [Problem(p.kind, f"val_data: {p.message}") for p in problems]
     return problems

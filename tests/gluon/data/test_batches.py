@@ -9,7 +9,8 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.errors import DataError
-from multifit.gluon.data.batches import Batch, BatchSplitter
+from multifit.gluon.data.batch_splitter import BatchSplitter
+from multifit.gluon.data.batches import Batch
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip

@@ -16,8 +16,8 @@ import pytest
 
 from multifit.gluon.data import worker_seeding as workers
 from multifit.gluon.data.loaders import iterate, iterate_from
-from multifit.gluon.data.transform_randomness import may_draw
-from multifit.gluon.data.worker_seeding import base_of, has_own_workers, seedable
+from multifit.gluon.data.transform_randomness import may_use_randomness
+from multifit.gluon.data.worker_seeding import has_own_workers, pass_seed, seedable
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
@@ -102,9 +102,9 @@ def test_where_nobody_counts_each_pass_is_another(two: Any) -> None:
     assert drawn(iterate(two)).tobytes() != drawn(iterate(two)).tobytes()
     other = loader(1)
     state = np.random.get_state()
-    first = base_of(other, None)
+    first = pass_seed(other, None)
     np.random.set_state(state)
-    assert first == base_of(other, 0) != base_of(other, None) == base_of(other, 1)
+    assert first == pass_seed(other, 0) != pass_seed(other, None) == pass_seed(other, 1)
 
 
 def test_the_rest_of_an_epoch_is_as_it_was() -> None:
@@ -246,12 +246,12 @@ def test_a_pool_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ThreadPool(1)
     with monkeypatch.context() as patch:
         patch.setattr(workers, "__name__", "multifit.gluon.nowhere")
-        assert not workers._reaches(pool, 60)
-    assert workers._reaches(pool, 60)
+        assert not workers._can_import(pool, 60)
+    assert workers._can_import(pool, 60)
     pool.terminate()
     ended = ThreadPool(1)
     ended.terminate()
-    assert not workers._reaches(ended, 60)
+    assert not workers._can_import(ended, 60)
 
 
 # ------------------------------------------------------------------------------------ what cannot draw
@@ -293,9 +293,9 @@ DRAWING = {
 
 @pytest.mark.parametrize("make", STEADY.values(), ids=STEADY)
 def test_what_cannot_draw(make: Callable[[], Any]) -> None:
-    assert not may_draw(make())
+    assert not may_use_randomness(make())
 
 
 @pytest.mark.parametrize("make", DRAWING.values(), ids=DRAWING)
 def test_what_may_draw(make: Callable[[], Any]) -> None:
-    assert may_draw(make())
+    assert may_use_randomness(make())

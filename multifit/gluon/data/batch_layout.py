@@ -1,0 +1,69 @@
+"""Which array of a batch is which slot, for batches that need no other preparation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+from ...protocols import Context, Shape, Slots
+from ..compat import mx
+
+__all__ = ["BatchLayout", "Signature", "layout_of", "signature_of"]
+
+Signature = tuple[tuple[Any, Any], ...]
+"""The shape and the dtype of each array of a batch."""
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """The slots of a batch that is a list of NDArrays.
+
+    Attributes
+    ----------
+    positions : tuple of (str, int)
+        Each slot's name, and the index of its array.
+    shapes : tuple of tuple of int
+        The slots' shapes.
+    samples : int
+        Number of samples.
+    """
+
+    positions: tuple[tuple[str, int], ...]
+    shapes: tuple[Shape, ...]
+    samples: int
+
+    def slots(self, raw: Sequence[Any], context: Context) -> Slots:
+        """Return a batch's arrays by slot, on a device."""
+        return {name: raw[i].as_in_context(context) for name, i in self.positions}
+
+
+def signature_of(raw: Any) -> Signature | None:
+    """Return the signature of a list or tuple of NDArrays; None for any other batch."""
+    if type(raw) not in (list, tuple) or not raw or any(type(a) is not mx.nd.NDArray for a in raw):
+        return None
+    return tuple([(array.shape, array.dtype) for array in raw])
+
+
+def layout_of(raw: Sequence[Any], slots: Mapping[str, Any], batch_axis: int) -> BatchLayout | None:
+    """Return the layout of a batch whose arrays are these slots.
+
+    Parameters
+    ----------
+    raw : sequence of NDArray
+        The batch.
+    slots : mapping of str to NDArray
+        Some or all of its arrays by name.
+    batch_axis : int
+        The axis of the samples.
+
+    Returns
+    -------
+    BatchLayout or None
+        None if the batch holds one array twice: its slots could be two arrays in the next batch.
+    """
+    positions = {id(array): i for i, array in enumerate(raw)}
+    if len(positions) < len(raw):
+        return None
+    shapes = tuple(array.shape for array in slots.values())
+    order = tuple((name, positions[id(array)]) for name, array in slots.items())
+    return BatchLayout(order, shapes, shapes[0][batch_axis])
