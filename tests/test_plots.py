@@ -61,7 +61,7 @@ def test_an_empty_history_says_so():
     assert not figure.axes and figure.texts[0].get_text() == "nothing was measured"
 
 
-@pytest.mark.parametrize("panels", [1, 2, 3, 4, 20])
+@pytest.mark.parametrize("panels", [1, 2, 5])
 def test_any_number_of_panels_can_be_saved(panels):
     file = io.BytesIO()
     curves({f"train_{number}": [1.0] * 30 for number in range(panels)}).savefig(file, format="png", dpi=20)

@@ -21,6 +21,7 @@ from .runs import HISTORY, PLAN, PNG, STAGE, write_run
 EVIL = "<script>alert('x')</script>\"&{{ 1 + 1 }}"
 OLD_RUN = Path(__file__).parent / "run_of_0_1"  # written before issue 10
 RUN = RunFolder("runs/digits", history=HISTORY, plan=PLAN, plan_text=str(PLAN), pictures={"samples": PNG})
+WITHOUT_CURVES = replace(RUN, history=History())  # which take most of the time
 
 
 class Page(HTMLParser):
@@ -121,15 +122,19 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
 
 
 def test_runs_with_the_same_settings() -> None:
-    assert "Nowhere: all settings are the same." in Page(page([RUN, replace(RUN, name="twin")])).text
+    assert (
+        "Nowhere: all settings are the same."
+        in Page(page([WITHOUT_CURVES, replace(WITHOUT_CURVES, name="twin")])).text
+    )
 
 
 def test_evaluating_is_drawn_if_it_differs() -> None:
     other = replace(PLAN, evaluate=replace(STAGE, rows=STAGE.rows[:5], links=STAGE.links[:2]))
-    html = page([replace(RUN, plan=other)])
+    html = page([replace(WITHOUT_CURVES, plan=other)])
     assert html.count('class="diagram"') == 2
     assert "evaluating and predicting: batches of 8" in html and html.count("trainer body") == 1
-    assert page([replace(RUN, plan=replace(PLAN, evaluate=None))]).count('class="diagram"') == 1
+    training_only = replace(WITHOUT_CURVES, plan=replace(PLAN, evaluate=None))
+    assert page([training_only]).count('class="diagram"') == 1
 
 
 def test_missing_files_are_listed() -> None:
@@ -139,7 +144,7 @@ def test_missing_files_are_listed() -> None:
 
 
 def test_a_plan_as_text_only() -> None:
-    html = page([replace(RUN, plan=None)])
+    html = page([replace(WITHOUT_CURVES, plan=None)])
     assert "goes to" in html and 'class="diagram"' not in html
 
 
