@@ -72,7 +72,7 @@ def _row(times: StepTimes, part: Part) -> list[str]:
 
 
 def _reading(times: StepTimes) -> str:
-    return f"Reading the figures, once per epoch: {times.reading:.2g} ms."
+    return f"Reading the figures, once per epoch: {times.reading:.3g} ms."
 
 
 def _overlap(times: StepTimes) -> str:
