@@ -204,7 +204,15 @@ class Metric(Protocol):
 
 
 class Schedule(Protocol):
-    """An ``mx.lr_scheduler.LRScheduler``, or any function of the number of updates."""
+    """An ``mx.lr_scheduler.LRScheduler``.
+
+    Attributes
+    ----------
+    base_lr : float
+        The rate from which the schedule computes the others.
+    """
+
+    base_lr: float
 
     def __call__(self, num_update: int) -> float:
         """Return the learning rate after so many updates."""

@@ -15,8 +15,11 @@ from .data.devices import resolve_context
 from .execution.result import Result
 from .execution.stage import Stage
 from .metrics.stage_metric import StageMetric, as_metric
-from .optim.parameters import initialize, named_parameters, trainable
-from .optim.trainers import DEFAULT, Trainers, bind_trainers
+from .optim.gradients import is_fresh
+from .optim.initialization import initialize
+from .optim.parameters import named_parameters, trainable
+from .optim.trainer_binding import DEFAULT, bind_trainers
+from .optim.trainers import Trainers
 from .precision.precisions import precision_of
 
 __all__ = ["STAGES", "Engine"]
@@ -157,12 +160,14 @@ class Engine:
         trainers = self.bound_trainers()
         if self.hooks is not None and self.hooks.hold_update(loss=result.named()["loss"]):
             return
-        trainers.reduce()
+        for name in trainers:
+            trainers.reduce(name)
         if self.hooks is not None and self.hooks.active("change_gradients"):
             trainers.check_open("where no handler can change gradients")
             self.hooks.change_gradients()
-        trainers.clip()
-        trainers.update()
+        for phase in (trainers.clip, trainers.update):
+            for name in trainers:
+                phase(name)
 
     def wait(self) -> None:
         """Wait until the device has done all its work."""
@@ -173,7 +178,7 @@ class Engine:
         found: dict[str, dict[str, list[Any]]] = {}
         for trainer, held in self.bound_trainers().held.items():
             own = {name: self.parameters[name] for name in held}
-            fresh = {name: p for name, p in own.items() if p.list_data()[0]._fresh_grad}
+            fresh = {name: p for name, p in own.items() if is_fresh(p.list_data()[0])}
             found[trainer] = {name: p.list_grad() for name, p in fresh.items()}
         return found
 

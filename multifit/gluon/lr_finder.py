@@ -15,6 +15,7 @@ from .engine import Engine
 from .execution.result import Result
 from .optim.preserve_state import preserve_state
 from .optim.trainer_handle import TrainerHandle
+from .optim.trainers import refuse_distributed
 from .rate_search import Mean, RateSearch
 from .validation.dry_run import dry_run
 
@@ -77,6 +78,7 @@ def find_learning_rate(
             result = dry_run(engine, next(iterator)).train
             handles = dict(engine.bound_trainers())
             chosen = _chosen(handles, trainer)
+            refuse_distributed(handles, "find_learning_rate")
             with preserve_state(engine.parameters.values(), handles.values()):
                 losses = _losses(engine, result, repeat(data, iterator), rates, _setter(chosen))
     finally:
@@ -105,11 +107,6 @@ def _chosen(handles: dict[str, TrainerHandle], wanted: str | None) -> list[Train
         if handle in chosen and "learning_rate" not in handle.settable:
             raise TrainerError(
                 f'find_learning_rate: {kind} of trainer "{handle.name}" makes no use of a rate'
-            )
-        if handle._distributed:
-            raise TrainerError(
-                f'find_learning_rate: trainer "{handle.name}" is distributed: its servers hold states that '
-                "cannot be put back; search in a process without them"
             )
     return chosen
 

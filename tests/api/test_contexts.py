@@ -131,8 +131,8 @@ def test_an_initialised_net_needs_no_initializer(
     [
         ("xavjer", 'did you mean "xavier"'),
         ({"encoder.*": "xavier"}, 'pattern "encoder..*" selects none'),
-        ({"(": "xavier"}, "no regular expression"),
-        (3, "3 is no initializer"),
+        ({"(": "xavier"}, "not a regular expression"),
+        (3, "3 is not an initializer"),
     ],
 )
 def test_an_initializer_that_is_none(

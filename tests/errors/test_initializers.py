@@ -13,22 +13,22 @@ import mxnet as mx  # isort: skip
 FAULTS = {
     "unknown": (
         "xavir",
-        "initializer: 'xavir' is no initializer (did you mean \"xavier\"?); give an instance of one",
+        "initializer: 'xavir' is not an initializer (did you mean \"xavier\"?); give an instance of one",
     ),
     "class": (
         mx.init.Xavier,
-        "initializer: <class 'mxnet.initializer.Xavier'> is no initializer; give an instance",
+        "initializer: <class 'mxnet.initializer.Xavier'> is not an initializer; give an instance",
     ),
-    "number": (0.1, "initializer: 0.1 is no initializer; give an instance of one of bilinear, "),
+    "number": (0.1, "initializer: 0.1 is not an initializer; give an instance of one of bilinear, "),
     "pattern of nothing": (
         {"encoder.*": mx.init.One()},
         'initializer["encoder.*"]: the pattern "encoder.*" selects none of the net\'s parameters',
     ),
-    "no pattern": ({3: mx.init.One()}, "initializer: 3 is no pattern; give a string"),
-    "no expression": ({"(": mx.init.One()}, 'initializer["("]: "(" is no regular expression'),
+    "no pattern": ({3: mx.init.One()}, "initializer: 3 is not a pattern; give a string"),
+    "no expression": ({"(": mx.init.One()}, 'initializer["("]: "(" is not a regular expression'),
     "unknown by pattern": (
         {".*bias": "zro"},
-        'initializer[".*bias"]: \'zro\' is no initializer (did you mean "zero"',
+        'initializer[".*bias"]: \'zro\' is not an initializer (did you mean "zero"',
     ),
 }
 

@@ -41,7 +41,9 @@ FAULTS = [
         "trainers: the dict is empty; name at least one trainer, or leave trainers=",
     ),
     fault(
-        "name", lambda net: {3: TrainerSpec(".*")}, "trainers: 3 is no name; name each trainer with a string"
+        "name",
+        lambda net: {3: TrainerSpec(".*")},
+        "trainers: 3 is not a name; name each trainer with a string",
     ),
     fault(
         "pattern of nothing",
@@ -63,7 +65,7 @@ FAULTS = [
     fault(
         "no regular expression",
         lambda net: TrainerSpec("(body"),
-        'trainers: "(body" is no regular expression: missing ), unterminated subpattern at position 0',
+        'trainers: "(body" is not a regular expression: missing ), unterminated subpattern at position 0',
     ),
     fault(
         "params is None",

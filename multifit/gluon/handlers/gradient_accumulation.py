@@ -8,6 +8,7 @@ from typing import Any
 from ...arguments import whole_number
 from ...errors import Problem, raise_problems
 from ...events import EstimatorProtocol
+from ..optim.gradients import fresh_flags, set_fresh
 
 __all__ = ["GradientAccumulation"]
 
@@ -82,7 +83,7 @@ class GradientAccumulation:
             parameter = self._parameters[name]
             for data, gradient, saved in zip(parameter.list_data(), parameter.list_grad(), gradients):
                 saved.copyto(gradient)
-                data._fresh_grad = True  # trainers ignore gradients that no batch has reached
+                set_fresh(data, True)  # trainers ignore gradients that no batch has reached
 
 
 def _sparse(name: str) -> Problem:
@@ -92,6 +93,6 @@ def _sparse(name: str) -> Problem:
 
 def _gradients(parameter: Any) -> list[Any]:
     """Return copies of a parameter's gradients, one per device; none if no batch has reached it yet."""
-    if parameter._data is None or not any(data._fresh_grad for data in parameter.list_data()):
+    if parameter._data is None or not any(fresh_flags(parameter)):
         return []
     return [gradient.copy() for gradient in parameter.list_grad()]

@@ -1,4 +1,4 @@
-"""Optimizers from a TrainerSpec, with every mistake in their options told."""
+"""Build the optimizer of a TrainerSpec, and find all mistakes in its options."""
 
 from __future__ import annotations
 
@@ -16,30 +16,37 @@ from ..compat import mx
 
 __all__ = ["build_optimizer"]
 
-NO_OPTIONS = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
+INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 
 
-def build_optimizer(where: str, declared: Any) -> tuple[Any, list[Problem]]:
+def build_optimizer(
+    where: str, declared: TrainerSpec | mx.gluon.Trainer
+) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
     """Return the optimizer of a TrainerSpec or gluon.Trainer, and what is wrong with it.
 
     Parameters
     ----------
     where : str
-        How messages name the trainer.
+        The trainer's name in messages.
     declared : TrainerSpec or gluon.Trainer
-        Of a gluon.Trainer the optimizer is only tried.
+        The optimizer of a gluon.Trainer is only tried.
+
+    Returns
+    -------
+    Optimizer or None, list of Problem
+        None if it could not be built.
     """
     messages: list[str] = []
     if isinstance(declared, mx.gluon.Trainer):
         optimizer = declared.optimizer
     else:
-        optimizer, messages = _declared(where, declared)
-    messages = messages or _tried(where, optimizer)
+        optimizer, messages = _from_spec(where, declared)
+    messages = messages or _try_step(where, optimizer)
     return optimizer, [Problem("trainer", message) for message in messages]
 
 
-def _declared(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
-    messages = _clip_norm(where, spec.clip_norm) + _scheduler(where, spec.lr_scheduler)
+def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
+    messages = _clip_norm_problems(where, spec.clip_norm) + _scheduler_problems(where, spec.lr_scheduler)
     if spec.optimizer_params is not None and not isinstance(spec.optimizer_params, Mapping):
         way = 'give a dict, such as {"learning_rate": 1e-3}'
         return None, [*messages, f"{where}: optimizer_params is {shown(spec.optimizer_params)}; {way}"]
@@ -52,15 +59,15 @@ def _declared(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
     kind = _kind(spec.optimizer)
     if kind is None:
         return None, [*messages, _unknown(where, spec.optimizer)]
-    messages += _options(where, kind, options, spec.lr_scheduler)
-    return (None, messages) if messages else _built(where, kind, options, spec.lr_scheduler)
+    messages += _option_problems(where, kind, options, spec.lr_scheduler)
+    return (None, messages) if messages else _build(where, kind, options, spec.lr_scheduler)
 
 
-def _built(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
+def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
     scheduler = options.get("lr_scheduler") if scheduler is None else scheduler
     try:
         if scheduler is not None:
-            # it keeps state, so each trainer has its own; an optimizer overwrites its base_lr unasked
+            # it has state, so each trainer gets its own; an optimizer overwrites its base_lr
             options["lr_scheduler"] = copy.deepcopy(scheduler)
             options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []
@@ -69,24 +76,24 @@ def _built(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
         return None, [f"{where}: {kind.__name__.lower()} does not take {shown(options)}: {why}"]
 
 
-def _kind(name: Any) -> Any:
+def _kind(name: object) -> Any:
     return mx.optimizer.Optimizer.opt_registry.get(name.lower()) if isinstance(name, str) else None
 
 
-def _unknown(where: str, given: Any) -> str:
+def _unknown(where: str, optimizer: object) -> str:
     valid = sorted(set(mx.optimizer.Optimizer.opt_registry) - {"test"})
-    near = suggest(given.lower(), valid) if isinstance(given, str) else ""
-    if isinstance(given, type) and issubclass(given, mx.optimizer.Optimizer):
-        near = f' (did you mean "{given.__name__.lower()}"?)'
-    return f"{where}: there is no optimizer {shown(given)}{near}; valid are {names(valid)}"
+    near = suggest(optimizer.lower(), valid) if isinstance(optimizer, str) else ""
+    if isinstance(optimizer, type) and issubclass(optimizer, mx.optimizer.Optimizer):
+        near = f' (did you mean "{optimizer.__name__.lower()}"?)'
+    return f"{where}: there is no optimizer {shown(optimizer)}{near}; valid are {names(valid)}"
 
 
-def _options(where: str, kind: Any, options: Mapping[str, Any], scheduler: Any) -> list[str]:
+def _option_problems(where: str, kind: Any, options: Mapping[str, Any], scheduler: Any) -> list[str]:
     valid: set[str] = set()
     for base in kind.__mro__[:-1]:
         parameters = inspect.signature(base.__init__).parameters.values()
         valid |= {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
-    valid -= NO_OPTIONS
+    valid -= INTERNAL
     messages = [
         f"{where}: {kind.__name__.lower()} has no option {shown(name)}{suggest(name, sorted(valid))}; "
         f"valid are {names(sorted(valid))}"
@@ -98,38 +105,37 @@ def _options(where: str, kind: Any, options: Mapping[str, Any], scheduler: Any) 
         messages.append(f"{where}: learning_rate is {shown(rate)}; it must be a finite number of at least 0")
     if "lr_scheduler" in options and scheduler is not None:
         messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
-    return messages + _scheduler(where, options.get("lr_scheduler"))
+    return messages + _scheduler_problems(where, options.get("lr_scheduler"))
 
 
-def _tried(where: str, optimizer: Any) -> list[str]:
-    """Let a copy of the optimizer make a step on numbers of its own: what fails would fail amid an update.
+def _try_step(where: str, optimizer: mx.optimizer.Optimizer) -> list[str]:
+    """Let a copy of the optimizer make a step, because an error within an update would leave half of it done.
 
-    Only MXNet's optimizers: one of the user's may rely on the parameters that it is given.
+    Only MXNet's optimizers are tried: a user's own may rely on its parameters.
     """
     if not type(optimizer).__module__.startswith("mxnet."):
         return []
     kind, weight = type(optimizer).__name__.lower(), mx.nd.ones((2, 2))
     try:
-        twin = copy.deepcopy(optimizer)  # without its parameters, for which one of its own stands in
+        twin = copy.deepcopy(optimizer)  # which leaves out its parameters
         twin.param_dict = {0: SimpleNamespace(lr_mult=1.0, wd_mult=1.0)}
         mx.optimizer.get_updater(twin)(0, mx.nd.ones((2, 2)), weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())
     except Exception as error:
         why = f"{type(error).__name__}: {last_line(error)}"
         return [f"{where}: {kind} cannot make a step with its options: {why}"]
-    return (
-        [] if finite else [f"{where}: a step of {kind} with its options is not finite; mend optimizer_params"]
-    )
+    message = f"{where}: a step of {kind} with its options is not finite; mend optimizer_params"
+    return [] if finite else [message]
 
 
-def _scheduler(where: str, scheduler: Any) -> list[str]:
+def _scheduler_problems(where: str, scheduler: object) -> list[str]:
     if scheduler is None or (callable(scheduler) and hasattr(scheduler, "base_lr")):
         return []
     way = "give an instance, such as mx.lr_scheduler.FactorScheduler(step=1000, base_lr=1e-3)"
     return [f"{where}: lr_scheduler is {shown(scheduler)}; {way}"]
 
 
-def _clip_norm(where: str, norm: Any) -> list[str]:
+def _clip_norm_problems(where: str, norm: Any) -> list[str]:
     if norm is None or (is_finite_number(norm) and norm > 0):
         return []
     return [f"{where}: clip_norm is {shown(norm)}; it must be a finite number above 0, or None"]

@@ -1,4 +1,4 @@
-"""Using parameters and trainers, and leaving them as they were."""
+"""Use parameters and trainers, and leave them as they were."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Iterable, Iterator
 
 from ..compat import mx
+from .gradients import is_fresh, set_fresh
 from .trainer_handle import TrainerHandle
 
 __all__ = ["preserve_state"]
 
-# What a trainer knows of its kvstore before it has one.
+# The fields of a trainer that has no kvstore yet.
 NO_KVSTORE = {
     "_kv_initialized": False,
     "_kvstore": None,
@@ -21,65 +22,66 @@ NO_KVSTORE = {
 
 
 @contextmanager
-def preserve_state(parameters: Iterable[Any], trainers: Iterable[Any]) -> Iterator[None]:
-    """Let parameters move within the block; behind it all is as it was, however the block ends.
+def preserve_state(
+    parameters: Iterable[mx.gluon.Parameter], trainers: Iterable[mx.gluon.Trainer | TrainerHandle]
+) -> Iterator[None]:
+    """Restore parameters and trainers when the block ends, also by an exception.
 
     Parameters
     ----------
     parameters : iterable of Parameter
-        Values, running statistics and gradients are copied, and copied back: net and graphs hold the arrays.
-    trainers : iterable of gluon.Trainer
-        States, counters, rates and schedules stay as they are: within the block each trainer works with
-        copies of them, and with a kvstore of its own. None may be distributed.
+        Values, running statistics and gradients are copied, and copied back into the same arrays, which net
+        and graphs hold.
+    trainers : iterable of gluon.Trainer or TrainerHandle
+        Within the block, a trainer works with copies of its optimizer, states and schedule, and with a
+        kvstore of its own. No trainer may be distributed (see :func:`refuse_distributed`).
     """
     with ExitStack() as stack:
-        stack.enter_context(_kept([p for p in parameters if p._data is not None]))
+        stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))
         for trainer in trainers:
             while isinstance(trainer, TrainerHandle):
                 trainer = trainer.trainer
-            stack.enter_context(_lent(trainer))
+            stack.enter_context(_preserve_trainer(trainer))
         yield
 
 
 @contextmanager
-def _kept(parameters: list[Any]) -> Iterator[None]:
+def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]:
     arrays = [array for p in parameters for array in (*p._data, *(p._grad or ()))]
     copies = [array.copy() for array in arrays]
-    fresh = [(data, data._fresh_grad) for p in parameters if p._grad for data in p._data]
+    flags = [(values, is_fresh(values)) for p in parameters if p._grad for values in p._data]
     try:
         yield
     finally:
-        for array, value in zip(arrays, copies):
-            with suppress(
-                mx.MXNetError
-            ):  # an operator that failed leaves its error with what it was to write
+        for array, saved in zip(arrays, copies):
+            with suppress(mx.MXNetError):  # the error of an operator that failed to write this array
                 array.wait_to_read()
-            value.copyto(array)
-        for data, was_fresh in fresh:
-            data._fresh_grad = was_fresh
+            saved.copyto(array)
+        for values, fresh in flags:
+            set_fresh(values, fresh)
 
 
 @contextmanager
-def _lent(trainer: Any) -> Iterator[None]:
-    own = trainer.__dict__
+def _preserve_trainer(trainer: mx.gluon.Trainer) -> Iterator[None]:
+    fields = trainer.__dict__
     optimizer = copy.deepcopy(trainer._optimizer)  # its schedule too
     optimizer.param_dict = trainer._optimizer.param_dict
     config = dict(trainer._kvstore_params)
-    if isinstance(config["kvstore"], mx.kv.KVStore):  # one that is in use already
+    if isinstance(config["kvstore"], mx.kv.KVStore):  # it may be in use
         config["kvstore"] = mx.kv.create(config["kvstore"].type)
-    updaters = [_twin(updater, optimizer) for updater in trainer._updaters]
-    within = {"_optimizer": optimizer, "_updaters": updaters, "_kvstore_params": config, **NO_KVSTORE}
-    trainer.__dict__ = {**own, **within, "_params_to_init": list(trainer._params)}
+    updaters = [_copy_updater(updater, optimizer) for updater in trainer._updaters]
+    replaced = {"_optimizer": optimizer, "_updaters": updaters, "_kvstore_params": config, **NO_KVSTORE}
+    trainer.__dict__ = {**fields, **replaced, "_params_to_init": list(trainer._params)}
     try:
-        if own["_update_on_kvstore"] and own["_kvstore"] is not None:
+        if fields["_update_on_kvstore"] and fields["_kvstore"] is not None:
             trainer._init_kvstore()
-            trainer._kvstore._set_updater(_twin(own["_kvstore"]._updater, optimizer))
+            trainer._kvstore._set_updater(_copy_updater(fields["_kvstore"]._updater, optimizer))
         yield
     finally:
-        trainer.__dict__ = own
+        trainer.__dict__ = fields
 
 
-def _twin(updater: Any, optimizer: Any) -> Any:
+def _copy_updater(updater: Any, optimizer: mx.optimizer.Optimizer) -> Any:
     twin = copy.copy(updater)
     twin.optimizer, twin.states = optimizer, copy.deepcopy(updater.states)
     twin.states_synced = dict(updater.states_synced)

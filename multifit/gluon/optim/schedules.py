@@ -1,12 +1,12 @@
-"""Learning rates by the number of updates, as ``mx.lr_scheduler`` has them, and those that it lacks."""
+"""Learning rate schedules that ``mx.lr_scheduler`` lacks."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...arguments import finite_number, whole_number
 from ...errors import shown
+from ...protocols import Schedule
 from ..compat import mx
 
 __all__ = ["OneCycle", "ScaledSchedule", "WarmUp"]
@@ -22,13 +22,13 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
     Parameters
     ----------
     max_lr : float
-        The highest rate. A ``learning_rate`` among an optimizer's options has no effect on it.
+        The highest rate. An optimizer's ``learning_rate`` has no effect on it.
     steps : int
         Number of updates of the whole cycle: epochs times batches per epoch.
     warm : float
-        The rise's share of the steps, above 0 and below 1.
+        The share of the steps in which the rate rises, above 0 and below 1.
     start_divisor, final_divisor : float
-        By how much the first and the last rate are lower than `max_lr`; at least 1.
+        `max_lr` divided by the first and by the last rate; at least 1.
 
     Raises
     ------
@@ -52,7 +52,7 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
         self.final_divisor = finite_number("OneCycle: final_divisor", final_divisor, least=1)
 
     def __call__(self, num_update: int) -> float:
-        """Return the rate of an update."""
+        """Return the rate after a number of updates."""
         peak = self.warm * self.steps
         if num_update < peak:
             return _cosine(self.max_lr / self.start_divisor, self.max_lr, num_update / peak)
@@ -60,11 +60,11 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
         return _cosine(self.max_lr, self.max_lr / self.final_divisor, share)
 
 
-class _Around(mx.lr_scheduler.LRScheduler):
-    """A scheduler around another one, whose `base_lr` it shares; all that it keeps are its attributes."""
+class _Wrapper(mx.lr_scheduler.LRScheduler):
+    """A schedule around another one, whose `base_lr` it shares. All of its state is in its attributes."""
 
-    def __init__(self, scheduler: Any) -> None:
-        # not the base class's: it would set the other one's base_lr
+    def __init__(self, scheduler: Schedule) -> None:
+        # the base class's __init__ is not called, because it would set base_lr
         kind = type(self).__name__.lstrip("_")
         if not callable(scheduler) or isinstance(scheduler, type) or not hasattr(scheduler, "base_lr"):
             way = "give an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"
@@ -73,7 +73,7 @@ class _Around(mx.lr_scheduler.LRScheduler):
 
     @property
     def base_lr(self) -> float:
-        """The wrapped scheduler's."""
+        """The base rate of the wrapped schedule."""
         return self.scheduler.base_lr
 
     @base_lr.setter
@@ -81,20 +81,21 @@ class _Around(mx.lr_scheduler.LRScheduler):
         self.scheduler.base_lr = rate
 
 
-class WarmUp(_Around):
-    """A linear rise to the first rate of any scheduler, which begins once the rise is over.
+class WarmUp(_Wrapper):
+    """A linear rise to the first rate of any schedule, which starts when the rise is over.
 
-    Unlike ``warmup_steps`` of MXNet's own schedulers this leaves the wrapped schedule whole: its update 0 is
-    the update number `steps` here.
+    Unlike ``warmup_steps`` of MXNet's own schedules, this delays the wrapped schedule: its update 0 is update
+    `steps` here.
 
     Parameters
     ----------
     scheduler : LRScheduler
-        What follows; ``mx.lr_scheduler.FactorScheduler(10**9, base_lr=1e-3)`` for a constant rate.
+        The schedule after the rise; for a constant rate, ``mx.lr_scheduler.FactorScheduler(10**9,
+        base_lr=1e-3)``.
     steps : int
         Number of updates of the rise.
     start : float
-        The rate at update 0, of which an optimizer sees the next one first.
+        The rate at update 0. The first rate that an optimizer uses is that of update 1.
 
     Raises
     ------
@@ -102,52 +103,52 @@ class WarmUp(_Around):
         An argument is not valid.
     """
 
-    def __init__(self, scheduler: Any, steps: int, start: float = 0.0) -> None:
+    def __init__(self, scheduler: Schedule, steps: int, start: float = 0.0) -> None:
         super().__init__(scheduler)
         self.steps = whole_number("WarmUp: steps", steps)
         self.start = finite_number("WarmUp: start", start, least=0)
 
     def __call__(self, num_update: int) -> float:
-        """Return the rate of an update."""
+        """Return the rate after a number of updates."""
         if num_update >= self.steps:
             return self.scheduler(num_update - self.steps)
         return self.start + (self.scheduler(0) - self.start) * num_update / self.steps
 
 
-class ScaledSchedule(_Around):
-    """A scheduler whose rates are another one's, times a factor that can be set while it runs.
+class ScaledSchedule(_Wrapper):
+    """Another schedule, scaled by a factor that can be changed while it runs.
 
     Parameters
     ----------
     scheduler : LRScheduler
-        The schedule that goes on.
+        The schedule to scale.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Schedule) -> None:
         super().__init__(scheduler)
         self.factor = 1.0
-        self.rate = 0.0  # what was set last …
-        self.since = -1  # … at which update,
-        self.holds = False  # and whether it holds until the schedule leaves 0
+        self.rate = 0.0  # the rate that was set last
+        self.since = -1  # the update at which it was set
+        self.holds = False  # whether it holds until the wrapped schedule leaves 0
 
     def set(self, rate: float, num_update: int) -> None:
-        """Let the rate of update `num_update` be exactly `rate`, and scale all later ones alike.
+        """Set the rate of update `num_update` to exactly `rate`, and scale all later ones accordingly.
 
-        Where the schedule is at 0 there is nothing to scale: `rate` then holds until it leaves 0, and its
-        rates are what they would have been.
+        A rate of 0 cannot be scaled: then `rate` holds until the wrapped schedule leaves 0, whose later rates
+        are scaled as before.
         """
-        own = self.scheduler(num_update)
-        self.rate, self.since, self.holds = rate, num_update, own == 0
-        if own:
-            self.factor = rate / own
+        unscaled = self.scheduler(num_update)
+        self.rate, self.since, self.holds = rate, num_update, unscaled == 0
+        if unscaled:
+            self.factor = rate / unscaled
 
     def __call__(self, num_update: int) -> float:
-        """Return the rate of an update."""
-        own = self.scheduler(num_update)
-        self.holds = self.holds and own == 0
+        """Return the rate after a number of updates."""
+        unscaled = self.scheduler(num_update)
+        self.holds = self.holds and unscaled == 0
         if self.holds or num_update == self.since:
             return self.rate
-        return own * self.factor
+        return unscaled * self.factor
 
 
 def _cosine(start: float, end: float, share: float) -> float:

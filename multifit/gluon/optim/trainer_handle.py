@@ -1,4 +1,4 @@
-"""A trainer's learning rate, weight decay, momentum and betas, by the same names for every optimizer."""
+"""Read and set a trainer's learning rate, weight decay, momentum and betas, whatever its optimizer."""
 
 from __future__ import annotations
 
@@ -13,50 +13,49 @@ from .schedules import ScaledSchedule
 __all__ = ["TrainerHandle"]
 
 CONTROLS = ("learning_rate", "weight_decay", "momentum", "betas")
-OWN = {"name", "trainer", *CONTROLS}
+HANDLE_ATTRIBUTES = {"name", "trainer", *CONTROLS}
 
 
 class TrainerHandle:
-    """A ``gluon.Trainer`` with its name, and with controls that can be read and set at any time.
+    """A ``gluon.Trainer`` with a name, and with controls that can be read and set at any time.
 
-    Everything else is the trainer's own, to read and to set; ``isinstance(handle, gluon.Trainer)`` holds, and
-    it equals its trainer. A control that the optimizer lacks reads as None, and cannot be set.
+    All other attributes are those of the trainer, to read and to set. ``isinstance(handle, gluon.Trainer)``
+    is true, and the handle equals its trainer. A control that the optimizer lacks is None and cannot be set.
 
-    * `learning_rate`: float, without the parameters' own multipliers. Set while a schedule runs, it is the
-      rate now, and the schedule goes on from there: its later rates are scaled alike. (Where the schedule is
-      at 0, what was set holds until it leaves 0.) :meth:`reset_schedule` takes that back. AdaDelta makes no
-      use of a rate.
+    * `learning_rate`: float, without the multipliers of single parameters. Setting it while a schedule runs
+      scales the schedule from now on. (While the schedule is at 0, the rate that was set holds.)
+      :meth:`reset_schedule` returns to the schedule's own rates. AdaDelta uses no rate.
     * `weight_decay`: float, the optimizer's ``wd``.
-    * `momentum`: float, the share of the past in the mean of gradients: ``momentum``, or ``beta1`` of Adam
-      and its relatives, or ``gamma2`` of a centered RMSProp. From 0 to more it begins at rest.
+    * `momentum`: float, the share of the past in the mean of gradients: ``momentum``, ``beta1`` of Adam and
+      its relatives, or ``gamma2`` of a centered RMSProp. Raised from 0, it starts with an empty mean.
     * `betas`: pair of float, ``beta1`` and ``beta2``.
 
     Parameters
     ----------
     name : str
-        The trainer's, for messages.
+        The trainer's name, for messages.
     trainer : gluon.Trainer
-        The trainer, whether it updates on its kvstore or not. Distributed servers have a copy of the
-        optimizer, which nothing reaches: setting a control is refused there.
+        The trainer. It may update on its kvstore, but no control can be set if distributed servers update
+        with copies of the optimizer.
     """
 
     name: str
-    trainer: Any
+    trainer: mx.gluon.Trainer
 
-    def __init__(self, name: str, trainer: Any) -> None:
+    def __init__(self, name: str, trainer: mx.gluon.Trainer) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "trainer", trainer)
 
-    # What looks for a trainer finds one: type checks such as Gluon's handlers make see its class.
+    # isinstance(handle, gluon.Trainer), which Gluon's handlers check, is true.
     __class__ = property(lambda self: mx.gluon.Trainer)
 
     def __getattr__(self, name: str) -> Any:
-        if name in OWN:  # a handle that is being copied has no trainer yet
+        if name in HANDLE_ATTRIBUTES:  # while the handle is being copied, it has no trainer
             raise AttributeError(name)
         return getattr(self.trainer, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self if name in OWN else self.trainer, name, value)
+        object.__setattr__(self if name in HANDLE_ATTRIBUTES else self.trainer, name, value)
 
     def __eq__(self, other: object) -> bool:
         return self.trainer is (other.trainer if isinstance(other, TrainerHandle) else other)
@@ -66,12 +65,12 @@ class TrainerHandle:
 
     def __repr__(self) -> str:
         values = ((control, getattr(self, control)) for control in CONTROLS)
-        said = ", ".join(f"{control}={value}" for control, value in values if value is not None)
-        return f'TrainerHandle("{self.name}", {self._kind}: {said})'
+        shown_values = ", ".join(f"{control}={value}" for control, value in values if value is not None)
+        return f'TrainerHandle("{self.name}", {self._kind}: {shown_values})'
 
     @property
     def learning_rate(self) -> float:
-        """The rate now."""
+        """The learning rate now."""
         return float(self.trainer.optimizer.learning_rate)
 
     @learning_rate.setter
@@ -87,18 +86,18 @@ class TrainerHandle:
             scheduler.set(rate, optimizer.num_update)
 
     def set_learning_rate(self, lr: float) -> None:
-        """Set the learning rate, as ``gluon.Trainer.set_learning_rate`` does, also while a schedule runs."""
+        """Set the learning rate; unlike the trainer's own method, this also works while a schedule runs."""
         self.learning_rate = lr
 
     def reset_schedule(self) -> None:
-        """Let the schedule's rates be its own again; without a schedule there is nothing to do."""
+        """Return to the schedule's own rates; does nothing without a schedule."""
         optimizer = self._optimizer("learning_rate")
         if isinstance(optimizer.lr_scheduler, ScaledSchedule):
             optimizer.lr_scheduler = optimizer.lr_scheduler.scheduler
 
     @property
     def weight_decay(self) -> float | None:
-        """The weight decay; None where the optimizer has none."""
+        """The weight decay; None if the optimizer has none."""
         return self._read("weight_decay")
 
     @weight_decay.setter
@@ -108,19 +107,19 @@ class TrainerHandle:
 
     @property
     def momentum(self) -> float | None:
-        """The momentum, or what means the same; None where the optimizer has none."""
+        """The momentum or its equivalent; None if the optimizer has none."""
         return self._read("momentum")
 
     @momentum.setter
     def momentum(self, value: float) -> None:
         before, value = self.momentum, finite_number(self._where("momentum"), value, least=0, below=1)
         self._write("momentum", [value])
-        if before == 0 != value and self._attributes("momentum") == ("momentum",):
-            self._begin_at_rest(before)
+        if before is not None and before == 0 != value and self._attributes("momentum") == ("momentum",):
+            self._reset_states(before)
 
     @property
     def betas(self) -> tuple[float, float] | None:
-        """The decay of the means of gradients and of their squares; None where the optimizer has none."""
+        """The decay of the means of gradients and of their squares; None if the optimizer has none."""
         return self._read("betas")
 
     @betas.setter
@@ -144,9 +143,9 @@ class TrainerHandle:
         return f'trainers["{self.name}"].{control}'
 
     def _attributes(self, control: str) -> tuple[str, ...]:
-        """Return the optimizer's own names of a control; none where it has no such thing."""
+        """Return the optimizer's attributes for a control; none if it lacks it."""
         optimizer = self.trainer.optimizer
-        found: dict[str, tuple[str, ...]] = {
+        attributes: dict[str, tuple[str, ...]] = {
             "learning_rate": () if isinstance(optimizer, mx.optimizer.AdaDelta) else ("lr",),
             "weight_decay": () if isinstance(optimizer, mx.optimizer.contrib.GroupAdaGrad) else ("wd",),
             "betas": ("beta1", "beta2"),
@@ -154,7 +153,7 @@ class TrainerHandle:
         }
         if control == "momentum" and isinstance(optimizer, mx.optimizer.RMSProp):
             return ("gamma2",) if optimizer.centered else ()
-        return found[control] if all(hasattr(optimizer, name) for name in found[control]) else ()
+        return attributes[control] if all(hasattr(optimizer, n) for n in attributes[control]) else ()
 
     def _read(self, control: str) -> Any:
         values = tuple(float(getattr(self.trainer.optimizer, name)) for name in self._attributes(control))
@@ -165,20 +164,20 @@ class TrainerHandle:
         for name, value in zip(self._attributes(control), values):
             setattr(optimizer, name, value)
 
-    def _optimizer(self, control: str) -> Any:
-        """Return the optimizer, if setting this control on it has an effect."""
+    def _optimizer(self, control: str) -> mx.optimizer.Optimizer:
+        """Return the optimizer; raises TrainerError if setting this control on it has no effect."""
         if not self._attributes(control):
-            has = names(self.settable)
-            raise TrainerError(f"{self._where(control)}: {self._kind} has none; what it has is {has}")
+            valid = names(self.settable)
+            raise TrainerError(f"{self._where(control)}: {self._kind} has none; it has {valid}")
         if self.trainer._distributed and self.trainer._update_on_kvstore:
             raise TrainerError(
-                f"{self._where(control)} cannot be set any more: the servers update with a copy of "
+                f"{self._where(control)} cannot be set any more: the servers update with copies of "
                 f"{self._kind}; set it before the first step, or give update_on_kvstore=False"
             )
         return self.trainer.optimizer
 
-    def _begin_at_rest(self, before: float) -> None:
-        """Let states be made anew with the next update: without momentum, MXNet's optimizers keep none."""
+    def _reset_states(self, before: float) -> None:
+        """Delete states, so that the next update creates them: without momentum, MXNet keeps none."""
         problems = build_optimizer(f'trainers["{self.name}"]', self.trainer)[1]
         if problems:  # not every optimizer of MXNet's works with momentum
             self._write("momentum", [before])

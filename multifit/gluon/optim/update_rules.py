@@ -1,17 +1,18 @@
-"""How SGD and Adam move arrays: many small ones in a call, a large one by itself.
+"""Move arrays as SGD and Adam do: small ones in groups, a large one by itself.
 
-MXNet's operators for many arrays take one element of each in turn. That saves calls, but with large arrays
-every element is out of the cache: each rule says how many elements are `small`.
+MXNet's operators for groups take one element of each array in turn. That saves calls, but with large arrays
+every element misses the cache: `small` is the number of elements up to which a rule uses groups.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from typing import Any, Protocol, Sequence
 
+from ...protocols import Array
 from ..compat import mx
 
-__all__ = ["RULES", "ParameterGroup"]
+__all__ = ["RULES", "ParameterGroup", "UpdateRule"]
 
 
 class ParameterGroup:
@@ -20,41 +21,78 @@ class ParameterGroup:
     Parameters
     ----------
     positions : list of int
-        Where they stand among all of a trainer's arrays.
+        Their positions among all arrays of a trainer.
     weights, gradients, states : sequence
-        Of all these arrays.
+        Of all arrays of the trainer.
     """
 
     def __init__(
-        self, positions: list[int], weights: Sequence[Any], gradients: Sequence[Any], states: Sequence[Any]
+        self,
+        positions: list[int],
+        weights: Sequence[Array],
+        gradients: Sequence[Array],
+        states: Sequence[Any],
     ) -> None:
         self.positions = positions
         self.weights, self.gradients, self.states = (
             [arrays[i] for i in positions] for arrays in (weights, gradients, states)
         )
-        self._rows: dict[bool, list[Any]] = {}
+        self._interleaved: dict[bool, list[Any]] = {}
         self._numbers: tuple[list[float], ...] = ()
-        self._written: list[str] = []
+        self._formatted: list[str] = []
         self._factor: tuple[float, Any] = (0.0, None)
 
-    def rows(self, states: bool) -> list[Any]:
-        """Return weight, gradient and perhaps state of each row, one behind the other."""
-        if states not in self._rows:
-            columns = [self.weights, self.gradients] + [self.states] * states
-            self._rows[states] = [array for row in zip(*columns) for array in row]
-        return self._rows[states]
+    def interleaved(self, with_states: bool) -> list[Any]:
+        """Return weight, gradient and, if asked for, state of each array, one after the other."""
+        if with_states not in self._interleaved:
+            columns = [self.weights, self.gradients] + [self.states] * with_states
+            self._interleaved[with_states] = [array for row in zip(*columns) for array in row]
+        return self._interleaved[with_states]
 
-    def written(self, *numbers: list[float]) -> list[str]:
-        """Return lists of numbers as MXNet reads them; most steps have the rates of the step before."""
+    def formatted(self, *numbers: list[float]) -> list[str]:
+        """Return lists of numbers as strings, as MXNet reads them; cached, as most steps use the same."""
         if numbers != self._numbers:
-            self._numbers, self._written = numbers, [str(own) for own in numbers]
-        return self._written
+            self._numbers, self._formatted = numbers, [str(column) for column in numbers]
+        return self._formatted
 
-    def factor(self, number: float) -> Any:
-        """Return a number as an array on the weights' device, for operators that take it so."""
+    def factor(self, number: float) -> Array:
+        """Return a number as an array on the weights' device."""
         if number != self._factor[0]:
             self._factor = number, mx.nd.full((1,), number, ctx=self.weights[0].context)
         return self._factor[1]
+
+
+class UpdateRule(Protocol):
+    """How an optimizer moves arrays.
+
+    Attributes
+    ----------
+    small : int
+        The largest number of elements of an array that is moved in a group.
+    """
+
+    small: int
+
+    @staticmethod
+    def rates(optimizer: mx.optimizer.Optimizer, indices: Sequence[int]) -> list[float]:
+        """Return the learning rate of each array."""
+
+    @staticmethod
+    def move_group(
+        optimizer: mx.optimizer.Optimizer, group: ParameterGroup, rates: list[float], decays: list[float]
+    ) -> None:
+        """Move the arrays of a group, with a learning rate and a weight decay for each."""
+
+    @staticmethod
+    def move_one(
+        optimizer: mx.optimizer.Optimizer,
+        weight: Array,
+        gradient: Array,
+        state: Any,
+        rate: float,
+        decay: float,
+    ) -> None:
+        """Move one array."""
 
 
 class SGD:
@@ -63,28 +101,32 @@ class SGD:
     small = 10_000
 
     @staticmethod
-    def rates(optimizer: Any, indices: Sequence[int]) -> list[float]:
-        """Return the learning rate of each array."""
+    def rates(optimizer: mx.optimizer.SGD, indices: Sequence[int]) -> list[float]:
+        """See :class:`UpdateRule`."""
         return optimizer._get_lrs(indices)
 
     @staticmethod
-    def many(optimizer: Any, arrays: ParameterGroup, rates: list[float], decays: list[float]) -> None:
-        """Move small arrays."""
-        weights, moved = arrays.weights, bool(optimizer.momentum > 0)
-        call = mx.nd.multi_sgd_mom_update if moved else mx.nd.multi_sgd_update
-        lrs, wds = arrays.written(rates, decays)
-        call(
-            *arrays.rows(moved),
-            out=weights,
-            num_weights=len(weights),
+    def move_group(
+        optimizer: mx.optimizer.SGD, group: ParameterGroup, rates: list[float], decays: list[float]
+    ) -> None:
+        """See :class:`UpdateRule`."""
+        has_momentum = bool(optimizer.momentum > 0)
+        update = mx.nd.multi_sgd_mom_update if has_momentum else mx.nd.multi_sgd_update
+        lrs, wds = group.formatted(rates, decays)
+        update(
+            *group.interleaved(has_momentum),
+            out=group.weights,
+            num_weights=len(group.weights),
             lrs=lrs,
             wds=wds,
             **SGD._options(optimizer),
         )
 
     @staticmethod
-    def one(optimizer: Any, weight: Any, gradient: Any, state: Any, rate: float, decay: float) -> None:
-        """Move a large array."""
+    def move_one(
+        optimizer: mx.optimizer.SGD, weight: Array, gradient: Array, state: Any, rate: float, decay: float
+    ) -> None:
+        """See :class:`UpdateRule`."""
         options = {"lr": rate, "wd": decay, **SGD._options(optimizer)}
         if optimizer.momentum > 0:
             mx.nd.sgd_mom_update(weight, gradient, state, out=weight, **options)
@@ -92,13 +134,13 @@ class SGD:
             mx.nd.sgd_update(weight, gradient, out=weight, **options)
 
     @staticmethod
-    def _options(optimizer: Any) -> dict[str, float]:
+    def _options(optimizer: mx.optimizer.SGD) -> dict[str, float]:
         momentum = {"momentum": optimizer.momentum} if optimizer.momentum > 0 else {}
-        return {**momentum, **_common(optimizer)}
+        return {**momentum, **_common_options(optimizer)}
 
 
 class Adam:
-    """``mx.optimizer.Adam``; without weight decay AdamW, which has an operator for many arrays, is the same.
+    """``mx.optimizer.Adam``; without weight decay, AdamW, which has an operator for groups, is the same.
 
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980; Loshchilov and Hutter 2019,
     https://arxiv.org/abs/1711.05101.
@@ -107,44 +149,48 @@ class Adam:
     small = 4096
 
     @staticmethod
-    def rates(optimizer: Any, indices: Sequence[int]) -> list[float]:
-        """Return the learning rate of each array, with the correction of the young means' bias."""
+    def rates(optimizer: mx.optimizer.Adam, indices: Sequence[int]) -> list[float]:
+        """See :class:`UpdateRule`; the rates include Adam's bias correction."""
         counts, beta1, beta2 = optimizer._index_update_count, optimizer.beta1, optimizer.beta2
         steps = {counts[i] for i in indices}
-        scales = {t: math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t) for t in steps}
-        return [rate * scales[counts[i]] for rate, i in zip(optimizer._get_lrs(indices), indices)]
+        corrections = {t: math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t) for t in steps}
+        return [rate * corrections[counts[i]] for rate, i in zip(optimizer._get_lrs(indices), indices)]
 
     @staticmethod
-    def many(optimizer: Any, arrays: ParameterGroup, rates: list[float], decays: list[float]) -> None:
-        """Move small arrays."""
-        weights, states = arrays.weights, arrays.states
+    def move_group(
+        optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: list[float], decays: list[float]
+    ) -> None:
+        """See :class:`UpdateRule`."""
+        weights, states = group.weights, group.states
         if any(decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
-            for each in zip(weights, arrays.gradients, states, rates, decays):
-                Adam.one(optimizer, *each)
+            for arrays in zip(weights, group.gradients, states, rates, decays):
+                Adam.move_one(optimizer, *arrays)
             return
         options = Adam._options(optimizer)
-        factor = arrays.factor(options.pop("rescale_grad"))
-        wds, etas = arrays.written(decays, [1.0] * len(weights))
+        factor = group.factor(options.pop("rescale_grad"))
+        wds, etas = group.formatted(decays, [1.0] * len(weights))
         mx.nd.contrib.multi_adamw_update(
-            weights, arrays.gradients, *zip(*states), factor, out=weights,
+            weights, group.gradients, *zip(*states), factor, out=weights,
             lrs=str(rates), wds=wds, etas=etas, **options,
         )  # fmt: skip
 
     @staticmethod
-    def one(optimizer: Any, weight: Any, gradient: Any, state: Any, rate: float, decay: float) -> None:
-        """Move a large array."""
+    def move_one(
+        optimizer: mx.optimizer.Adam, weight: Array, gradient: Array, state: Any, rate: float, decay: float
+    ) -> None:
+        """See :class:`UpdateRule`."""
         options = {"lr": rate, "wd": decay, **Adam._options(optimizer)}
         mx.nd.adam_update(weight, gradient, *state, out=weight, **options)
 
     @staticmethod
-    def _options(optimizer: Any) -> dict[str, float]:
-        own = {name: getattr(optimizer, name) for name in ("beta1", "beta2", "epsilon")}
-        return {**own, **_common(optimizer)}
+    def _options(optimizer: mx.optimizer.Adam) -> dict[str, float]:
+        betas = {name: getattr(optimizer, name) for name in ("beta1", "beta2", "epsilon")}
+        return {**betas, **_common_options(optimizer)}
 
 
-RULES = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam}
+RULES: dict[type, type[UpdateRule]] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam}
 
 
-def _common(optimizer: Any) -> dict[str, float]:
+def _common_options(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:
     clip = {"clip_gradient": optimizer.clip_gradient} if optimizer.clip_gradient else {}
     return {"rescale_grad": optimizer.rescale_grad, **clip}

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 
 from ...arguments import whole_number
 from ...checks import loader_problems
-from ...errors import DataError, TrainerError, raise_problems
+from ...errors import DataError, raise_problems
 from ...events import TrainingHooks
 from ...profile import Part, Profile
 from ...protocols import Loader
@@ -17,6 +17,7 @@ from ..data.loaders import batch_count, no_batch_problems, peek_first, repeat
 from ..data.seeding import preserve_rng
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
+from ..optim.trainers import refuse_distributed
 from ..validation.dry_run import dry_run
 from .aside import set_aside
 from .forward import pieces_of_forward
@@ -59,8 +60,9 @@ def profile(
     with preserve_rng(), set_aside(estimator, count):
         first = peek_first(data, "train_data")[0]
         dry_run(engine, first)  # before anything is copied: the net may not be initialised
-        _check_local(engine)
-        with preserve_state(engine.parameters.values(), engine.bound_trainers().values()):
+        trainers = engine.bound_trainers()
+        refuse_distributed(trainers, "profile")
+        with preserve_state(engine.parameters.values(), trainers.values()):
             hooks = TrainingHooks(events)
             engine.renew(hooks if hooks.active() else None)
             with hooks.around("fit"), estimator._audience.fit(events):
@@ -124,15 +126,6 @@ def _timed(clock: Clock, run: Callable[[], Any]) -> float:
 def _batches(data: Loader) -> Iterator[Any]:
     yield from repeat(data)
     raise DataError(no_batch_problems("train_data", 1, read=True))
-
-
-def _check_local(engine: Engine) -> None:
-    for name, handle in engine.bound_trainers().items():
-        if handle._distributed:
-            raise TrainerError(
-                f'profile: trainer "{name}" is distributed: its servers hold states that cannot be put back; '
-                "profile in a process without them"
-            )
 
 
 def _nothing() -> None:

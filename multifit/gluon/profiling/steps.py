@@ -102,7 +102,9 @@ class Steps:
             return
         for name in trainers:
             with watch("update", name):
-                trainers.only(name).step()
+                trainers.reduce(name)
+                trainers.clip(name)
+                trainers.update(name)
 
     def _measure(self, watch: Stopwatch, result: Result) -> None:
         host = [measure for measure in self.stage.measures if not measure.on_device]

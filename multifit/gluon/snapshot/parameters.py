@@ -12,7 +12,8 @@ import numpy as np
 from ...errors import suggest
 from ...files import atomic_path
 from ..compat import mx
-from ..optim.parameters import listing
+from ..optim.gradients import fresh_flags, set_fresh
+from ..optim.selection import listing
 
 __all__ = ["device_state", "load_device_state", "read_parameters", "write_parameters"]
 
@@ -96,7 +97,7 @@ def device_state(parameters: Mapping[str, Any], held: Iterable[str]) -> dict[str
     return {
         "replicas": {name: list(p.list_data()) for name, p in several.items() if not _is_mean(p)},
         "gradients": {name: list(p.list_grad()) for name, p in pending.items()},
-        "fresh": {name: [bool(data._fresh_grad) for data in p.list_data()] for name, p in pending.items()},
+        "fresh": {name: fresh_flags(p) for name, p in pending.items()},
     }
 
 
@@ -117,7 +118,7 @@ def load_device_state(parameters: Mapping[str, Any], held: Iterable[str], state:
         elif parameter.grad_req == "add":
             parameter.zero_grad()
         for data, flag in zip(parameter.list_data() if _is_dense(parameter) else (), fresh or repeat(False)):
-            data._fresh_grad = flag
+            set_fresh(data, flag)
 
 
 def _is_dense(parameter: Any) -> bool:
@@ -126,7 +127,7 @@ def _is_dense(parameter: Any) -> bool:
 
 def _is_pending(parameter: Any) -> bool:
     ready = _is_dense(parameter) and parameter.grad_req != "null"
-    return ready and any(data._fresh_grad for data in parameter.list_data())
+    return ready and any(fresh_flags(parameter))
 
 
 def _check(where: str, parameter: Any, saved: Any) -> None:

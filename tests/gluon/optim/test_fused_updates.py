@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from multifit import TrainerSpec
-from multifit.gluon.optim.fused_updates import TOGETHER, Update
-from multifit.gluon.optim.trainers import Trainers, bind_trainers
+from multifit.gluon.optim.fused_updates import GROUP_SIZE, FusedUpdate
+from multifit.gluon.optim.trainer_binding import bind_trainers
+from multifit.gluon.optim.trainers import Trainers
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -74,7 +75,7 @@ OPTIONS = [
 def test_equals_the_trainers_own_update(optimizer: str, options: dict[str, Any], devices: int) -> None:
     contexts = [mx.cpu(i) for i in range(devices)]
     (ours, one), (theirs, other) = pair(optimizer, options, contexts)
-    update = Update(one)
+    update = FusedUpdate(one)
     for step in range(12):
         for held, trainer in ((ours, one), (theirs, other)):
             backward(held, step, skip=step % 5)  # now and then a parameter is not reached
@@ -107,7 +108,7 @@ def assert_alike(ours: Any, theirs: Any) -> None:
 def test_states_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
     options = {"learning_rate": 0.05, **({"momentum": 0.9} if optimizer == "sgd" else {})}
     (ours, one), (theirs, other) = pair(optimizer, options)
-    update = Update(one)
+    update = FusedUpdate(one)
     for step in range(3):
         move_both(step, ours, theirs, update, other)
     one.save_states(str(tmp_path / "states"))
@@ -119,7 +120,7 @@ def test_states_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
 
 def test_momentum_that_is_taken_away_meanwhile() -> None:
     (ours, one), (theirs, other) = pair("sgd", {"learning_rate": 0.05, "momentum": 0.9})
-    update = Update(one)
+    update = FusedUpdate(one)
     for step in range(4):
         move_both(step, ours, theirs, update, other)
         one.optimizer.momentum = other.optimizer.momentum = 0.9 * (step % 2)
@@ -129,7 +130,7 @@ def test_momentum_that_is_taken_away_meanwhile() -> None:
 def test_a_factor_of_nothing_is_no_overflow() -> None:
     """MXNet's AdamW leaves an update out then; Adam's means fade, and it moves on."""
     (ours, one), (theirs, other) = pair("adam", {"learning_rate": 0.01})
-    update = Update(one)
+    update = FusedUpdate(one)
     for step in range(3):
         backward(ours, step)
         backward(theirs, step)
@@ -156,13 +157,13 @@ class Quiet(gluon.Trainer):
 
 def test_what_is_somebodys_own_is_called() -> None:
     held = parameters([mx.cpu()])
-    update = Update(gluon.Trainer(held, Own(), update_on_kvstore=False))
+    update = FusedUpdate(gluon.Trainer(held, Own(), update_on_kvstore=False))
     assert update.calls is None
     backward(held, 0)
     update()
     assert all((p.data() == 7).asnumpy().all() for p in held)
     trainer = Quiet(held, "sgd", update_on_kvstore=False)
-    Update(trainer)()
+    FusedUpdate(trainer)()
     assert trainer.asked
 
 
@@ -171,7 +172,7 @@ def test_a_method_that_is_replaced_is_called(monkeypatch: pytest.MonkeyPatch) ->
     held = parameters([mx.cpu()])
     trainer = gluon.Trainer(held, "sgd", update_on_kvstore=False)
     monkeypatch.setattr(gluon.Trainer, "update", lambda *args, **options: calls.append(args))
-    Update(trainer)()
+    FusedUpdate(trainer)()
     assert len(calls) == 1
 
 
@@ -182,7 +183,7 @@ def test_what_is_special_is_left_to_the_trainer(kind: str) -> None:
     trainer = gluon.Trainer(held, "sgd", {"learning_rate": 1.0}, update_on_kvstore=False)
     if kind == "amp":
         trainer._amp_loss_scaler = type("Scaler", (), {"has_overflow": lambda self, params: True})()
-    update = Update(trainer)
+    update = FusedUpdate(trainer)
     assert update.calls is None
     before = held[0].data().asnumpy()
     with autograd.record():
@@ -203,9 +204,9 @@ def test_what_is_special_is_left_to_the_trainer(kind: str) -> None:
 
 
 def test_how_many_calls() -> None:
-    many = parameters([mx.cpu()], [(2,)] * (TOGETHER + 1) + [(110, 100)])
-    assert Update(gluon.Trainer(many, "sgd", update_on_kvstore=False)).calls == 3
-    assert Update(gluon.Trainer(many[:5], "adam", update_on_kvstore=False)).calls == 1
+    many = parameters([mx.cpu()], [(2,)] * (GROUP_SIZE + 1) + [(110, 100)])
+    assert FusedUpdate(gluon.Trainer(many, "sgd", update_on_kvstore=False)).calls == 3
+    assert FusedUpdate(gluon.Trainer(many[:5], "adam", update_on_kvstore=False)).calls == 1
     trainers, problems = bind_trainers(
         {"a": TrainerSpec("p0_weight"), "b": gluon.Trainer(many[1:2], "sgd", kvstore=mx.kv.create("local"))},
         {"p0_weight": many[0], "p1_weight": many[1]}, (), [mx.cpu()],

@@ -204,12 +204,12 @@ def test_it_stands_for_its_trainer() -> None:
             "sgd",
             "betas",
             (0.5, 0.5),
-            'SGD has none; what it has is "learning_rate", "weight_decay", "momentum"',
+            'SGD has none; it has "learning_rate", "weight_decay", "momentum"',
         ),
-        ("ftrl", "momentum", 0.5, 'Ftrl has none; what it has is "learning_rate", "weight_decay"'),
-        ("rmsprop", "momentum", 0.5, 'RMSProp has none; what it has is "learning_rate", "weight_decay"'),
-        ("adadelta", "learning_rate", 0.5, 'AdaDelta has none; what it has is "weight_decay"'),
-        ("groupadagrad", "weight_decay", 0.5, 'GroupAdaGrad has none; what it has is "learning_rate"'),
+        ("ftrl", "momentum", 0.5, 'Ftrl has none; it has "learning_rate", "weight_decay"'),
+        ("rmsprop", "momentum", 0.5, 'RMSProp has none; it has "learning_rate", "weight_decay"'),
+        ("adadelta", "learning_rate", 0.5, 'AdaDelta has none; it has "weight_decay"'),
+        ("groupadagrad", "weight_decay", 0.5, 'GroupAdaGrad has none; it has "learning_rate"'),
     ],
 )
 def test_a_control_that_is_not_there(optimizer: str, control: str, value: Any, message: str) -> None:
@@ -253,6 +253,6 @@ def test_where_servers_update_it_says_so() -> None:
     one = handle()
     one._distributed = one._update_on_kvstore = True
     with pytest.raises(
-        TrainerError, match=r"learning_rate cannot be set any more: the servers .* copy of SGD"
+        TrainerError, match=r"learning_rate cannot be set any more: the servers .* copies of SGD"
     ):
         one.learning_rate = 0.5

@@ -1,0 +1,80 @@
+"""The gradients of a trainer's parameters: which are fresh, and what happens to them before an update.
+
+A gradient is fresh from the backward pass that wrote it until a trainer uses it. MXNet keeps that flag with
+the array of the parameter's values.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from ..compat import mx
+
+__all__ = [
+    "clip_gradients",
+    "fresh_flags",
+    "is_fresh",
+    "mark_used",
+    "moved_parameters",
+    "set_fresh",
+    "zero_stale",
+]
+
+
+def is_fresh(values: mx.nd.NDArray) -> bool:
+    """Whether the gradient of a parameter's values on one device has not been used yet."""
+    return bool(values._fresh_grad)
+
+
+def set_fresh(values: mx.nd.NDArray, fresh: bool) -> None:
+    """Mark the gradient of a parameter's values on one device as fresh, or as used."""
+    values._fresh_grad = fresh
+
+
+def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
+    """Return for each device whether the parameter's gradient is fresh."""
+    return [is_fresh(values) for values in parameter.list_data()]
+
+
+def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:
+    """Mark gradients as used on all devices."""
+    for parameter in parameters:
+        for values in parameter.list_data():
+            set_fresh(values, False)
+
+
+def moved_parameters(trainer: mx.gluon.Trainer) -> list[Any]:
+    """Return the parameters of a trainer that have gradients."""
+    return [parameter for parameter in trainer._params if parameter.grad_req != "null"]
+
+
+def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
+    """Set stale gradients to 0 that the update would use nevertheless.
+
+    On several devices, the sum of a parameter's gradients would contain the old gradient of a device whose
+    share of the batch did not reach the parameter.
+
+    Parameters
+    ----------
+    trainer : gluon.Trainer
+        The trainer.
+    on_kvstore : bool
+        Whether its kvstore moves the parameters: it uses all gradients, also those that no device wrote.
+    """
+    if len(trainer._contexts) == 1 and not on_kvstore:
+        return
+    for parameter in moved_parameters(trainer):
+        replicas = list(zip(parameter.list_data(), parameter.list_grad()))
+        stale = [(values, gradient) for values, gradient in replicas if not is_fresh(values)]
+        if stale and (on_kvstore or len(stale) < len(replicas)):
+            for values, gradient in stale:
+                mx.nd.zeros_like(gradient, out=gradient)
+                set_fresh(values, True)
+
+
+def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
+    """Scale a trainer's fresh, reduced gradients so that their global norm is at most `norm`."""
+    fresh = [p for p in moved_parameters(trainer) if is_fresh(p.list_data()[0])]
+    for context in fresh[0].list_ctx() if fresh else ():
+        # each device scales its own copy; checking the norm for infinity would wait for the device
+        mx.gluon.utils.clip_global_norm([p.grad(context) for p in fresh], norm, check_isfinite=False)

@@ -1,0 +1,109 @@
+"""Initialise the parameters of a net, and put them on the devices of the run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Mapping, Sequence
+
+from ...errors import Problem, shown, suggest
+from ...protocols import Context
+from ..compat import mx
+from .selection import select
+
+__all__ = ["initialize"]
+
+Rules = list[tuple["re.Pattern[str]", Any]]
+"""Patterns of parameter names, each with its initializer."""
+
+
+def initialize(
+    parameters: Mapping[str, mx.gluon.Parameter],
+    contexts: Sequence[Context],
+    initializer: Any,
+    notice: Callable[[str], None],
+) -> list[Problem]:
+    """Initialise what is not initialised yet, and move all parameters to `contexts`.
+
+    Parameters
+    ----------
+    parameters : mapping of str to Parameter
+        By structural name.
+    contexts : sequence of Context
+        The devices of the run.
+    initializer : Initializer, str, mapping of pattern to Initializer, or None
+        Of a mapping, the first pattern that matches a name counts. None is Gluon's default.
+    notice : callable
+        Called with a line to log, if the initializer is not used.
+    """
+    rules, problems = _rules(initializer, parameters)
+    if problems:
+        return problems
+    uninitialized = [name for name, parameter in parameters.items() if not _is_initialized(parameter)]
+    for name in uninitialized:
+        value = next((value for pattern, value in rules if pattern.fullmatch(name)), None)
+        parameter = parameters[name]
+        try:
+            _initialize(parameter, value, contexts, isinstance(initializer, Mapping))
+        except Exception as error:
+            kind = value if isinstance(value, str) else type(value).__name__
+            what = f'"{name}" {tuple(parameter.shape)}: {error}'
+            message = f"initializer: {kind} cannot fill {what}; give it to others only"
+            problems.append(Problem("trainer", message))
+    for parameter in parameters.values() if not problems else ():
+        if list(parameter.list_ctx()) != list(contexts):
+            parameter.reset_ctx(contexts)
+    if initializer is not None and not uninitialized:
+        notice("the net is initialised already: initializer= is not used")
+    return problems
+
+
+def _rules(initializer: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> tuple[Rules, list[Problem]]:
+    if not isinstance(initializer, Mapping):
+        return [(re.compile(".*", re.DOTALL), initializer)], _invalid("initializer", initializer)
+    problems = []
+    for pattern, value in initializer.items():
+        if isinstance(pattern, str):
+            where = f'initializer["{pattern}"]'
+            problems += select(where, pattern, parameters)[1] + _invalid(where, value)
+        else:
+            message = f"initializer: {shown(pattern)} is not a pattern; give a string"
+            problems.append(Problem("trainer", message))
+    if problems:
+        return [], problems
+    return [(re.compile(pattern), _instance(value)) for pattern, value in initializer.items()], []
+
+
+def _instance(value: Any) -> Any:
+    return mx.init.create(value) if isinstance(value, str) else value
+
+
+def _invalid(where: str, value: object) -> list[Problem]:
+    if value is None or isinstance(value, mx.init.Initializer):
+        return []
+    known = sorted(mx.registry.get_registry(mx.init.Initializer))
+    if isinstance(value, str) and value.lower() in known:
+        return []
+    near, valid = suggest(value, known) if isinstance(value, str) else "", ", ".join(known)
+    message = f"{where}: {shown(value)} is not an initializer{near}; give an instance of one of {valid}"
+    return [Problem("trainer", message)]
+
+
+def _initialize(
+    parameter: mx.gluon.Parameter, value: Any, contexts: Sequence[Context], by_pattern: bool
+) -> None:
+    # Given by pattern, an initializer is meant for just these parameters and wins over the parameter's own.
+    # Those that cannot fill a vector leave biases to Gluon's rule, so that "encoder.*": Xavier() works.
+    matrices_only = (mx.init.Xavier, mx.init.Orthogonal, mx.init.Bilinear)
+    is_vector = parameter.shape is not None and len(parameter.shape) < 2
+    if by_pattern and value is not None and not (is_vector and isinstance(value, matrices_only)):
+        parameter.initialize(init=value, ctx=contexts)
+    else:
+        parameter.initialize(ctx=contexts, default_init=mx.init.Uniform() if value is None else value)
+
+
+def _is_initialized(parameter: mx.gluon.Parameter) -> bool:
+    try:
+        parameter.list_ctx()
+    except RuntimeError:
+        return False
+    return True

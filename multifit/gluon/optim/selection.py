@@ -1,0 +1,73 @@
+"""Select parameters by a pattern, a Block or a ParameterDict."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping, Sequence
+
+from ...errors import Problem, shown, suggest
+from ...protocols import Parameter
+from ..compat import mx
+
+__all__ = ["listing", "select"]
+
+LISTED = 6  # names in a message
+
+
+def select(where: str, params: Any, parameters: Mapping[str, Parameter]) -> tuple[list[str], list[Problem]]:
+    """Return the names of the parameters that a pattern, Block, ParameterDict or Parameter selects.
+
+    Parameters
+    ----------
+    where : str
+        What is given, for messages: ``frozen``.
+    params : str, Block, ParameterDict or Parameter
+        A pattern must match a whole name (``re.fullmatch``).
+    parameters : mapping of str to Parameter
+        Those to select from, by structural name.
+    """
+    if isinstance(params, str):
+        return _by_pattern(where, params, parameters)
+    if isinstance(params, mx.gluon.Block):
+        params, what = params.collect_params(), f"the Block {params.name}"
+    elif isinstance(params, mx.gluon.ParameterDict):
+        what = "the ParameterDict"
+    elif isinstance(params, mx.gluon.Parameter):
+        params, what = {params.name: params}, f"the parameter {params.name}"
+    else:
+        way = "give a pattern (several are joined by |), a Block or a ParameterDict"
+        return [], [Problem("trainer", f"{where}: {shown(params)} selects no parameters; {way}")]
+    members = {id(p) for p in params.values()}
+    names = [name for name, p in parameters.items() if id(p) in members]
+    return names, [] if names else [_selects_nothing(where, what, parameters)]
+
+
+def _by_pattern(
+    where: str, text: str, parameters: Mapping[str, Parameter]
+) -> tuple[list[str], list[Problem]]:
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        return [], [Problem("trainer", f'{where}: "{text}" is not a regular expression: {error}')]
+    names = [name for name in parameters if pattern.fullmatch(name)]
+    return names, [] if names else [_selects_nothing(where, f'the pattern "{text}"', parameters, pattern)]
+
+
+def _selects_nothing(
+    where: str, what: str, parameters: Mapping[str, Parameter], pattern: re.Pattern[str] | None = None
+) -> Problem:
+    if not parameters:
+        return Problem("trainer", f"{where}: the net has no parameters to train")
+    text = f"{where}: {what} selects none of the net's parameters"
+    if pattern is not None and any(pattern.match(name) for name in parameters):
+        text += f' (did you mean "{pattern.pattern}.*"?)'
+    elif pattern is not None:
+        text += suggest(pattern.pattern, parameters)
+    valid = "a pattern must match a whole name, such as " if pattern is not None else "its parameters are "
+    return Problem("trainer", f"{text}; {valid}{listing(list(parameters))}")
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return the first names, quoted, and how many more there are."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(f'"{name}"' for name in names[:LISTED]) + more
