@@ -25,7 +25,7 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
 
     There is one panel per family: ``train_digit`` and ``val_digit`` share one, as do the parts of a loss or
     metric (``val_VOC.mAP``, ``val_VOC.cat``) and all learning rates. Training is dashed, validation solid.
-    A part has the same colour in both. From the eleventh part on, markers tell equal colours apart.
+    A part has the same colour in both. From the ninth part on, markers tell equal colours apart.
 
     Parameters
     ----------

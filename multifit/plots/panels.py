@@ -16,7 +16,8 @@ __all__ = ["Line", "draw"]
 
 COLUMNS = 3
 MANY = 8  # a longer legend goes below the axes
-COLOURS = 10
+# Okabe and Ito's palette for all kinds of colour vision, its yellow darkened to be seen on white
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#000000")
 MARKERS = ["", "o", "s", "^", "D", "v", "P", "X", "*", "<", ">"]  # one for each round of colours
 
 
@@ -96,12 +97,12 @@ def _draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
 
 def _draw_line(axes: Axes, line: Line, styles: int) -> None:
     epochs = [epoch for epoch, value in enumerate(line.values, 1) if math.isfinite(value)]
-    marker_round, colour = divmod(line.style, COLOURS)
-    few = len(epochs) <= 12 and styles <= COLOURS
+    marker_round, colour = divmod(line.style, len(COLOURS))
+    few = len(epochs) <= 12 and styles <= len(COLOURS)
     axes.plot(
         epochs,
         [line.values[epoch - 1] for epoch in epochs],
-        color=f"C{colour}",
+        color=COLOURS[colour],
         linestyle="--" if line.dashed else "-",
         marker=MARKERS[marker_round % len(MARKERS)] or ("o" if few else ""),
         markevery=max(1, len(epochs) // 12),

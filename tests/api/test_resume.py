@@ -499,7 +499,11 @@ def test_a_run_that_had_ended(run: Any, whole: Any, log: Any) -> None:
     ("changed", "other", "message"),
     [
         ("spec", lambda: make_spec(metrics={}), "accuracy"),
-        ("net", lambda: Net(9), r'parameters\["body\.0\.weight"\]\.shape: \[8, 6\] in the checkpoint, \[9, 6\] here'),
+        (
+            "net",
+            lambda: Net(9),
+            r'parameters\["body\.0\.weight"\]\.shape: \[8, 6\] in the checkpoint, \[9, 6\] here',
+        ),
         (
             "trainers",
             lambda: TrainerSpec(".*", "adam"),
