@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 from mxnet.gluon.contrib.estimator import event_handler as gluon
 
 import multifit
 from multifit.errors import DataError, UserCodeError
-from multifit.events import EVENTS, HOOKS, EventDispatcher, HandlerError, Priority
+from multifit.events import (
+    EVENTS,
+    HOOKS,
+    EventDispatcher,
+    HandlerError,
+    Priority,
+    TrainingHooks,
+    adapt_for_evaluation,
+)
 from multifit.state import RunState
 from multifit.triggers import Every
 
@@ -241,3 +251,101 @@ def test_a_handler_passed_twice_is_an_error_also_within_every() -> None:
     for handlers in ([good, good], [good, Every(2, "epoch", good)], [Every(2, "epoch", good), good]):
         with pytest.raises(ValueError, match="Good is passed twice"):
             EventDispatcher(SimpleNamespace(), handlers)
+
+
+def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
+    calls: list[str] = []
+
+    def named(name: str, **methods: Any) -> Any:
+        return handler(name, train_end=lambda est: calls.append(name), **methods)
+
+    fails = _raising(OSError("disk full"))
+    first, plain, failing = named("first", train_begin=nothing), named("plain"), handler(train_end=fails)
+    for handlers, expected in [
+        ([first, named("broken", train_begin=fails), named("behind", train_begin=nothing), plain],
+         ["first", "broken", "plain"]),
+        ([failing, first], ["first"]),
+    ]:  # fmt: skip
+        events = EventDispatcher(SimpleNamespace(state=RunState()), handlers)
+        with pytest.raises(HandlerError, match="disk full"):
+            events.begin()
+            events.close()
+        calls.clear()
+        with contextlib.suppress(HandlerError):
+            events.close()
+        assert calls == expected
+
+
+def test_gluons_handlers_are_adapted_for_evaluations() -> None:
+    calls: list[str] = []
+    theirs = handler("Theirs", 5, epoch_begin=nothing, batch_end=lambda est, batch: calls.append(batch))
+    ours = handler("Ours", epoch_begin=nothing, evaluate_end=nothing)
+    adapted = adapt_for_evaluation([theirs, ours, handler("Training", train_begin=nothing)])
+    assert adapted[1:] == [ours]
+    events = EventDispatcher(SimpleNamespace(state=RunState()), adapted[0])
+    assert [event for event in EVENTS if events.listens(event)] == ["evaluate_begin", "evaluate_batch_end"]
+    events.emit("evaluate_batch_end", batch="B", loss="L")
+    assert calls == ["B"] and adapted[0].priority == 5
+
+
+def hooks(*handlers: Any) -> TrainingHooks:
+    return TrainingHooks(EventDispatcher(SimpleNamespace(state=RunState()), handlers))
+
+
+def test_hooks_are_active_if_a_handler_implements_them() -> None:
+    holds = hooks(handler(hold_update=nothing))
+    assert holds.active() and holds.active("hold_update", "change_batch") and not holds.active("change_batch")
+    assert not hooks(handler(around_fit=nothing)).active()
+
+
+def test_each_hook_sees_what_the_handler_before_returned() -> None:
+    first = handler("First", -1, change_batch=lambda est, slots: {"x": slots["x"] + 1})
+    second = handler(change_batch=lambda est, slots: {"y": slots["x"] * 10})
+    ignoring = handler(change_batch=nothing)
+    assert hooks(second, ignoring, first).change_batch({"x": 1, "y": 2}) == {"x": 2, "y": 20}
+    doubles = handler(change_outputs=lambda est, outputs, slots: {"o": outputs["o"] * slots["x"]})
+    assert hooks(doubles).change_outputs({"o": 3}, {"x": 2}) == {"o": 6}
+    adds = handler(change_objective=lambda est, objectives, loss: (*objectives, loss))
+    assert hooks(adds, handler(change_objective=nothing)).change_objective([1], loss=2) == [1, 2]
+
+
+def test_all_handlers_are_asked_whether_to_hold_the_update() -> None:
+    calls: list[str] = []
+    holds = handler(hold_update=lambda est, loss: calls.append(loss) or 1)
+    assert hooks(holds, handler(hold_update=lambda est, loss: calls.append(loss))).hold_update(loss="L")
+    assert calls == ["L", "L"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [("x", "Wrong.{} returned str; return a dict"), ({"xa": 1}, 'Wrong.{} returned "xa" .did you mean "x"')],
+)
+def test_hooks_must_return_known_names(returned: Any, message: str) -> None:
+    wrong = hooks(handler("Wrong", change_batch=lambda est: returned, change_outputs=lambda est: returned))
+    with pytest.raises(HandlerError, match=message.format("change_batch")):
+        wrong.change_batch({"x": 1})
+    with pytest.raises(HandlerError, match=message.format("change_outputs")):
+        wrong.change_outputs({"x": 1}, {})
+
+
+def test_context_managers_that_cannot_be_entered_are_named() -> None:
+    calls: list[str] = []
+
+    @contextmanager
+    def wrap(est: Any) -> Iterator[None]:
+        calls.append("in")
+        try:
+            yield
+        finally:
+            calls.append("out")
+
+    @contextmanager
+    def broken(est: Any) -> Iterator[None]:
+        raise KeyError("lost")
+        yield
+
+    handlers = [handler(around_step=wrap), handler("Broken", around_step=broken)]
+    message = "Broken failed in around_step .epoch 1, batch 1.: KeyError"
+    with pytest.raises(HandlerError, match=message), hooks(*handlers).around("step"):
+        pytest.fail("entered")
+    assert calls == ["in", "out"]

@@ -47,13 +47,13 @@ def test_a_row_without_figures_counts() -> None:
     assert history["loss"] == [NAN, 1.0]
 
 
-def test_what_is_recorded_again_is_replaced(history: History) -> None:
+def test_recording_a_figure_again_replaces_it(history: History) -> None:
     history.record({"val_loss": np.float32(0.5)})
     assert history["val_loss"] == [NAN, 0.5]
     assert type(history["val_loss"][1]) is float
 
 
-def test_a_list_that_was_handed_out_is_not_the_history(history: History) -> None:
+def test_returned_lists_are_copies(history: History) -> None:
     history["train_loss"].clear()
     assert history["train_loss"] == [2.0, 1.0]
 
@@ -73,7 +73,7 @@ def test_an_unknown_figure_names_the_nearest(history: History) -> None:
     assert history.get("val_los") is None
 
 
-def test_figures_of_different_length_are_refused() -> None:
+def test_figures_of_different_lengths_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"one value per epoch.*\{'a': 1, 'b': 2\}"):
         History({"a": [1.0], "b": [1.0, 2.0]})
 
@@ -97,14 +97,14 @@ def test_json_and_back(history: History, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[1, 2]", '{"a": 1}', '{"a": ["x"]}', '{"a": [[1]]}', '{"a": [1], "b": []}']
 )
-def test_what_is_no_history_is_refused(text: str, tmp_path: Path) -> None:
+def test_other_text_is_an_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="not a history"):
         History.from_json(path)
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         History.from_json(tmp_path / "none.json")
 
@@ -118,7 +118,7 @@ def test_frame(history: History) -> None:
     assert frame.loc[2, "val_loss"] == 1.5
 
 
-def test_a_frame_without_pandas_says_what_to_install(
+def test_without_pandas_the_error_says_what_to_install(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -158,7 +158,7 @@ def test_a_table_of_many_figures_has_a_row_per_figure(monkeypatch: pytest.Monkey
     ]
 
 
-def test_a_table_of_nothing() -> None:
+def test_the_table_of_an_empty_history() -> None:
     assert History().table().splitlines() == ["epoch", "-----"]
 
 
@@ -192,7 +192,7 @@ def test_the_summary_shows_the_last_epoch_with_training_beside_validation():
     ]
 
 
-def test_the_summary_of_nothing():
+def test_the_summary_of_an_empty_history():
     assert History().summary().splitlines()[0] == "figure  train  val"
 
 
@@ -217,5 +217,5 @@ def test_csv_keeps_every_digit(history: History) -> None:
     pandas.testing.assert_frame_equal(frame, history.to_frame(), check_exact=True, check_index_type=False)
 
 
-def test_csv_of_nothing() -> None:
+def test_the_csv_of_an_empty_history() -> None:
     assert History().to_csv() == "epoch\r\n"

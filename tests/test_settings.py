@@ -30,7 +30,7 @@ from multifit.settings import change_setting, parse_setting, restored, settings_
         ("None", None, None),
     ],
 )
-def test_a_value_takes_the_type_of_the_present_one(text, present, value):
+def test_text_is_parsed_as_the_type_of_the_present_value(text, present, value):
     found = parse_setting(text, present)
     assert found == value and type(found) is type(value)
 
@@ -45,19 +45,19 @@ def test_a_value_takes_the_type_of_the_present_one(text, present, value):
         ("a b", (3,), "must be a list as in Python"),
     ],
 )
-def test_a_value_of_another_type_is_refused(text, present, message):
+def test_text_of_another_type_is_an_error(text, present, message):
     with pytest.raises(ValueError, match=message):
         parse_setting(text, present)
 
 
-def test_settings_are_the_public_plain_values():
+def test_settings_are_the_public_values_of_simple_types():
     module = types.ModuleType("settings")
     vars(module).update(epochs=20, rate=0.1, sizes=(1, 2), name="x", none=None, flag=True)
     vars(module).update(_hidden=1, table={}, function=len, library=types, KINDS=(1, 2))
     assert list(settings_of(module)) == ["epochs", "rate", "sizes", "name", "none", "flag"]
 
 
-def test_a_setting_that_bears_a_functions_name_has_an_underscore_behind_it():
+def test_a_trailing_underscore_avoids_a_functions_name():
     module = types.ModuleType("settings")
     vars(module).update(data_="digits", data=len)
     assert settings_of(module) == {"data": "digits"}
@@ -66,7 +66,7 @@ def test_a_setting_that_bears_a_functions_name_has_an_underscore_behind_it():
 
 
 @pytest.mark.parametrize("annotation", [Literal["mlp", "lenet"], 'Literal["mlp", "lenet"]'])
-def test_a_setting_can_be_one_of_a_few_values(annotation):
+def test_a_literal_restricts_the_values(annotation):
     module = types.ModuleType("settings")
     vars(module).update(model="mlp", Literal=Literal, __annotations__={"model": annotation})
     change_setting(module, "model", "lenet")
@@ -94,6 +94,6 @@ def test_other_annotations_allow_any_value(annotation):
         ([[1, 2], [3]], ((1, 2), (3,)), ((1, 2), (3,))),
     ],
 )
-def test_json_gives_back_what_was_a_tuple(value, present, expected):
+def test_tuples_are_restored_from_json(value, present, expected):
     found = restored(value, present)
     assert found == expected and type(found) is type(expected)

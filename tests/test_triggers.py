@@ -62,8 +62,8 @@ def run(handler: Any, epochs: int, batches: int, state: RunState | None = None) 
     return state
 
 
-def called(recorder: Recorder, moment: str) -> list[int]:
-    return [where for name, where in recorder.calls if name == moment]
+def called(recorder: Recorder, event: str) -> list[int]:
+    return [where for name, where in recorder.calls if name == event]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_fires(n: int, skip: int, expected: list[int]) -> None:
     assert [count for count in range(1, 10) if trigger.fires(count)] == expected
 
 
-def test_epochs_are_gated_and_all_else_passes() -> None:
+def test_epochs_are_filtered_and_other_events_passed_on() -> None:
     recorder = Recorder()
     run(Every(2, "epoch", recorder), epochs=4, batches=2)
     assert called(recorder, "epoch_begin") == called(recorder, "epoch_end") == [1, 3]
@@ -89,7 +89,7 @@ def test_epochs_are_gated_and_all_else_passes() -> None:
     assert called(recorder, "train_begin") == [0]
 
 
-def test_batches_are_gated_over_epochs_and_begin_goes_with_end() -> None:
+def test_batches_are_filtered_across_epochs() -> None:
     recorder = Recorder()
     run(Every(3, "batch", recorder, skip=1), epochs=2, batches=4)
     assert called(recorder, "batch_begin") == [3, 6]  # before the 4th and 7th batch was trained
@@ -97,7 +97,7 @@ def test_batches_are_gated_over_epochs_and_begin_goes_with_end() -> None:
     assert called(recorder, "epoch_end") == [0, 1]
 
 
-def test_the_rhythm_goes_on_in_a_second_fit() -> None:
+def test_counting_continues_in_a_second_fit() -> None:
     recorder = Recorder()
     state = run(Every(5, "epoch", recorder), epochs=3, batches=1)
     assert called(recorder, "epoch_end") == []
@@ -105,20 +105,20 @@ def test_the_rhythm_goes_on_in_a_second_fit() -> None:
     assert called(recorder, "epoch_end") == [4]
 
 
-def test_the_answer_comes_through() -> None:
+def test_return_values_are_passed_on() -> None:
     gated = Every(2, "batch", Recorder())
     assert gated.batch_end(SimpleNamespace(state=RunState(step=1)), batch="b") is None
     assert gated.batch_end(SimpleNamespace(state=RunState(step=2)), batch="b") == "b"
 
 
-def test_attributes_show_through() -> None:
+def test_attributes_are_the_handlers() -> None:
     gated = Every(2, "epoch", Recorder())
     assert (gated.priority, gated.monitor, gated.mode) == (7, "val_loss", "min")
     with pytest.raises(AttributeError, match="evaluate_end"):
         _ = gated.evaluate_end
 
 
-def test_a_rhythm_of_a_rhythm() -> None:
+def test_every_can_be_nested() -> None:
     recorder = Recorder()
     run(Every(2, "epoch", Every(3, "batch", recorder)), epochs=2, batches=3)
     assert called(recorder, "epoch_end") == [1]
@@ -132,7 +132,7 @@ def test_it_can_be_copied(duplicate: Any) -> None:
     assert (twin.n, twin.monitor) == (2, "val_loss")
 
 
-def test_a_copy_is_not_what_the_handler_makes_of_itself() -> None:
+def test_copying_does_not_use_the_handlers_own_method() -> None:
     class Stubborn(Recorder):
         def __deepcopy__(self, memo: Any) -> str:
             return "mine"
@@ -170,7 +170,7 @@ def test_repr(trigger: Every, text: str) -> None:
         ),
     ],
 )
-def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         Every(*arguments)
     assert str(caught.value) == message

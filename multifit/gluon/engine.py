@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping
 from ..errors import Problem, SpecError, TrainerError, raise_problems
 from ..spec import TaskSpec
 from ..spec.names import listed
+from ..stages import STAGES
 from . import metrics as devices
 from .compat import mx
 from .data.arrays import joined, to_numpy
@@ -22,9 +23,7 @@ from .optim.trainer_binding import DEFAULT, bind_trainers
 from .optim.trainers import Trainers
 from .precision.precisions import precision_of
 
-__all__ = ["STAGES", "Engine"]
-
-STAGES = ("train", "evaluate")
+__all__ = ["Engine"]
 
 
 class Engine:

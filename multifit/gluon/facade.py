@@ -13,7 +13,7 @@ from .compat import mx
 
 __all__ = ["FigureMetric", "single_trainer"]
 
-STAGES = {"train": "training", "val": "validation"}
+_GLUON_PREFIXES = {"train": "training", "val": "validation"}
 
 
 class FigureMetric(mx.metric.EvalMetric):
@@ -34,7 +34,7 @@ class FigureMetric(mx.metric.EvalMetric):
 
     def __init__(self, prefix: str, name: str, read: Callable[[], Mapping[str, float]]) -> None:
         self.figure, self._read = f"{prefix}_{name}", read
-        super().__init__(f"{STAGES[prefix]} {name}")
+        super().__init__(f"{_GLUON_PREFIXES[prefix]} {name}")
 
     def update(self, labels: Any, preds: Any) -> None:
         """Do nothing: the estimator measures."""

@@ -7,13 +7,13 @@ from typing import Any, Iterator
 
 from ..arguments import is_finite_number
 from ..errors import Problem, names, shown, suggest
+from ..stages import STAGES
 from .declarations import Declarations
 from .names import OUTPUTS, listed
 from .terms import MetricTerm, Term
 
 __all__ = ["declaration_problems", "weight_problem"]
 
-STAGES = ("train", "evaluate")
 SCOPES = ("device", "batch")
 MODES = ("min", "max")
 

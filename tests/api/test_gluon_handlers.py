@@ -57,7 +57,7 @@ def test_metric(make: Any, batches: Any) -> None:
     assert accuracy.get()[1] == history["train_accuracy"][-1]
 
 
-def test_metric_of_a_single_head(batches: Any) -> None:
+def test_metric_of_a_single_output(batches: Any) -> None:
     net = mx.gluon.nn.Dense(3)
     accuracy, loss = mx.metric.Accuracy(), mx.metric.Loss()
     estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss(), context=[mx.cpu(0), mx.cpu(1)])
@@ -80,16 +80,16 @@ def test_the_estimators_metrics_are_not_updated_twice(make: Any, batches: Any) -
 @pytest.mark.parametrize(("periods", "values"), [({}, 2), ({"epoch_period": None, "batch_period": 4}, 1)])
 def test_validation(make: Any, batches: Any, periods: dict[str, Any], values: int) -> None:
     estimator = make()
-    heard = []
+    calls = []
 
     class Heard(theirs.EpochBegin, theirs.BatchEnd, theirs.EpochEnd):
         def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-            heard.append(sorted(kwargs))
+            calls.append(sorted(kwargs))
 
     handler = theirs.ValidationHandler(batches, estimator.evaluate, event_handlers=[Heard()], **periods)
     history = estimator.fit(batches, epochs=2, event_handlers=handler)
     assert np.isfinite(history["val_loss"]).sum() == values
-    assert heard == [["batch", "label", "loss", "pred"]] * 3 * values
+    assert calls == [["batch", "label", "loss", "pred"]] * 3 * values
 
 
 @pytest.mark.parametrize("interval", ["epoch", 2])
@@ -172,7 +172,7 @@ def test_early_stopping_follows_the_figure(make: Any, batches: Any) -> None:
     assert handler.best == min(losses)
 
 
-def test_gradient_update_is_refused(make: Any, batches: Any) -> None:
+def test_the_gradient_update_handler_is_an_error(make: Any, batches: Any) -> None:
     with pytest.raises(ValueError, match="GradientUpdateHandler would update the parameters a second time"):
         make().fit(batches, epochs=1, event_handlers=[theirs.GradientUpdateHandler()])
 
@@ -183,45 +183,45 @@ class Everything(
     """Uses all that Gluon's Estimator offers its handlers."""
 
     def __init__(self) -> None:
-        self.moments: list[str] = []
+        self.events: list[str] = []
         self.facts: dict[str, Any] = {}
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         assert estimator.trainer.learning_rate > 0
         assert estimator.context == [mx.cpu(0), mx.cpu(1)]
         assert (estimator.max_epoch, estimator.max_batch, estimator.batch_axis) == (1, None, 0)
-        self.moments.append("train_begin")
+        self.events.append("train_begin")
 
     def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self.moments.append("epoch_begin")
+        self.events.append("epoch_begin")
 
     def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self.moments.append("batch_begin")
+        self.events.append("batch_begin")
         assert list(kwargs) == ["batch"]
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
-        self.moments.append("batch_end")
+        self.events.append("batch_end")
         self.facts = kwargs
         return False
 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
-        self.moments.append("epoch_end")
+        self.events.append("epoch_end")
         return False
 
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self.moments.append("train_end")
+        self.events.append("train_end")
 
 
 def shapes(lists: Any) -> Any:
     return [array.shape for array in lists]
 
 
-def test_a_handler_of_ones_own_with_several_heads(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_a_custom_handler_with_several_outputs(make_net: Any, make_spec: Any, batches: Any) -> None:
     handler = Everything()
     estimator = MultiEstimator(make_net(), make_spec(), context=[mx.cpu(0), mx.cpu(1)])
     estimator.fit(batches[:2], epochs=1, event_handlers=handler)
     batch = ["batch_begin", "batch_end"]
-    assert handler.moments == ["train_begin", "epoch_begin", *batch, *batch, "epoch_end", "train_end"]
+    assert handler.events == ["train_begin", "epoch_begin", *batch, *batch, "epoch_end", "train_end"]
     facts = handler.facts
     assert facts["batch"] is batches[1]
     assert {name: shapes(facts["pred"][name]) for name in facts["pred"]} == {
@@ -238,7 +238,7 @@ def test_a_handler_of_ones_own_with_several_heads(make_net: Any, make_spec: Any,
     }
 
 
-def test_a_handler_of_ones_own_with_one_head(batches: Any) -> None:
+def test_a_custom_handler_with_one_output(batches: Any) -> None:
     handler = Everything()
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     estimator = MultiEstimator(mx.gluon.nn.Dense(3), loss, context=[mx.cpu(0), mx.cpu(1)])
@@ -252,7 +252,7 @@ def test_a_handler_of_ones_own_with_one_head(batches: Any) -> None:
     np.testing.assert_array_equal(np.concatenate([part.asnumpy() for part in facts["label"]]), batches[0][1])
 
 
-def test_metrics_read_in_the_middle_of_an_epoch(make: Any, batches: Any, arrays: Any) -> None:
+def test_metrics_can_be_read_within_an_epoch(make: Any, batches: Any, arrays: Any) -> None:
     estimator = make()
     assert [metric.get()[0] for metric in estimator.train_metrics] == ["train_accuracy", "train_loss"]
     assert [metric.get()[0] for metric in estimator.val_metrics] == ["val_accuracy", "val_loss"]

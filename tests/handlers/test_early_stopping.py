@@ -43,7 +43,7 @@ def test_when_it_stops(run: Any, arguments: dict[str, Any], values: list[float],
     assert epochs_trained(run, values, EarlyStoppingHandler("val_loss", **arguments)) == epochs
 
 
-def test_the_direction_is_the_estimators(run: Any) -> None:
+def test_the_direction_defaults_to_the_estimators(run: Any) -> None:
     assert epochs_trained(run, [0.1, 0.2, 0.3, 0.2, 0.9], EarlyStoppingHandler("val_acc"), "acc") == 4
 
 
@@ -59,14 +59,14 @@ def test_the_reason(run: Any, patience: int, reason: str) -> None:
     assert run.state.stop_reason == reason
 
 
-def test_a_second_fit_begins_anew(run: Any) -> None:
+def test_a_second_fit_starts_from_scratch(run: Any) -> None:
     handler = EarlyStoppingHandler("val_loss")
     assert epochs_trained(run, [1, 2], handler) == 2
     assert epochs_trained(run, [9, 8, 8, 7], handler) == 3
 
 
-def test_a_direction_that_the_estimator_does_not_know(run: Any) -> None:
-    """MultiEstimator refuses such a monitor before any update; the handler can be told the direction."""
+def test_an_unknown_direction_can_be_given(run: Any) -> None:
+    """Without mode=, MultiEstimator raises before any update."""
     run.directions.clear()
     assert epochs_trained(run, [1, 2, 3], EarlyStoppingHandler("val_loss", mode="max", patience=1)) == 3
 
@@ -81,7 +81,7 @@ def test_a_direction_that_the_estimator_does_not_know(run: Any) -> None:
         ({"min_delta": NAN}, "min_delta is nan; valid is a finite number of at least 0"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         EarlyStoppingHandler(**{"monitor": "val_loss", **arguments})
     assert str(caught.value) == f"EarlyStoppingHandler: {message}"
@@ -130,32 +130,34 @@ def net(run: Any) -> dict[str, Parameter]:
         ({"patience": 9, "baseline": 0.5}, [3, 1, 2, 2], 4),  # none was better: as it is
     ],
 )
-def test_the_best_parameters_come_back(
+def test_the_best_parameters_are_restored(
     run: Any, net: Any, caplog: Any, arguments: dict[str, Any], values: list[float], kept: int
 ) -> None:
     with caplog.at_level(logging.INFO, logger="multifit"):
         epochs_trained(run, values, EarlyStoppingHandler("val_loss", restore_best=True, **arguments))
     assert [array.tolist() for array in net["weight"].list_data()] == [[kept, kept]] * 2
-    told = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
     best = f"epoch {kept}, val_loss {values[kept - 1]:.4f}"
-    assert told == ([] if "baseline" in arguments else [f"restored the parameters of the best epoch: {best}"])
+    assert messages == (
+        [] if "baseline" in arguments else [f"restored the parameters of the best epoch: {best}"]
+    )
 
 
-def test_without_being_asked_it_keeps_nothing(run: Any, net: Any) -> None:
+def test_parameters_are_restored_on_request_only(run: Any, net: Any) -> None:
     handler = EarlyStoppingHandler("val_loss", patience=9)
     epochs_trained(run, [3, 1, 2, 2], handler)
     assert net["weight"].list_data()[0].tolist() == [4, 4]
     assert handler.state_dict()["kept"] == {}
 
 
-def test_a_second_fit_does_not_bring_the_firsts_back(run: Any, net: Any) -> None:
+def test_a_second_fit_does_not_restore_parameters_of_the_first(run: Any, net: Any) -> None:
     handler = EarlyStoppingHandler("val_loss", patience=9, restore_best=True)
     epochs_trained(run, [1, 2], handler)
     epochs_trained(run, [NAN, NAN], handler)
     assert net["weight"].list_data()[0].tolist() == [3, 3]
 
 
-def test_it_goes_on_from_a_checkpoint(run: Any, net: Any) -> None:
+def test_it_continues_from_a_checkpoint(run: Any, net: Any) -> None:
     """Stopped after any epoch and resumed, it ends as if it had not been."""
     values = [3, 1, 2, 1.5, 0.5, 9]
     for cut in range(1, 4):

@@ -31,18 +31,21 @@ class Cell:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Return the figures of each drawing."""
+    """Draw tiny pictures, and return the figures of each drawing."""
     from multifit.handlers import live_plot
 
-    found: list[list[str]] = []
+    names: list[list[str]] = []
 
-    def noting(history: Any) -> Any:
-        found.append(list(history))
-        return curves(history)
+    class Picture:
+        def savefig(self, file: Any, **options: Any) -> None:
+            file.write(PNG + bytes([len(names)]))
 
-    curves = live_plot.curves
-    monkeypatch.setattr(live_plot, "curves", noting)
-    return found
+    def curves(history: Any) -> Picture:
+        names.append(list(history))
+        return Picture()
+
+    monkeypatch.setattr(live_plot, "curves", curves)
+    return names
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -58,13 +61,13 @@ def test_the_file_is_replaced_at_each_epoch(run: Any, tmp_path: Path) -> None:
         def epoch_end(self, estimator: Any) -> None:
             seen.append(path.read_bytes())
 
-    run.fit(MetricHandler(), LivePlot(path=path), Look(), epochs=3)
-    assert len(seen) == len(set(seen)) == 3
+    run.fit(MetricHandler(), LivePlot(path=path), Look(), epochs=2)
+    assert len(seen) == len(set(seen)) == 2
     assert all(data.startswith(PNG) for data in seen)
     assert [each.name for each in path.parent.iterdir()] == ["curves.png"]
 
 
-def test_a_notebook_shows_one_picture_per_fit_and_updates_it(run: Any) -> None:
+def test_a_notebook_shows_one_picture_per_fit_and_updates_it(run: Any, drawn: Any) -> None:
     cell = Cell()
     handler = LivePlot(display=cell)
     run.fit(MetricHandler(), handler, epochs=3)
@@ -82,8 +85,8 @@ def test_without_a_notebook_and_a_path_nothing_happens(
 
 
 @pytest.mark.parametrize(("shell", "shown"), [("notebook", 2), ("terminal", 0)])
-def test_ipythons_display_is_found_in_a_notebook_alone(
-    run: Any, shell: str, shown: int, monkeypatch: pytest.MonkeyPatch
+def test_ipythons_display_is_used_in_notebooks_only(
+    run: Any, drawn: Any, shell: str, shown: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = Cell()
     found = types.SimpleNamespace(kernel=None) if shell == "notebook" else types.SimpleNamespace()
@@ -96,13 +99,15 @@ def test_ipythons_display_is_found_in_a_notebook_alone(
     assert sum(map(len, cell.areas)) == shown
 
 
-def test_figures_are_chosen_and_may_come_later(run: Any, drawn: list[list[str]], tmp_path: Path) -> None:
+def test_figures_can_be_chosen_before_they_are_measured(
+    run: Any, drawn: list[list[str]], tmp_path: Path
+) -> None:
     handler = LivePlot(["val_.*", "train_loss"], tmp_path / "a.png")
     run.fit(handler, MetricHandler(), ValidationHandler("data", epoch_period=2), epochs=2)
     assert drawn == [["train_loss"], ["train_loss", "val_loss"]]
 
 
-def test_a_figure_that_never_came_is_a_warning(
+def test_a_figure_that_is_never_measured_is_a_warning(
     run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run.fit(MetricHandler(), LivePlot("train_los", tmp_path / "a.png"), epochs=2)
@@ -111,7 +116,7 @@ def test_a_figure_that_never_came_is_a_warning(
     ]
 
 
-def test_a_fit_that_ended_before_it_began_has_nothing_to_say(
+def test_a_fit_without_epochs_does_not_warn(
     run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = EventDispatcher(run, LivePlot("train_loss", tmp_path / "a.png"))
@@ -139,6 +144,6 @@ def test_missing_matplotlib_is_one_warning(
     ]
 
 
-def test_a_broken_pattern_is_told_at_once() -> None:
+def test_an_invalid_pattern_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a valid regular expression"):
         LivePlot("val_(")

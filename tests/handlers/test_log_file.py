@@ -24,16 +24,16 @@ def lines(path: Path) -> list[str]:
     return path.read_text("utf-8").splitlines()
 
 
-def test_it_has_all_that_the_log_says_with_time_stamps(
+def test_it_has_all_messages_with_time_stamps(
     run: Any, clock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "runs" / "x" / "log.txt"
     with LogFile(path).around_fit(run):
         run.fit(LoggingHandler(clock=clock), MetricHandler(), epochs=2)
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 4 and said[-1].startswith("trained 2 epochs")
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 4 and messages[-1].startswith("trained 2 epochs")
     assert all(re.match(STAMP + "INFO    ", line) for line in lines(path))
-    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines(path)] == said
+    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines(path)] == messages
 
 
 def test_it_has_the_figures_that_do_not_fit_the_terminal(
@@ -47,7 +47,7 @@ def test_it_has_the_figures_that_do_not_fit_the_terminal(
     assert "class 19" not in caplog.records[1].getMessage()
 
 
-def test_before_and_after_the_fit_nothing_is_written(run: Any, tmp_path: Path) -> None:
+def test_nothing_is_written_before_and_after_the_fit(run: Any, tmp_path: Path) -> None:
     path, handlers = tmp_path / "log.txt", list(run.logger.handlers)
     run.logger.info("before")
     with LogFile(path).around_fit(run):
@@ -57,7 +57,7 @@ def test_before_and_after_the_fit_nothing_is_written(run: Any, tmp_path: Path) -
     assert run.logger.handlers == handlers
 
 
-def test_a_second_fit_goes_on_in_the_same_file(run: Any, tmp_path: Path) -> None:
+def test_a_second_fit_appends_to_the_file(run: Any, tmp_path: Path) -> None:
     log = LogFile(str(tmp_path / "log.txt"))
     for fit in range(2):
         with log.around_fit(run):
@@ -100,7 +100,7 @@ def test_a_full_disk_is_one_warning(
     assert len(caplog.records) == 6 and capsys.readouterr().err == ""
 
 
-def test_a_bad_message_is_told_by_logging_itself_and_the_file_goes_on(
+def test_an_invalid_message_does_not_close_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Silent:  # a logger that only the file hears, for pytest's own handler raises

@@ -115,7 +115,7 @@ def test_the_full_text_of_a_message_has_all_figures(run: Any, caplog: pytest.Log
     assert "val_digit" in full and "\n" not in full
 
 
-def test_a_second_fit_goes_on(run: Any, clock: Any, lines: Any) -> None:
+def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any) -> None:
     run.max_epoch = 2
     handler = LoggingHandler(clock=clock)
     run.fit(handler, epochs=2)
@@ -129,7 +129,7 @@ def test_a_second_fit_goes_on(run: Any, clock: Any, lines: Any) -> None:
     assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data ended"
 
 
-def test_lines_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
+def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
     run.max_batch = 20
     validation = ValidationHandler("data", epoch_period=None, batch_period=3)
     run.fit(LoggingHandler(2, clock=clock), validation, batches=10)
@@ -142,19 +142,19 @@ def test_lines_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
     assert run.read == [("train", step) for step in (2, 4, 6, 8, 10)]
 
 
-def test_without_a_length_or_a_limit(run: Any, clock: Any, lines: Any) -> None:
+def test_messages_without_a_length_and_a_limit(run: Any, clock: Any, lines: Any) -> None:
     run.fit(LoggingHandler(3, clock=clock), known=False)
     assert lines()[0] == "training without a limit: lr 0.0010"
     assert lines()[1] == "epoch 1  batch 3         8 samples/s  train_loss    0.3333"
 
 
-def test_both_limits(run: Any, clock: Any, lines: Any) -> None:
+def test_the_first_message_names_both_limits(run: Any, clock: Any, lines: Any) -> None:
     run.max_epoch, run.max_batch = 3, 7
     run.fit(LoggingHandler(clock=clock))
     assert lines()[0] == "training for 3 epochs or 7 batches: lr 0.0010"
 
 
-def test_an_evaluation_by_itself(run: Any, clock: Any, lines: Any) -> None:
+def test_an_evaluation_outside_a_fit_is_logged(run: Any, clock: Any, lines: Any) -> None:
     handler = LoggingHandler(clock=clock)
     run.fit(handler)
     run.evaluate("data", event_handlers=handler)
@@ -164,18 +164,18 @@ def test_an_evaluation_by_itself(run: Any, clock: Any, lines: Any) -> None:
     assert lines()[-1] == "evaluated in 2.00 s: size.far 0.1250"
 
 
-def test_a_clock_that_stands_still_divides_by_no_zero(run: Any, lines: Any) -> None:
+def test_a_clock_that_does_not_advance(run: Any, lines: Any) -> None:
     run.fit(LoggingHandler(clock=lambda: 0.0))
     assert "samples/s" in lines()[1]
 
 
 @pytest.mark.parametrize("value", [0, "batch", 2.5, True])
-def test_bad_interval(value: Any) -> None:
+def test_an_invalid_interval_is_an_error(value: Any) -> None:
     with pytest.raises(ValueError, match='log_interval, if not "epoch", is .*; valid is a whole number'):
         LoggingHandler(value)
 
 
-def test_figures_keep_their_columns_from_line_to_line(run: Any, clock: Any, lines: Any) -> None:
+def test_figures_of_successive_lines_are_aligned(run: Any, clock: Any, lines: Any) -> None:
     """Whatever the sizes of the figures, and though the stages do not measure the same."""
     train = ["loss", "auxiliary", "accuracy", "perplexity"]
     run.train = lambda state: {f"train_{name}": 10.0 ** (state.step - 5) for name in train}

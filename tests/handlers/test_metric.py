@@ -7,13 +7,13 @@ from typing import Any
 from multifit.handlers import MetricHandler
 
 
-def test_it_records_figures_and_rates_at_each_epochs_end(run: Any) -> None:
+def test_figures_and_rates_are_recorded_at_the_end_of_each_epoch(run: Any) -> None:
     history = run.fit(MetricHandler(), epochs=2)
     assert dict(history) == {"train_loss": [1 / 3, 1 / 6], "lr": [0.001, 0.001]}
     assert run.read == [("train", 3), ("train", 6)]
 
 
-def test_others_find_the_figures_in_the_history(run: Any) -> None:
+def test_other_handlers_can_read_the_figures_from_the_history(run: Any) -> None:
     found = []
 
     class Reader:

@@ -63,24 +63,24 @@ def rates(run: Any, values: list[float], handler: PlateauHandler, figure: str = 
         ({"patience": 1, "trainers": "body"}, [1, 2], [1, 0.5]),
     ],
 )
-def test_when_it_lowers(
+def test_when_it_reduces_the_rate(
     run: Any, arguments: dict[str, Any], values: list[float], expected: list[float]
 ) -> None:
     handler = PlateauHandler("val_loss", **{"factor": 0.5, **arguments})
     assert rates(run, values, handler) == expected
 
 
-def test_the_direction_is_the_estimators(run: Any) -> None:
+def test_the_direction_defaults_to_the_estimators(run: Any) -> None:
     assert rates(run, [0.1, 0.2, 0.2], PlateauHandler("val_acc", patience=1), "acc") == [1, 1, 0.1]
 
 
-def test_a_second_fit_begins_anew(run: Any) -> None:
+def test_a_second_fit_starts_from_scratch(run: Any) -> None:
     handler = PlateauHandler("val_loss", 0.5, patience=1)
     assert rates(run, [1, 2], handler) == [1, 0.5]
     assert rates(run, [9, 8, 8], handler) == [0.5, 0.5, 0.25]
 
 
-def test_a_schedule_goes_on_scaled(run: Any) -> None:
+def test_a_schedule_continues_scaled(run: Any) -> None:
     schedule = mx.lr_scheduler.PolyScheduler(10, base_lr=1.0, pwr=1)
     run.trainers = {"body": trainer("body", lr_scheduler=schedule)}
     rates(run, [1, 2], PlateauHandler("val_loss", 0.5, patience=1))
@@ -89,19 +89,19 @@ def test_a_schedule_goes_on_scaled(run: Any) -> None:
 
 
 @pytest.mark.parametrize("wanted", [None, ["heads", "body"], ["heads"]])
-def test_which_trainers(run: Any, caplog: Any, wanted: Any) -> None:
+def test_the_rates_of_some_or_all_trainers_are_reduced(run: Any, caplog: Any, wanted: Any) -> None:
     run.trainers = {"body": trainer("body", learning_rate=0.5), "heads": trainer("heads", learning_rate=1e-5)}
     caplog.set_level(logging.INFO)
     rates(run, [3, 3], PlateauHandler("val_loss", patience=1, trainers=wanted))
     body, heads = "body 0.5000 to 0.0500", "heads 1.000e-05 to 1.000e-06"
-    said = {None: f"{body}, {heads}", 2: f"{heads}, {body}", 1: heads}[wanted and len(wanted)]
+    changes = {None: f"{body}, {heads}", 2: f"{heads}, {body}", 1: heads}[wanted and len(wanted)]
     assert run.trainers["heads"].learning_rate == pytest.approx(1e-6)
     assert run.trainers["body"].learning_rate == (0.5 if wanted == ["heads"] else 0.05)
     lines = [record.message for record in caplog.records]
-    assert lines == [f"val_loss has not improved on 3.0000 for 1 epoch: learning rate {said}"]
+    assert lines == [f"val_loss has not improved on 3.0000 for 1 epoch: learning rate {changes}"]
 
 
-def test_the_line_of_one_trainer(run: Any, caplog: Any) -> None:
+def test_the_message_for_a_single_trainer(run: Any, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
     rates(run, [3, 3, 3], PlateauHandler("val_loss", patience=2))
     (line,) = [record.message for record in caplog.records]
@@ -109,7 +109,7 @@ def test_the_line_of_one_trainer(run: Any, caplog: Any) -> None:
 
 
 @pytest.mark.parametrize("split", range(1, 7))
-def test_it_goes_on_from_its_state(run: Any, split: int) -> None:
+def test_it_continues_from_its_state(run: Any, split: int) -> None:
     """However a run is split, with the state handed on it ends where the whole one does."""
     values, make = [3, 3, 3, 2, 3, 3, 3], lambda: PlateauHandler("val_loss", 0.5, patience=2, cooldown=1)
     whole = rates(run, values, make())
@@ -134,7 +134,7 @@ def test_the_state_before_anything_was_measured() -> None:
     assert handler.state_dict() == {"best": None, "waited": 0, "cooling": 0}
 
 
-def test_a_trainer_that_is_not_there(run: Any) -> None:
+def test_an_unknown_trainer_is_an_error(run: Any) -> None:
     run.trainers = {"body": trainer("body"), "heads": trainer("heads", "adadelta")}
     with pytest.raises(TrainerError) as caught:
         run.fit(PlateauHandler("val_loss", trainers=["bdy", "body", "heads"]))
@@ -145,7 +145,7 @@ def test_a_trainer_that_is_not_there(run: Any) -> None:
     ]
 
 
-def test_trainers_that_cannot_be_built_are_not_its_business(run: Any) -> None:
+def test_trainers_that_cannot_be_built_are_reported_by_the_first_batch(run: Any) -> None:
     run.learning_rates = dict
     run.fit(PlateauHandler("val_nothing", mode="min"), epochs=1)
     assert run.state.step == 3
@@ -164,7 +164,7 @@ def test_trainers_that_cannot_be_built_are_not_its_business(run: Any) -> None:
         ({"min_lr": NAN}, "min_lr is nan; valid is a finite number of at least 0"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         PlateauHandler(**{"monitor": "val_loss", **arguments})
     assert str(caught.value) == f"PlateauHandler: {message}"

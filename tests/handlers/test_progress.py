@@ -54,7 +54,7 @@ def test_the_figures_that_fit_the_terminal_are_shown(
     assert texts == {text}
 
 
-def test_bars_vanish_when_they_are_done(run: Any, clock: Any) -> None:
+def test_bars_disappear_when_they_are_done(run: Any, clock: Any) -> None:
     stream = Terminal()
     run.fit(ProgressBar(stream, clock=clock), epochs=3)
     assert stream.getvalue().split("\r")[-2].strip() == ""
@@ -66,7 +66,7 @@ def test_bars_vanish_when_they_are_done(run: Any, clock: Any) -> None:
     ("refresh", "steps"),
     [(0, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (100, [])],
 )
-def test_figures_are_read_no_more_often_than_said(
+def test_figures_are_read_at_most_once_per_refresh(
     run: Any, clock: Any, refresh: float, steps: list[int]
 ) -> None:
     stream = Terminal()
@@ -75,13 +75,13 @@ def test_figures_are_read_no_more_often_than_said(
     assert sum("loss" in text for text in drawn(stream)) >= len(steps)
 
 
-def test_all_bars_together_read_no_more_often(run: Any, clock: Any) -> None:
+def test_all_bars_share_the_refresh(run: Any, clock: Any) -> None:
     run.fit(ProgressBar(Terminal(), refresh=3, clock=clock), ValidationHandler("data"), epochs=3)
     # Seconds 3 | 4 5 | 8 | 10 | 13 | 15: the clock goes on in the evaluations, two seconds each.
     assert run.read == [("train", 3), ("train", 4), ("evaluate", 6), ("train", 8), ("evaluate", 9)]
 
 
-def test_a_reading_that_takes_long_is_not_followed_by_another(run: Any, clock: Any) -> None:
+def test_a_slow_reading_is_not_followed_by_another(run: Any, clock: Any) -> None:
     def slow(state: Any) -> dict[str, float]:
         clock.now += 10.0
         return {"train_loss": 0.0}
@@ -91,14 +91,14 @@ def test_a_reading_that_takes_long_is_not_followed_by_another(run: Any, clock: A
     assert run.read == [("train", 2), ("train", 4)]
 
 
-def test_by_default_only_a_terminal_gets_a_bar(run: Any, clock: Any) -> None:
+def test_by_default_bars_are_drawn_in_terminals_only(run: Any, clock: Any) -> None:
     stream = io.StringIO()
     run.fit(ProgressBar(stream, refresh=0, clock=clock), ValidationHandler("data"))
     assert stream.getvalue() == ""
     assert run.read == []
 
 
-def test_in_a_notebook_no_terminal_is_needed(run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars_are_drawn_in_notebooks(run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class NotebookBar(tqdm.std.tqdm):
         """What tqdm.auto takes its own class from there."""
 
@@ -109,12 +109,12 @@ def test_in_a_notebook_no_terminal_is_needed(run: Any, clock: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize(("stream", "enabled"), [(io.StringIO(), True), (Terminal(), False)])
-def test_it_can_be_forced(run: Any, clock: Any, stream: io.StringIO, enabled: bool) -> None:
+def test_bars_can_be_enabled_and_disabled(run: Any, clock: Any, stream: io.StringIO, enabled: bool) -> None:
     run.fit(ProgressBar(stream, clock=clock, enabled=enabled))
     assert bool(stream.getvalue()) is enabled
 
 
-def test_stderr_is_looked_up_when_it_is_needed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stderr_is_looked_up_when_a_bar_is_opened(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bar = ProgressBar()
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -122,13 +122,13 @@ def test_stderr_is_looked_up_when_it_is_needed(run: Any, monkeypatch: pytest.Mon
     assert "epoch 1" in stream.getvalue()
 
 
-def test_without_a_length_it_counts(run: Any, clock: Any) -> None:
+def test_without_a_length_the_bar_counts(run: Any, clock: Any) -> None:
     stream = Terminal()
     run.fit(ProgressBar(stream, refresh=0, clock=clock), known=False)
     assert "3 batches" in stream.getvalue()
 
 
-def test_what_an_aborted_fit_left_open_is_closed(run: Any, clock: Any) -> None:
+def test_bars_left_open_by_an_aborted_fit_are_closed(run: Any, clock: Any) -> None:
     class Abort:
         def batch_end(self, estimator: Any) -> None:
             raise KeyboardInterrupt

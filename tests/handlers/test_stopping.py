@@ -26,7 +26,7 @@ def test_limits(run: Any, limits: dict[str, int], steps: int, reason: str | None
     assert (run.state.step, run.state.stop_reason) == (steps, reason)
 
 
-def test_without_limits_of_its_own_it_takes_the_estimators(run: Any) -> None:
+def test_limits_default_to_the_estimators(run: Any) -> None:
     run.max_epoch = 2
     run.fit(StoppingHandler(), epochs=5)
     assert run.state.step == 6
@@ -35,7 +35,7 @@ def test_without_limits_of_its_own_it_takes_the_estimators(run: Any) -> None:
     assert run.state.step == 10
 
 
-def test_limits_may_be_rewritten_in_the_run(run: Any) -> None:
+def test_handlers_can_change_the_limits(run: Any) -> None:
     class Shorten:
         def epoch_begin(self, estimator: Any) -> None:
             if estimator.state.epoch == 1:
@@ -46,13 +46,13 @@ def test_limits_may_be_rewritten_in_the_run(run: Any) -> None:
     assert run.state.step == 6
 
 
-def test_its_own_limits_go_before_the_estimators(run: Any) -> None:
+def test_its_own_limits_take_precedence(run: Any) -> None:
     run.max_epoch, run.max_batch = 1, 1
     run.fit(StoppingHandler(max_epoch=3, max_batch=5), epochs=5)
     assert run.state.step == 5
 
 
-def test_a_second_fit_counts_anew(run: Any) -> None:
+def test_a_second_fit_starts_counting_again(run: Any) -> None:
     handler = StoppingHandler(max_epoch=2)
     run.fit(handler, epochs=5)
     run.fit(handler, epochs=5)
@@ -61,7 +61,7 @@ def test_a_second_fit_counts_anew(run: Any) -> None:
 
 @pytest.mark.parametrize("name", ["max_epoch", "max_batch"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, "3"])
-def test_bad_limits(name: str, value: Any) -> None:
+def test_invalid_limits_are_errors(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"StoppingHandler: {name} is {value!r}; valid is a whole number"):
         StoppingHandler(**{name: value})
 
@@ -70,12 +70,12 @@ def test_bad_limits(name: str, value: Any) -> None:
     ("seconds", "steps", "reason"),
     [(4, 4, "4 seconds"), (3.5, 4, "3.5 seconds"), (0.001, 1, "0.001 seconds"), (99, 15, None)],
 )
-def test_time(run: Any, clock: Any, seconds: float, steps: int, reason: str | None) -> None:
+def test_a_time_limit(run: Any, clock: Any, seconds: float, steps: int, reason: str | None) -> None:
     run.fit(StoppingHandler(max_seconds=seconds, clock=clock), epochs=5)
     assert (run.state.step, run.state.stop_reason) == (steps, reason)
 
 
-def test_time_that_passes_at_the_end_of_an_epoch_counts(run: Any, clock: Any) -> None:
+def test_time_at_the_end_of_an_epoch_counts(run: Any, clock: Any) -> None:
     class Slow:
         def epoch_end(self, estimator: Any) -> None:
             clock.now += 100.0
@@ -87,24 +87,24 @@ def test_time_that_passes_at_the_end_of_an_epoch_counts(run: Any, clock: Any) ->
 @pytest.mark.parametrize(
     ("answer", "reason"), [(True, "its condition"), (1, "its condition"), ("enough", "enough")]
 )
-def test_condition(run: Any, answer: Any, reason: str) -> None:
+def test_a_condition(run: Any, answer: Any, reason: str) -> None:
     handler = StoppingHandler(condition=lambda state: answer if state.samples >= 40 else "")
     run.fit(handler, epochs=5)
     assert (run.state.step, run.state.stop_reason) == (5, reason)
 
 
-def test_condition_of_an_epochs_figures(run: Any) -> None:
+def test_a_condition_on_the_figures_of_an_epoch(run: Any) -> None:
     """It is asked at an epoch's end too, where the figures are new."""
     run.fit(MetricHandler(), StoppingHandler(condition=lambda state: bool(run.history.last)), epochs=5)
     assert run.state.step == 3
 
 
-def test_a_limit_is_the_reason_where_the_condition_holds_too(run: Any) -> None:
+def test_a_limit_takes_precedence_over_a_condition_as_reason(run: Any) -> None:
     run.fit(StoppingHandler(max_batch=4, condition=lambda state: state.step >= 4), epochs=5)
     assert run.state.stop_reason == "4 batches"
 
 
-def test_it_goes_on_counting_from_a_checkpoint(run: Any, clock: Any) -> None:
+def test_counting_continues_from_a_checkpoint(run: Any, clock: Any) -> None:
     first = StoppingHandler(clock=clock)
     run.fit(first, epochs=2)
     state = first.state_dict()
@@ -124,11 +124,11 @@ def test_it_goes_on_counting_from_a_checkpoint(run: Any, clock: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
-def test_bad_time(seconds: float) -> None:
+def test_an_invalid_time_is_an_error(seconds: float) -> None:
     with pytest.raises(ValueError, match="max_seconds is .*; valid is a finite number above 0"):
         StoppingHandler(max_seconds=seconds)
 
 
-def test_bad_condition() -> None:
+def test_an_invalid_condition_is_an_error() -> None:
     with pytest.raises(ValueError, match="condition is 'late'; valid is a function of the run's state"):
         StoppingHandler(condition="late")  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_figures_and_rates_of_each_epoch(run: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "batches").exists()
 
 
-def test_one_rate_is_lr_and_what_is_not_measured_is_left_out(run: Any, tmp_path: Path) -> None:
+def test_figures_that_were_not_measured_are_left_out(run: Any, tmp_path: Path) -> None:
     run.train = lambda state: {"train_loss": math.nan, "train_acc": math.inf}
     run.fit(TensorBoardHandler(tmp_path), MetricHandler())
     assert values(tmp_path, "simple_value") == {
@@ -91,7 +91,7 @@ def test_running_figures(run: Any, tmp_path: Path) -> None:
     assert running == {"train/loss": {2: 0.5, 4: 0.25, 6: pytest.approx(1 / 6)}}
 
 
-def test_a_second_fit_goes_on_and_forgets_what_lies_ahead(run: Any, tmp_path: Path) -> None:
+def test_a_second_fit_continues_and_discards_later_steps(run: Any, tmp_path: Path) -> None:
     handler = TensorBoardHandler(str(tmp_path), every=1)
     run.fit(handler, MetricHandler(), epochs=2)
     assert not any(event.HasField("session_log") for event in events(tmp_path))
@@ -117,7 +117,7 @@ def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
     assert found["weights/body.0.running_mean"][1].sum == 7.0
 
 
-def test_the_plan_is_a_text_once(run: Any, tmp_path: Path) -> None:
+def test_the_plan_is_written_once_as_text(run: Any, tmp_path: Path) -> None:
     run.plan = "what   name\nlabel  digit"
     run.fit(TensorBoardHandler(tmp_path), MetricHandler(), epochs=2)
     texts = values(tmp_path, "tensor")
@@ -141,7 +141,7 @@ def test_pictures(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drawn", [None, {"a": 5}, [1]])
-def test_what_is_no_picture_is_told(run: Any, tmp_path: Path, drawn: Any) -> None:
+def test_pictures_of_another_type_are_an_error(run: Any, tmp_path: Path, drawn: Any) -> None:
     with pytest.raises(RuntimeError, match=r"epoch_end .*pictures must return a dict of matplotlib figures"):
         run.fit(TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
 
@@ -160,20 +160,22 @@ def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
     assert all(writer.event_writer._ev_writer._py_recordio_writer._writer.closed for writer in seen[0])
 
 
-def test_a_fit_that_ended_before_an_epoch_leaves_no_file(run: Any, tmp_path: Path) -> None:
+def test_a_fit_without_epochs_writes_no_file(run: Any, tmp_path: Path) -> None:
     handler = TensorBoardHandler(tmp_path / "none")
     handler.train_begin(run)
     handler.train_end(run)
     assert not (tmp_path / "none").exists()
 
 
-def test_a_missing_tensorboardx_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_tensorboardx_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match=r'pip install "multifit\[tensorboard\]"'):
         TensorBoardHandler(tmp_path)
 
 
 @pytest.mark.parametrize("every", [0, 1.5, "epoch"])
-def test_a_bad_period_is_refused(tmp_path: Path, every: Any) -> None:
+def test_an_invalid_period_is_an_error(tmp_path: Path, every: Any) -> None:
     with pytest.raises(ValueError, match="TensorBoardHandler: every is .*; valid is a whole number"):
         TensorBoardHandler(tmp_path, every=every)

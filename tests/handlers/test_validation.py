@@ -22,7 +22,7 @@ from multifit.handlers import ValidationHandler
         ({"epoch_period": 2, "batch_period": 4}, [4, 6, 8, 12]),  # at 12 both are due: once
     ],
 )
-def test_when(run: Any, arguments: dict[str, Any], steps: list[int]) -> None:
+def test_when_it_evaluates(run: Any, arguments: dict[str, Any], steps: list[int]) -> None:
     run.fit(ValidationHandler("data", **arguments), epochs=5)
     assert run.evaluated == [("data", step) for step in steps]
 
@@ -32,14 +32,14 @@ def test_the_figures_are_in_the_history(run: Any) -> None:
     assert history["val_loss"] == [math.nan, 2 / 6, math.nan]
 
 
-def test_the_rhythm_goes_on_in_a_second_fit(run: Any) -> None:
+def test_counting_continues_in_a_second_fit(run: Any) -> None:
     handler = ValidationHandler("data", epoch_period=2, skip=1)
     run.fit(handler, epochs=2)
     run.fit(handler, epochs=2)
     assert run.evaluated == [("data", 9)]
 
 
-def test_a_run_that_was_set_back_is_evaluated_again(run: Any) -> None:
+def test_a_run_that_was_reset_is_evaluated_again(run: Any) -> None:
     handler = ValidationHandler("data")
     run.fit(handler)
     run.state.epoch = run.state.step = 0
@@ -47,15 +47,15 @@ def test_a_run_that_was_set_back_is_evaluated_again(run: Any) -> None:
     assert run.evaluated == [("data", 3), ("data", 3)]
 
 
-def test_handlers_for_the_evaluation_alone(run: Any) -> None:
-    heard = []
+def test_handlers_for_the_evaluation_only(run: Any) -> None:
+    calls = []
 
     class Listener:
         def evaluate_end(self, estimator: Any, figures: dict[str, float]) -> None:
-            heard.append(figures)
+            calls.append(figures)
 
     run.fit(ValidationHandler("data", event_handlers=[Listener()]))
-    assert heard == [{"loss": 2 / 3}]
+    assert calls == [{"loss": 2 / 3}]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_handlers_for_the_evaluation_alone(run: Any) -> None:
         ({"epoch_period": None}, "would never evaluate: give epoch_period or batch_period"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ValidationHandler("data", **arguments)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import raise_problems
 from ...files import atomic_write
+from ...stages import figure_name
 from .differences import differences as compare
 from .figures import load_stage_state, stage_state
 from .identity import identity
@@ -19,7 +20,6 @@ from .tree import read_tree, write_tree
 __all__ = ["differences", "read", "read_identity", "read_random", "write"]
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
-PREFIXES = {"train": "train", "evaluate": "val"}  # of the stages' figures
 
 
 def write(folder: Path, engine: Any) -> list[str]:
@@ -95,7 +95,7 @@ def read(folder: Path, engine: Any) -> list[str]:
     lost: list[str] = []
     for name, state in read_tree(folder, FIGURES).items():
         load_stage_state(engine.stages[name], state)
-        lost += [f"{PREFIXES[name]}_{key}" for key in state["lost"]]
+        lost += [figure_name(name, key) for key in state["lost"]]
     read_random(folder)
     return lost
 
@@ -128,5 +128,5 @@ def _names(engine: Any, trainer: Any) -> list[str]:
 def _stage_state(name: str, stage: Any, lost: list[str]) -> dict[str, Any]:
     own: list[str] = []
     state = stage_state(stage, own)
-    lost += [f"{PREFIXES[name]}_{key}" for key in own]
+    lost += [figure_name(name, key) for key in own]
     return {**state, "lost": own}

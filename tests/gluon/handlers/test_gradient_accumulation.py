@@ -82,11 +82,11 @@ def test_on_a_kvstore_that_updates() -> None:
     assert_close(run(GradientAccumulation(3), 4), run(None, 12))
 
 
-def test_one_batch_is_no_accumulation() -> None:
+def test_accumulating_one_batch_changes_nothing() -> None:
     assert_close(fit(GradientAccumulation(1), 4), fit(None, 4), rtol=0, atol=0)
 
 
-def test_what_an_epoch_leaves_over_goes_on_in_the_next() -> None:
+def test_batches_left_over_by_an_epoch_count_in_the_next() -> None:
     """Three batches in an epoch and two per update: the second update is of two epochs' batches."""
     moved = []
 
@@ -103,7 +103,7 @@ def test_what_an_epoch_leaves_over_goes_on_in_the_next() -> None:
     assert moved == [False, True] * 4 + [False]
 
 
-def test_all_of_the_objective_is_scaled_whatever_the_order() -> None:
+def test_the_whole_objective_is_scaled_in_any_order_of_handlers() -> None:
     class Penalty:
         priority = 5.0
 
@@ -114,7 +114,7 @@ def test_all_of_the_objective_is_scaled_whatever_the_order() -> None:
     assert_close(small, large)
 
 
-def test_parameters_are_left_as_they_were() -> None:
+def test_gradient_requests_are_restored() -> None:
     net = make_net()
     net[0].bias.grad_req = "null"
     net[1].bias.grad_req = "add"
@@ -135,7 +135,7 @@ def test_parameters_are_left_as_they_were() -> None:
     np.testing.assert_array_equal(net[0].bias.data().asnumpy(), frozen)
 
 
-def test_training_goes_on_as_usual_after_it() -> None:
+def test_training_without_it_afterwards_is_unchanged() -> None:
     net, twin = make_net(), make_net()
     accumulated, plain = fit(GradientAccumulation(3), 4, net=net), fit(None, 12, net=twin)
     accumulated.fit(batches(8), epochs=1)
@@ -144,7 +144,7 @@ def test_training_goes_on_as_usual_after_it() -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_gradients_that_wait_go_with_a_checkpoint(devices: int) -> None:
+def test_pending_gradients_are_saved_in_checkpoints(devices: int) -> None:
     """Two batches of three, then a handler without them: its state, loaded, brings them back."""
 
     def words(rows: list[Any]) -> list[Any]:
@@ -183,7 +183,7 @@ def test_gradients_that_wait_go_with_a_checkpoint(devices: int) -> None:
     assert handler.state_dict() == {"count": 0, "gradients": {}}
 
 
-def test_sparse_gradients_are_refused() -> None:
+def test_sparse_gradients_are_an_error() -> None:
     net = nn.Sequential()
     net.add(nn.Embedding(6, 2, sparse_grad=True), nn.Dense(2))
     with pytest.raises(
@@ -193,7 +193,7 @@ def test_sparse_gradients_are_refused() -> None:
     assert net[1].weight.grad_req == "write"
 
 
-def test_the_number_must_be_whole() -> None:
+def test_an_invalid_number_is_an_error() -> None:
     with pytest.raises(
         ValueError, match="GradientAccumulation: n is 0; valid is a whole number of at least 1"
     ):

@@ -22,7 +22,9 @@ def ones(loc: float, scale: float, shape: Any, dtype: Any, ctx: Any) -> Any:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_equals_the_loop_by_hand(fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int) -> None:
+def test_training_equals_a_hand_written_loop(
+    fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int
+) -> None:
     """With noise of one standard deviation everywhere."""
     ours, net = fit(GradientNoise(0.3, 0.55, ones), devices=devices), make_net()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -62,7 +64,7 @@ def test_the_noise_is_normal_and_the_same_on_all_devices(fit: Any) -> None:
     assert noise.std() == pytest.approx(2.0, rel=0.1)
 
 
-def test_it_is_drawn_from_mxnets_generator(fit: Any, values: Any) -> None:
+def test_noise_is_drawn_from_mxnets_generator(fit: Any, values: Any) -> None:
     def run(seed: int) -> list[Any]:
         class Seed:
             def train_begin(self, estimator: Any) -> None:
@@ -75,7 +77,7 @@ def test_it_is_drawn_from_mxnets_generator(fit: Any, values: Any) -> None:
         assert (one != other).any()
 
 
-def test_a_sparse_gradient_is_refused(fit: Any) -> None:
+def test_a_sparse_gradient_is_an_error(fit: Any) -> None:
     net = nn.HybridSequential()
     net.add(nn.Embedding(5, 3, sparse_grad=True))
     net.initialize()
@@ -86,6 +88,6 @@ def test_a_sparse_gradient_is_refused(fit: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"eta": -1}, {"gamma": float("inf")}, {"eta": float("nan")}])
-def test_bad_arguments(arguments: Any) -> None:
+def test_invalid_arguments_are_errors(arguments: Any) -> None:
     with pytest.raises(ValueError, match=f"GradientNoise: {next(iter(arguments))} is .*; valid is a finite"):
         GradientNoise(**arguments)

@@ -34,14 +34,14 @@ def smoothed(label: Any, epsilon: float = 0.1, classes: int = 3) -> Any:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_equals_the_loop_by_hand(
+def test_training_equals_a_hand_written_loop(
     fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int, hybrid: bool
 ) -> None:
     ours = fit(LabelSmoothing(), devices=devices, hybrid=hybrid)
     assert_close(ours, by_hand(make_net(), data, lambda out, y: DENSE(out, smoothed(y))))
 
 
-def test_without_a_share_it_changes_nothing(fit: Any, assert_close: Any) -> None:
+def test_an_epsilon_of_0_changes_nothing(fit: Any, assert_close: Any) -> None:
     assert_close(fit(LabelSmoothing(0)), fit())
 
 
@@ -59,7 +59,7 @@ def test_one_loss_among_others(fit: Any, make_net: Any, data: Any, assert_close:
     assert_close(ours, by_hand(make_net(), data, loss))
 
 
-def test_of_mixed_samples(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
+def test_labels_of_mixed_samples_are_smoothed(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
     """The mixture of labels is smoothed, in whatever order the handlers are given."""
     ours = fit([LabelSmoothing(0.3), MixUp(random=5)])
     random = np.random.RandomState(5)
@@ -120,7 +120,7 @@ LOG = mx.nd.log_softmax
         (SegmentationCELoss(None), gluon.loss.SoftmaxCELoss(axis=1, sparse_label=False), (4, 5, 2, 3)),
     ],
 )
-def test_every_softmax_loss_is_that_to_smoothed_labels(loss: Any, dense: Any, shape: Any) -> None:
+def test_each_loss_equals_the_dense_loss_of_smoothed_labels(loss: Any, dense: Any, shape: Any) -> None:
     logits = mx.nd.array(np.random.randn(*shape))
     label = mx.nd.array(np.random.randint(0, 5, (shape[0], *shape[2:])).astype("float32"))
     target = mx.nd.one_hot(label, 5) * 0.8 + 0.2 / 5
@@ -130,7 +130,7 @@ def test_every_softmax_loss_is_that_to_smoothed_labels(loss: Any, dense: Any, sh
     )
 
 
-def test_weights_of_samples_are_obeyed() -> None:
+def test_sample_weights_are_applied() -> None:
     logits, label = mx.nd.array(np.random.randn(4, 5)), mx.nd.array([0, 1, 2, 3])
     weight = mx.nd.array([[1], [2], [0], [5]])
     target = mx.nd.one_hot(label, 5) * 0.8 + 0.2 / 5
@@ -138,7 +138,7 @@ def test_weights_of_samples_are_obeyed() -> None:
     assert objective_of(CE, 0.2, logits, label, weight) == pytest.approx(expected, rel=1e-5)
 
 
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_labels_are_not_smoothed() -> None:
     logits = mx.nd.array(np.random.randn(2, 3, 2, 2))
     label = mx.nd.array([[[0, -1], [2, 1]], [[-1, -1], [-1, -1]]])
     valid = (label >= 0).asnumpy()
@@ -150,7 +150,7 @@ def test_what_is_ignored_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
-def test_padding_stays_out(axis: int) -> None:
+def test_padding_has_no_effect(axis: int) -> None:
     logits = np.random.randn(2, 3, 4).astype("float32")  # (N, T, V)
     logits[0, 2] = np.nan
     label, length = np.array([[0, 1, 0], [3, 2, 1]], "float32"), np.array([2, 3], "float32")
@@ -174,12 +174,12 @@ def test_padding_stays_out(axis: int) -> None:
         ({"ce": LossSpec(CE, "y", "label")}, "cee", 'there is no loss "cee" .did you mean "ce".'),
     ],
 )  # fmt: skip
-def test_losses_that_cannot_be_smoothed(fit: Any, losses: Any, loss: Any, message: str) -> None:
+def test_losses_that_cannot_be_smoothed_are_errors(fit: Any, losses: Any, loss: Any, message: str) -> None:
     with pytest.raises(SpecError, match=f"LabelSmoothing: {message}"):
         fit(LabelSmoothing(loss=loss), spec=TaskSpec(["y"], ["label"], losses))
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1, float("nan")])
-def test_bad_epsilon(epsilon: float) -> None:
+def test_an_invalid_epsilon_is_an_error(epsilon: float) -> None:
     with pytest.raises(ValueError, match="epsilon is .*; valid is a finite number of at least 0 and below 1"):
         LabelSmoothing(epsilon)

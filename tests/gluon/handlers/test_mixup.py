@@ -36,7 +36,7 @@ def plain(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_equals_the_loop_by_hand(
+def test_training_equals_a_hand_written_loop(
     fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int, hybrid: bool
 ) -> None:
     ours = fit(MixUp("data", "label", random=7), devices=devices, hybrid=hybrid)
@@ -44,7 +44,7 @@ def test_equals_the_loop_by_hand(
     assert_close(ours, theirs)
 
 
-def test_it_draws_from_numpys_generator(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
+def test_it_uses_numpys_generator_by_default(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
     np.random.seed(11)
     ours = fit(MixUp(alpha=2.0))
     assert_close(ours, by_hand(make_net(), data, np.random.RandomState(11), plain, alpha=2.0))
@@ -78,7 +78,7 @@ def test_one_loss_among_others(fit: Any, make_net: Any, data: Any, assert_close:
     assert_close(ours, by_hand(make_net(), data, np.random.RandomState(7), objective))
 
 
-def test_figures_are_of_the_samples_own_labels(fit: Any, data: Any) -> None:
+def test_figures_compare_with_the_samples_own_labels(fit: Any, data: Any) -> None:
     class Look:
         """Sees what the net and the losses see."""
 
@@ -93,7 +93,7 @@ def test_figures_are_of_the_samples_own_labels(fit: Any, data: Any) -> None:
     assert history["train_ce"][0] == pytest.approx(np.mean(look.losses), rel=1e-5)
 
 
-def test_inputs_that_are_labels_are_mixed_and_not_permuted(make_net: Any, fit: Any) -> None:
+def test_inputs_that_are_labels_too_are_not_permuted(make_net: Any, fit: Any) -> None:
     """An autoencoder with a class: the picture as a label is the mixed one."""
     spec = TaskSpec(
         ["y"],
@@ -108,7 +108,7 @@ def test_inputs_that_are_labels_are_mixed_and_not_permuted(make_net: Any, fit: A
     assert [term.key for term in handler._blend.terms] == ["ce"]
 
 
-def test_its_own_generator_goes_on_from_a_checkpoint() -> None:
+def test_its_own_generator_continues_from_a_checkpoint() -> None:
     first, second, third = MixUp(random=4), MixUp(random=np.random.RandomState(9)), MixUp()
     first._random.beta(1, 1)
     second.load_state_dict(first.state_dict())
@@ -127,12 +127,12 @@ def test_its_own_generator_goes_on_from_a_checkpoint() -> None:
         ({"inputs": ["data", "label"]}, "no loss reads a label that is permuted with the inputs"),
     ],
 )
-def test_names_that_are_not_there(fit: Any, arguments: dict[str, Any], message: str) -> None:
+def test_unknown_names_are_errors(fit: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=f"MixUp: {message}"):
         fit(MixUp(**arguments))
 
 
-def test_what_cannot_be_mixed(fit: Any, data: Any) -> None:
+def test_slots_that_cannot_be_mixed_are_errors(fit: Any, data: Any) -> None:
     integers = [(x.astype("int32"), y) for x, y in data]
     with pytest.raises(SpecError, match='MixUp: the slot "data" is int32, and only real numbers'):
         fit(MixUp(), data=integers)
@@ -147,6 +147,6 @@ def test_what_cannot_be_mixed(fit: Any, data: Any) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
-def test_bad_alpha(alpha: float) -> None:
+def test_an_invalid_alpha_is_an_error(alpha: float) -> None:
     with pytest.raises(ValueError, match="MixUp: alpha is .*; valid is a finite number above 0"):
         MixUp(alpha=alpha)

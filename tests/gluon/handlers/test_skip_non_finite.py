@@ -41,7 +41,9 @@ class Hold:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_such_a_batch_moves_nothing(fit: Any, values: Any, log: Any, devices: int, value: float) -> None:
+def test_a_batch_with_non_finite_gradients_updates_nothing(
+    fit: Any, values: Any, log: Any, devices: int, value: float
+) -> None:
     ours = fit([SkipNonFinite(), Poison(value, {1, 2, 6})], devices=devices)
     theirs = fit(Hold({1, 2, 6}), devices=devices)
     for one, other in zip(values(ours), values(theirs)):
@@ -53,13 +55,13 @@ def test_such_a_batch_moves_nothing(fit: Any, values: Any, log: Any, devices: in
     ]
 
 
-def test_what_is_finite_is_left_alone(fit: Any, values: Any, log: Any) -> None:
+def test_finite_gradients_are_not_changed(fit: Any, values: Any, log: Any) -> None:
     for one, other in zip(values(fit([SkipNonFinite(), Poison(1e18, {3})])), values(fit(Poison(1e18, {3})))):
         np.testing.assert_array_equal(one, other)
     assert log() == []
 
 
-def test_trainers_are_looked_at_one_by_one(fit: Any, values: Any, log: Any) -> None:
+def test_trainers_are_checked_one_by_one(fit: Any, values: Any, log: Any) -> None:
     def trainers(head: float) -> Any:
         rates = {"body": ("0.*", 0.1), "head": ("1.*", head)}
         return {n: TrainerSpec(which, "sgd", {"learning_rate": r}) for n, (which, r) in rates.items()}
@@ -96,7 +98,7 @@ def test_many_gradients_of_several_types(bad: int | None) -> None:
     assert _all_finite(arrays).asscalar() == (bad is None)
 
 
-def test_counts_go_on_from_a_checkpoint(fit: Any, log: Any) -> None:
+def test_counts_continue_from_a_checkpoint(fit: Any, log: Any) -> None:
     first, second = SkipNonFinite(), SkipNonFinite()
     state = {}
 

@@ -56,7 +56,7 @@ def fit(handlers: Any, data: Any, devices: int = 1, epochs: int = 2) -> MultiEst
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("row", [0, 5])
-def test_it_stops_before_the_parameters_move(devices: int, row: int, caplog: Any) -> None:
+def test_it_stops_before_the_update(devices: int, row: int, caplog: Any) -> None:
     trace, plain = Trace(), Trace()
     with caplog.at_level(logging.ERROR, logger="multifit"):
         estimator = fit([TerminateOnNaN(), trace], batches(3, row=row), devices)
@@ -71,7 +71,7 @@ def test_it_stops_before_the_parameters_move(devices: int, row: int, caplog: Any
             np.testing.assert_array_equal(one, other)
 
 
-def test_all_losses_are_named_and_infinity_is_another_thing() -> None:
+def test_all_losses_are_named_as_nan_or_infinite() -> None:
     data = batches(None)
     data[1][1][0, 0] = np.inf
     assert (
@@ -80,7 +80,7 @@ def test_all_losses_are_named_and_infinity_is_another_thing() -> None:
     )
 
 
-def test_a_run_without_such_a_loss_is_not_changed() -> None:
+def test_a_run_with_finite_losses_is_not_changed() -> None:
     guarded, plain = Trace(), Trace()
     assert fit([TerminateOnNaN(), guarded], batches(None)).state.stop_reason == "2 epochs"
     fit(plain, batches(None))
@@ -88,7 +88,7 @@ def test_a_run_without_such_a_loss_is_not_changed() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_it_looks_at_each_so_many_batches_only() -> None:
+def test_it_checks_every_nth_batch() -> None:
     class Loss:
         """A loss that says when it is read."""
 
@@ -112,6 +112,6 @@ def test_it_looks_at_each_so_many_batches_only() -> None:
     assert Loss.reads == 4
 
 
-def test_every_must_be_whole() -> None:
+def test_an_invalid_interval_is_an_error() -> None:
     with pytest.raises(ValueError, match="TerminateOnNaN: every is 0; valid is a whole number of at least 1"):
         TerminateOnNaN(0)

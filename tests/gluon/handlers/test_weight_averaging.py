@@ -77,23 +77,23 @@ def test_averages(fit: Any, values: Any, data: Any, devices: int, kind: str, sta
     assert_near(values(ours), expected[-1])
 
 
-def test_the_net_keeps_its_own_parameters_if_wanted(fit: Any, values: Any, data: Any) -> None:
+def test_the_net_keeps_its_own_parameters_with_apply_false(fit: Any, values: Any, data: Any) -> None:
     assert_same(values(fit(WeightAveraging(apply=False), val_data=data)), values(fit()))
 
 
-def test_every_so_many_updates(fit: Any, values: Any) -> None:
+def test_averaging_every_nth_update(fit: Any, values: Any) -> None:
     trace = Trace(values)
     ours = fit([WeightAveraging(decay=0.5, every=3), trace])
     assert_near(values(ours), ema(trace.after[0::3], 0.5))
 
 
-def test_batches_that_were_held_back_do_not_count(fit: Any, values: Any) -> None:
+def test_batches_without_an_update_do_not_count(fit: Any, values: Any) -> None:
     trace = Trace(values)
     ours = fit([WeightAveraging(decay=0.5), GradientAccumulation(4), trace])
     assert_near(values(ours), ema(trace.after[3::4], 0.5))
 
 
-def test_what_does_not_move_is_its_own_average(fit: Any, make_net: Any, values: Any) -> None:
+def test_a_constant_parameter_is_its_own_average(fit: Any, make_net: Any, values: Any) -> None:
     net = make_net(norm=True)
     net[0].collect_params().setattr("grad_req", "null")
     net[2].weight.lr_mult = 0.0
@@ -106,7 +106,7 @@ def test_what_does_not_move_is_its_own_average(fit: Any, make_net: Any, values: 
     assert {"1.running_mean", "2.weight"} <= set(handler.averages)
 
 
-def test_what_no_batch_has_reached_has_no_average() -> None:
+def test_a_parameter_that_no_batch_reached_has_no_average() -> None:
     class Standing:
         parameters = {name: mx.gluon.Parameter(name, shape=(2,)) for name in ("reached", "not_reached")}
 
@@ -116,7 +116,7 @@ def test_what_no_batch_has_reached_has_no_average() -> None:
     assert set(handler.averages) == {"reached"}
 
 
-def test_an_evaluation_that_fails_gives_the_parameters_back(fit: Any, values: Any, data: Any) -> None:
+def test_a_failing_evaluation_restores_the_parameters(fit: Any, values: Any, data: Any) -> None:
     class Fails:
         def evaluate_end(self, estimator: Any) -> None:
             raise RuntimeError("no")
@@ -129,7 +129,7 @@ def test_an_evaluation_that_fails_gives_the_parameters_back(fit: Any, values: An
     assert_same(values(net), trace.after[-1])
 
 
-def test_a_second_fit_begins_anew_and_a_checkpoint_goes_on(fit: Any, values: Any) -> None:
+def test_a_second_fit_starts_from_scratch_but_a_checkpoint_is_continued(fit: Any, values: Any) -> None:
     handler, other = WeightAveraging(decay=0.5), WeightAveraging(decay=0.5)
     fit(handler)
     state = handler.state_dict()
@@ -153,7 +153,7 @@ def test_a_second_fit_begins_anew_and_a_checkpoint_goes_on(fit: Any, values: Any
         ({"every": 0}, "every is 0; valid is a whole number of at least 1"),
     ],
 )
-def test_bad_arguments(arguments: Any, message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"WeightAveraging: {message}"):
         WeightAveraging(**arguments)
 

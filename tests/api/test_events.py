@@ -1,4 +1,4 @@
-"""Handlers in a real run: what they are told, how they stop it, and what happens when something fails."""
+"""Handlers in a real run: their events and facts, how they stop it, and what happens when one fails."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from multifit.events import EVENTS
 
 
 class Recorder:
-    """Writes down every moment."""
+    """Records every event with its facts."""
 
     def __init__(self) -> None:
-        self.moments: list[tuple[str, Any]] = []
+        self.events: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name not in EVENTS:
             raise AttributeError(name)
-        return lambda estimator, **facts: self.moments.append((name, facts))
+        return lambda estimator, **facts: self.events.append((name, facts))
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self.moments]
+        return [name for name, _ in self.events]
 
 
-def acting(moment: str, action: Any) -> Any:
-    """Return a handler that does something at a moment."""
-    return type("Acting", (), {moment: lambda self, estimator, **facts: action(estimator)})()
+def acting(event: str, action: Any) -> Any:
+    """Return a handler that calls `action` at one event."""
+    return type("Acting", (), {event: lambda self, estimator, **facts: action(estimator)})()
 
 
 def interrupt(estimator: Any) -> None:
@@ -47,27 +47,27 @@ def estimator(make_net: Any, make_spec: Any) -> MultiEstimator:
     return MultiEstimator(make_net(), make_spec())
 
 
-def test_all_moments_in_order(estimator: MultiEstimator, batches: Any) -> None:
+def test_events_are_called_in_order(estimator: MultiEstimator, batches: Any) -> None:
     recorder = Recorder()
     estimator.fit(batches, batches[:1], epochs=2, event_handlers=recorder)
     epoch = ["epoch_begin", *["batch_begin", "batch_end"] * 3]
     evaluation = ["evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"]
-    # The validation is itself at the epoch's end: before those who want to read its figures there.
+    # Validation runs at the end of the epoch, before handlers that read its figures there.
     assert recorder.names == ["train_begin", *[*epoch, *evaluation, "epoch_end"] * 2, "train_end"]
 
 
-def test_what_they_are_told(estimator: MultiEstimator, batches: Any) -> None:
+def test_the_facts_of_events(estimator: MultiEstimator, batches: Any) -> None:
     recorder = Recorder()
     history = estimator.fit(batches, iter(batches), epochs=1, event_handlers=recorder)
-    facts = dict(recorder.moments)
+    facts = dict(recorder.events)
     assert facts["epoch_begin"] == {"batches": 3}
     assert facts["evaluate_begin"] == {"batches": None}
     assert facts["batch_begin"]["batch"] is batches[2]
-    for moment in ("batch_end", "evaluate_batch_end"):
-        assert facts[moment]["batch"] is batches[2]
-        assert sorted(facts[moment]) == ["batch", "label", "loss", "pred"]
-        assert facts[moment]["pred"]["digit"][0].shape == (4, 3)
-        assert facts[moment]["loss"]["size"][0].shape == (4,)
+    for event in ("batch_end", "evaluate_batch_end"):
+        assert facts[event]["batch"] is batches[2]
+        assert sorted(facts[event]) == ["batch", "label", "loss", "pred"]
+        assert facts[event]["pred"]["digit"][0].shape == (4, 3)
+        assert facts[event]["loss"]["size"][0].shape == (4,)
     assert facts["evaluate_end"]["figures"] == {
         name: history[f"val_{name}"][0] for name in ("loss", "digit", "size", "accuracy")
     }
@@ -81,10 +81,10 @@ def test_handlers_of_an_evaluation(estimator: MultiEstimator, batches: Any) -> N
         *["evaluate_batch_begin", "evaluate_batch_end"] * 3,
         "evaluate_end",
     ]
-    assert recorder.moments[-1][1] == {"figures": figures}
+    assert recorder.events[-1][1] == {"figures": figures}
 
 
-def test_an_evaluations_own_handlers_are_heard_alone(estimator: MultiEstimator, batches: Any) -> None:
+def test_handlers_of_an_evaluation_replace_those_of_the_fit(estimator: MultiEstimator, batches: Any) -> None:
     fits, own = Recorder(), Recorder()
     evaluate = acting("epoch_end", lambda estimator: estimator.evaluate(batches, event_handlers=own))
     estimator.fit(batches, epochs=1, event_handlers=[fits, evaluate])
@@ -93,11 +93,13 @@ def test_an_evaluations_own_handlers_are_heard_alone(estimator: MultiEstimator, 
     assert fits.names[-1] == "train_end"
 
 
-@pytest.mark.parametrize(("moment", "steps"), [("batch_end", 1), ("epoch_end", 3)])
-def test_a_true_answer_stops(estimator: MultiEstimator, batches: Any, moment: str, steps: int) -> None:
+@pytest.mark.parametrize(("event", "steps"), [("batch_end", 1), ("epoch_end", 3)])
+def test_a_true_return_value_stops_the_fit(
+    estimator: MultiEstimator, batches: Any, event: str, steps: int
+) -> None:
     recorder = Recorder()
     history = estimator.fit(
-        batches, epochs=5, event_handlers=[acting(moment, lambda estimator: True), recorder]
+        batches, epochs=5, event_handlers=[acting(event, lambda estimator: True), recorder]
     )
     assert (estimator.state.step, history.epochs) == (steps, 1)
     assert estimator.state.stop_reason == "Acting"
@@ -105,7 +107,7 @@ def test_a_true_answer_stops(estimator: MultiEstimator, batches: Any, moment: st
     assert np.isfinite(history["train_loss"]).all()
 
 
-def test_a_handler_may_say_why_it_stops(estimator: MultiEstimator, batches: Any, log: Any) -> None:
+def test_a_handler_can_give_a_stop_reason(estimator: MultiEstimator, batches: Any, log: Any) -> None:
     stop = acting("batch_begin", lambda estimator: estimator.state.stop("the sun went down"))
     estimator.fit(batches, epochs=5, event_handlers=stop)
     assert estimator.state.step == 1
@@ -114,33 +116,35 @@ def test_a_handler_may_say_why_it_stops(estimator: MultiEstimator, batches: Any,
     assert estimator.state.stop_reason == "1 epoch"
 
 
-def test_a_handler_may_rewrite_the_limit(estimator: MultiEstimator, batches: Any) -> None:
+def test_a_handler_can_change_the_limit(estimator: MultiEstimator, batches: Any) -> None:
     def more(estimator: Any) -> None:
         estimator.max_epoch = 4
 
     assert estimator.fit(batches, epochs=1, event_handlers=acting("epoch_begin", more)).epochs == 4
 
 
-@pytest.mark.parametrize("moment", ["train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end"])
-def test_an_interruption(estimator: MultiEstimator, batches: Any, moment: str, log: Any) -> None:
+@pytest.mark.parametrize("event", ["train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end"])
+def test_a_fit_ends_properly_when_interrupted(
+    estimator: MultiEstimator, batches: Any, event: str, log: Any
+) -> None:
     recorder = Recorder()
     with pytest.raises(KeyboardInterrupt):
-        estimator.fit(batches, batches, epochs=5, event_handlers=[recorder, acting(moment, interrupt)])
-    if moment != "train_begin":
+        estimator.fit(batches, batches, epochs=5, event_handlers=[recorder, acting(event, interrupt)])
+    if event != "train_begin":
         assert recorder.names[-1] == "train_end"
         assert log()[-1].endswith("stopped: KeyboardInterrupt")
-    assert estimator.fit(batches, batches, epochs=1).epochs == 1  # and on it goes
+    assert estimator.fit(batches, batches, epochs=1).epochs == 1  # the estimator can go on
 
 
-@pytest.mark.parametrize("moment", [moment for moment in EVENTS if moment != "train_end"])
-def test_a_handler_that_fails(estimator: MultiEstimator, batches: Any, moment: str) -> None:
-    with pytest.raises(HandlerError, match=f"Acting failed in {moment} .*: OSError: disk full") as caught:
-        estimator.fit(batches, batches, epochs=1, event_handlers=acting(moment, fail))
+@pytest.mark.parametrize("event", [event for event in EVENTS if event != "train_end"])
+def test_a_failing_handler_is_named(estimator: MultiEstimator, batches: Any, event: str) -> None:
+    with pytest.raises(HandlerError, match=f"Acting failed in {event} .*: OSError: disk full") as caught:
+        estimator.fit(batches, batches, epochs=1, event_handlers=acting(event, fail))
     assert isinstance(caught.value.__cause__, OSError)
     assert estimator.fit(batches, batches, epochs=1).epochs == 1
 
 
-def test_a_handler_that_fails_at_the_end(estimator: MultiEstimator, batches: Any) -> None:
+def test_a_handler_that_fails_in_train_end(estimator: MultiEstimator, batches: Any) -> None:
     with pytest.raises(HandlerError, match="Acting failed in train_end"):
         estimator.fit(batches, epochs=1, event_handlers=acting("train_end", fail))
     assert estimator.history.epochs == 1
@@ -154,12 +158,12 @@ def test_the_first_error_is_the_one_that_is_raised(estimator: MultiEstimator, ba
     assert any("Acting failed in train_end" in line for line in log())
 
 
-@pytest.mark.parametrize("moment", ["batch_end", "evaluate_batch_end"])
-def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any, moment: str) -> None:
+@pytest.mark.parametrize("event", ["batch_end", "evaluate_batch_end"])
+def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any, event: str) -> None:
     stream = io.StringIO()
     bar = ProgressBar(stream, enabled=True)
     with pytest.raises(KeyboardInterrupt):
-        estimator.fit(batches, batches, epochs=1, event_handlers=[bar, acting(moment, interrupt)])
+        estimator.fit(batches, batches, epochs=1, event_handlers=[bar, acting(event, interrupt)])
     assert "epoch 1/1" in stream.getvalue()
     assert not tqdm.tqdm._instances
 
@@ -176,7 +180,7 @@ def test_the_bar_of_an_evaluation_is_closed_after_an_interruption(
     assert not tqdm.tqdm._instances
 
 
-def test_an_evaluation_that_fails_leaves_the_fit_in_order(estimator: MultiEstimator, batches: Any) -> None:
+def test_a_failing_evaluation_does_not_disturb_the_fit(estimator: MultiEstimator, batches: Any) -> None:
     def attempt(estimator: Any) -> None:
         with pytest.raises(ValueError, match="2 arrays"):
             estimator.evaluate([batches[0][:2]], event_handlers=[])
@@ -195,7 +199,9 @@ def test_an_evaluation_that_fails_leaves_the_fit_in_order(estimator: MultiEstima
         (3, "int implements no event or hook"),
     ],
 )
-def test_what_is_no_handler(estimator: MultiEstimator, batches: Any, handlers: Any, message: str) -> None:
+def test_objects_that_are_not_handlers_are_errors(
+    estimator: MultiEstimator, batches: Any, handlers: Any, message: str
+) -> None:
     for run in (
         lambda: estimator.fit(batches, epochs=1, event_handlers=handlers),
         lambda: estimator.evaluate(batches, event_handlers=handlers),
@@ -205,7 +211,7 @@ def test_what_is_no_handler(estimator: MultiEstimator, batches: Any, handlers: A
     assert estimator.state.step == 0
 
 
-def test_a_run_cannot_begin_within_another(estimator: MultiEstimator, batches: Any) -> None:
+def test_a_run_within_another_is_an_error(estimator: MultiEstimator, batches: Any) -> None:
     for call in (lambda e: e.fit(batches, epochs=1), lambda e: e.check(batches)):
         with pytest.raises(HandlerError, match="called by an event handler, in the middle of a run"):
             estimator.fit(batches, epochs=1, event_handlers=acting("epoch_end", call))
@@ -213,15 +219,15 @@ def test_a_run_cannot_begin_within_another(estimator: MultiEstimator, batches: A
 
 
 def test_predicting_within_a_run(estimator: MultiEstimator, batches: Any) -> None:
-    found = []
-    handler = acting("batch_begin", lambda e: found.append(e.predict(batches[0][0])["size"]))
+    predictions = []
+    handler = acting("batch_begin", lambda e: predictions.append(e.predict(batches[0][0])["size"]))
     history = estimator.fit(batches, batches, epochs=2, event_handlers=handler)
-    assert len(found) == 6
-    assert (found[0] != found[-1]).any()
+    assert len(predictions) == 6
+    assert (predictions[0] != predictions[-1]).any()
     np.testing.assert_allclose(history["val_loss"][-1], estimator.evaluate(batches)["loss"], rtol=1e-6)
 
 
-def test_the_data_is_rewound_when_the_epoch_has_begun(estimator: MultiEstimator, batches: Any) -> None:
+def test_the_data_is_reset_after_epoch_begin(estimator: MultiEstimator, batches: Any) -> None:
     """A handler that seeds at the epoch's begin decides the order of a DataIter that shuffles in reset()."""
     order = []
 
@@ -259,7 +265,7 @@ def test_the_counters(estimator: MultiEstimator, batches: Any) -> None:
     ]
 
 
-def test_figures_in_the_middle(estimator: MultiEstimator, batches: Any) -> None:
+def test_figures_can_be_read_within_an_epoch(estimator: MultiEstimator, batches: Any) -> None:
     assert estimator.figures() == estimator.figures("evaluate") == {}
     seen = []
     estimator.fit(batches, epochs=1, event_handlers=acting("batch_end", lambda e: seen.append(e.figures())))
@@ -281,7 +287,7 @@ def test_directions(estimator: MultiEstimator, figure: str, direction: Any) -> N
     assert estimator.direction(figure) == direction
 
 
-def test_a_handler_that_only_hears_trainings_hears_no_evaluation(
+def test_a_handler_without_evaluation_events_is_not_called_in_evaluations(
     estimator: MultiEstimator, batches: Any
 ) -> None:
     training = acting("train_begin", fail)
