@@ -80,12 +80,14 @@ FAULTS = [
     fault(
         "transform of one",
         lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a: a),
-        'metrics["figure"].transform: is called with 2 arguments ("outputs.digit", "labels.digit"), but takes 1',
+        'metrics["figure"].transform: is called with 2 arguments ("outputs.digit", "labels.digit"), '
+        "but takes 1",
     ),
     fault(
         "function of one",
         lambda s: s.with_metric(lambda a: 0.0, **BOTH),
-        'metrics["figure"]: is called with 2 arguments ("labels", "outputs"), but takes 1: (a); take both, in that',
+        'metrics["figure"]: is called with 2 arguments ("labels", "outputs"), but takes 1: (a); '
+        "take both, in that",
     ),
     fault(
         "update of three",
