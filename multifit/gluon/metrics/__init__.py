@@ -1,9 +1,9 @@
-"""Figures that are summed up where the batch is, so that reading one is the only thing that waits.
+"""Metrics that are computed on the device, so that only reading a figure waits for it.
 
-Every stock metric of mxnet copies its arrays to the host at each update. Here the same figures are graphs of
+Every stock metric of mxnet copies its arrays to the host at each update. Here, the same metrics are graphs of
 plain operators: a device's batch becomes a short vector of sums, vectors add up over devices and batches, and
-:meth:`DeviceMetric.load` puts an epoch's totals back into the metric, whose ``get()`` then says what it would
-have said had it been updated batch by batch.
+:meth:`DeviceMetric.load` writes an epoch's totals into the metric. Its ``get()`` then returns what it would
+have returned after updates with every batch.
 """
 
 from __future__ import annotations

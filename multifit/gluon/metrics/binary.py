@@ -1,12 +1,15 @@
-"""F1 and MCC: two figures of the same four counts, over all samples ("micro") or batch by batch ("macro")."""
+"""F1 and MCC on the device, over all samples ("micro") or batch by batch ("macro")."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .base import DeviceMetric, Pair, Shape, doubles
+from ...protocols import Shape, Tensor
+from ..compat import mx
+from .base import DeviceMetric, PairGraph, as_float64
 
 __all__ = ["DeviceF1", "DeviceMCC"]
 
@@ -14,56 +17,57 @@ __all__ = ["DeviceF1", "DeviceMCC"]
 class DeviceF1(DeviceMetric):
     """``mx.metric.F1``: the harmonic mean of precision and recall of class 1.
 
-    The statistics are the true positives, the predicted positives, the labelled positives, the samples, and
-    the labels of a third value, of which mxnet allows none.
+    The statistics are the true positives, the predicted positives, the positive labels, the samples, and the
+    labels of a third value, of which mxnet allows none.
     """
 
     width = 5
 
-    def __init__(self, metric: Any) -> None:
+    def __init__(self, metric: mx.metric.EvalMetric) -> None:
         super().__init__(metric)
         self.per_batch = self.average == "macro"
 
     @property
     def average(self) -> str:
-        """What the metric calls `average`: "macro", or anything else for micro."""
+        """The metric's option `average`: "macro", or anything else for micro."""
         return str(self.metric.average)
 
     @property
     def counts(self) -> Any:
-        """Where the metric keeps its four counts."""
+        """The object in which the metric keeps its four counts."""
         return self.metric.metrics
 
     def micro(self) -> float:
-        """Compute the figure from the metric's four counts."""
+        """Return the value computed from the metric's four counts."""
         return float(self.counts.fscore)
 
-    def figure(self, F: Any, hits: Any, said: Any, true: Any, size: Any) -> Any:
-        """Compute the figure of one batch, of shape (1,)."""
-        # only where there is no hit can the denominator be 0, and then the figure is 0
-        return 2 * hits / F.broadcast_maximum(said + true, F.ones_like(said))
+    def value(self, F: ModuleType, hits: Tensor, predicted: Tensor, positive: Tensor, size: Tensor) -> Tensor:
+        """Return the value of one batch, of shape (1,)."""
+        # the denominator is 0 only without hits, and then the value is 0
+        return 2 * hits / F.broadcast_maximum(predicted + positive, F.ones_like(predicted))
 
-    def fit(self, label: Shape, output: Shape) -> Pair | None:
-        """See :meth:`DeviceMetric.fit`."""
-        return self._pair if len(output) == 2 and label == output[:1] else None
+    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """See :meth:`DeviceMetric.graph_for`."""
+        return self._statistics if len(output) == 2 and label == output[:1] else None
 
-    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
-        said = F.cast(F.argmax(output, axis=1), "int32") == 1
+    def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
+        predicted = F.cast(F.argmax(output, axis=1), "int32") == 1
         label = F.cast(label, "int32")
-        true = label == 1
+        positive = label == 1
         third = F.broadcast_not_equal(label, F.min(label)) * F.broadcast_not_equal(label, F.max(label))
-        return doubles(F, F.sum(said * true), F.sum(said), F.sum(true), F.size_array(label), F.sum(third))
+        counts = [F.sum(array) for array in (predicted * positive, predicted, positive)]
+        return as_float64(F, *counts, F.size_array(label), F.sum(third))
 
-    def fold(self, F: Any, statistics: Any) -> Any:
-        """See :meth:`DeviceMetric.fold`: (figure, 1, 0, 0, labels of a third value)."""
+    def fold(self, F: ModuleType, statistics: Tensor) -> Tensor:
+        """See :meth:`DeviceMetric.fold`: (value, 1, 0, 0, labels of a third value)."""
         if not self.per_batch:
             return statistics
-        hits, said, true, size, third = [
+        hits, predicted, positive, size, third = [
             F.slice_axis(statistics, axis=0, begin=i, end=i + 1) for i in range(self.width)
         ]
-        nothing = F.zeros_like(size)
-        figure = self.figure(F, hits, said, true, size)
-        return F.concat(figure, F.ones_like(size), nothing, nothing, third, dim=0)
+        zero = F.zeros_like(size)
+        value = self.value(F, hits, predicted, positive, size)
+        return F.concat(value, F.ones_like(size), zero, zero, third, dim=0)
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`.
@@ -71,7 +75,7 @@ class DeviceF1(DeviceMetric):
         Raises
         ------
         ValueError
-            Labels of more than two values, with the metric's own words.
+            There are labels of more than two values; the message is the metric's own.
         """
         if totals[4] > 0:
             raise ValueError(f"{type(self.counts).__name__} currently only supports binary classification.")
@@ -79,12 +83,12 @@ class DeviceF1(DeviceMetric):
         if self.per_batch:
             super().load(totals)
             return
-        hits, said, true, size = (int(round(value)) for value in totals[:4])
+        hits, predicted, positive, size = (int(round(value)) for value in totals[:4])
         counts = self.counts
         counts.true_positives = counts.global_true_positives = hits
-        counts.false_positives = counts.global_false_positives = said - hits
-        counts.false_negatives = counts.global_false_negatives = true - hits
-        counts.true_negatives = counts.global_true_negatives = size - said - true + hits
+        counts.false_positives = counts.global_false_positives = predicted - hits
+        counts.false_negatives = counts.global_false_negatives = positive - hits
+        counts.true_negatives = counts.global_true_negatives = size - predicted - positive + hits
         self._set(self.micro() * size, size)
 
 
@@ -93,24 +97,24 @@ class DeviceMCC(DeviceF1):
 
     @property
     def average(self) -> str:
-        """What the metric calls `average`: "macro", or anything else for micro."""
+        """The metric's option `average`: "macro", or anything else for micro."""
         return str(self.metric._average)
 
     @property
     def counts(self) -> Any:
-        """Where the metric keeps its four counts."""
+        """The object in which the metric keeps its four counts."""
         return self.metric._metrics
 
     def micro(self) -> float:
-        """Compute the figure from the metric's four counts."""
+        """Return the value computed from the metric's four counts."""
         return float(self.counts.matthewscc())
 
-    def figure(self, F: Any, hits: Any, said: Any, true: Any, size: Any) -> Any:
-        """Compute the figure of one batch, of shape (1,)."""
-        # true positives * true negatives - false positives * false negatives, after the common terms go away
-        above = hits * size - said * true
+    def value(self, F: ModuleType, hits: Tensor, predicted: Tensor, positive: Tensor, size: Tensor) -> Tensor:
+        """Return the value of one batch, of shape (1,)."""
+        # equals true positives * true negatives - false positives * false negatives
+        numerator = hits * size - predicted * positive
         one = F.ones_like(size)
-        below = one
-        for term in (said, true, size - true, size - said):  # mxnet leaves out the terms that are 0
-            below = below * F.broadcast_maximum(term, one)
-        return above / F.sqrt(below)
+        product = one
+        for factor in (predicted, positive, size - positive, size - predicted):
+            product = product * F.broadcast_maximum(factor, one)  # mxnet leaves out factors of 0
+        return numerator / F.sqrt(product)

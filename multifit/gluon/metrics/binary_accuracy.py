@@ -1,23 +1,22 @@
-"""BinaryAccuracy: the accuracy that mxnet 1.9.1 lacks, for one logit per answer."""
+"""BinaryAccuracy: the accuracy for one logit per answer, which mxnet 1.9.1 lacks."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...protocols import Array
 from ..compat import mx
 
 __all__ = ["BinaryAccuracy"]
 
 
 class BinaryAccuracy(mx.metric.EvalMetric):
-    """Share of answers where ``output > threshold`` agrees with a label of 0 or 1.
+    """The share of elements in which ``output > threshold`` agrees with a label of 0 or 1.
 
-    ``mx.metric.Accuracy`` takes the argmax over axis 1: for one logit of shape (N, 1) always class 0.
+    ``mx.metric.Accuracy`` takes the argmax over axis 1, which is always 0 for one logit of shape (N, 1).
 
     Parameters
     ----------
     threshold : float, default 0.0
-        Outputs above it say 1. The default is for logits; give 0.5 for probabilities.
+        Outputs above it predict 1. The default is for logits; use 0.5 for probabilities.
     name : str, default "binary_accuracy"
         Name of the figure.
     output_names, label_names : list of str, optional
@@ -40,27 +39,26 @@ class BinaryAccuracy(mx.metric.EvalMetric):
         )
         self.threshold = threshold
 
-    def update(self, labels: Any | list[Any], preds: Any | list[Any]) -> None:
-        """Count one batch.
+    def update(self, labels: Array | list[Array], preds: Array | list[Array]) -> None:
+        """Add one batch.
 
         Parameters
         ----------
         labels : NDArray or list of NDArray, shape (N,) or (N, ...)
-            0 or 1; what is above one half counts as 1.
+            0 or 1; values above 0.5 count as 1.
         preds : NDArray or list of NDArray, shape (N,), (N, 1) or (N, ...)
             As many elements as `labels`.
 
         Raises
         ------
         ValueError
-            As many lists or elements as that are not given.
+            The numbers of arrays or of elements differ.
         """
-        labels, preds = mx.metric.check_label_shapes(labels, preds, wrap=True)
-        for label, pred in zip(labels, preds):
-            truth = label.asnumpy().ravel() > 0.5
-            said = pred.asnumpy().ravel() > self.threshold
-            mx.metric.check_label_shapes(truth, said, shape=True)
-            right, size = int((truth == said).sum()), truth.size
+        for label, pred in zip(*mx.metric.check_label_shapes(labels, preds, wrap=True)):
+            positive = label.asnumpy().ravel() > 0.5
+            predicted = pred.asnumpy().ravel() > self.threshold
+            mx.metric.check_label_shapes(positive, predicted, shape=True)
+            right, size = int((positive == predicted).sum()), positive.size
             self.sum_metric += right
             self.global_sum_metric += right
             self.num_inst += size

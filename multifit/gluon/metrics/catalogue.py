@@ -1,13 +1,12 @@
-"""Which metrics are known: their device-side path, their direction, the names of their figures.
+"""The metrics that multifit knows: their device metrics, their directions, the names of their figures.
 
-Classes are known by where they are defined, so that gluoncv need not be installed, and exactly: a subclass
+Classes are known by their full names, so that gluoncv need not be installed. Subclasses are not known: they
 may compute something else.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..compat import mx
 from .accuracy import DeviceAccuracy, DeviceBinaryAccuracy, DeviceTopKAccuracy
 from .base import DeviceMetric
 from .binary import DeviceF1, DeviceMCC
@@ -62,8 +61,8 @@ DIRECTIONS: dict[str, str] = {
 }
 
 
-def device_metric(metric: Any) -> DeviceMetric | None:
-    """Find the device-side path of a metric.
+def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
+    """Return the device metric of a metric.
 
     Parameters
     ----------
@@ -73,25 +72,25 @@ def device_metric(metric: Any) -> DeviceMetric | None:
     Returns
     -------
     DeviceMetric or None
-        None where the metric must be updated itself: its class is not known, it has options that are not
-        covered, or one of its methods was replaced.
+        None if the metric itself must be updated: its class is not known, has unsupported options, or one of
+        its methods was replaced.
     """
-    known = DEVICE_METRICS.get(defined_at(metric))
-    if known is None or {"update", "get", "reset"} & set(vars(metric)) or not known.covers(metric):
+    kind = DEVICE_METRICS.get(class_name(metric))
+    if kind is None or {"update", "get", "reset"} & set(vars(metric)) or not kind.covers(metric):
         return None
-    return known(metric) if metric.output_names is None and metric.label_names is None else None
+    return kind(metric) if metric.output_names is None and metric.label_names is None else None
 
 
-def direction(metric: Any) -> str | None:
-    """Tell whether lower ("min") or higher ("max") is better; None where the metric is not known."""
-    return DIRECTIONS.get(defined_at(metric))
+def direction(metric: mx.metric.EvalMetric) -> str | None:
+    """Return whether lower ("min") or higher ("max") is better; None if the metric is not known."""
+    return DIRECTIONS.get(class_name(metric))
 
 
-def figure_names(metric: Any) -> list[str] | None:
-    """Name the figures of a metric whose ``get()`` returns bare floats; None where it names them itself."""
-    return ["pixAcc", "mIoU"] if defined_at(metric) == SEGMENTATION else None
+def figure_names(metric: mx.metric.EvalMetric) -> list[str] | None:
+    """Return the names of the figures of a metric whose ``get()`` returns values only; None for any other."""
+    return ["pixAcc", "mIoU"] if class_name(metric) == SEGMENTATION else None
 
 
-def defined_at(metric: Any) -> str:
-    """Give the full name of a metric's class."""
+def class_name(metric: mx.metric.EvalMetric) -> str:
+    """Return the full name of a metric's class."""
     return f"{type(metric).__module__}.{type(metric).__qualname__}"

@@ -1,4 +1,4 @@
-"""An independent copy of a metric: evaluating beside training must not disturb the training figures."""
+"""Copy a metric, so that an evaluation within training does not change the training figures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..compat import mx
 __all__ = ["copy_metric"]
 
 
-def copy_metric(metric: Any) -> Any:
+def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
     """Copy a metric and reset the copy.
 
-    ``copy.deepcopy`` alone fails on any metric that holds what cannot be copied, such as the lock in
-    gluoncv's SegmentationMetric; such attributes are shared. So are Blocks and Parameters: a metric that
-    looks at a net means that very net.
+    Attributes that cannot be copied, such as the lock of gluoncv's SegmentationMetric, are shared; on them
+    ``copy.deepcopy`` alone would raise. Blocks and Parameters are shared too, because a metric that uses a
+    net means that very net.
 
     Parameters
     ----------
     metric : mxnet.metric.EvalMetric
-        Any metric; it is left as it is.
+        Any metric; it does not change.
 
     Returns
     -------
@@ -33,9 +33,9 @@ def copy_metric(metric: Any) -> Any:
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy what can be copied; metrics, also those inside of lists, attribute by attribute.
+    """Copy what can be copied; metrics, also those in lists, attribute by attribute.
 
-    `memo` is deepcopy's: what is there twice in the original is there twice in the copy.
+    `memo` is that of ``copy.deepcopy``: an object that the original holds twice is copied once.
     """
     if id(value) in memo:
         return memo[id(value)]
@@ -49,5 +49,5 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return type(value)(_copy(part, memo) for part in value)
     try:
         return copy.deepcopy(value, memo)
-    except Exception:  # whatever an object raises that does not want to be copied
+    except Exception:  # objects that cannot be copied raise all kinds of errors
         return value

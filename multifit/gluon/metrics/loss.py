@@ -1,26 +1,28 @@
-"""``mx.metric.Loss``: the mean of the values that are given as outputs."""
+"""``mx.metric.Loss`` on the device: the mean of all output values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from .base import DeviceMetric, Pair, Shape, doubles, total
+from ...protocols import Shape, Tensor
+from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
 __all__ = ["DeviceLoss"]
 
 
 class DeviceLoss(DeviceMetric):
-    """``mx.metric.Loss``: the sum of all elements over their number; labels are not looked at."""
+    """``mx.metric.Loss``: the sum of all output elements, divided by their number; labels are ignored."""
 
     def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
-        """See :meth:`DeviceMetric.match`: every output counts by itself."""
+        """See :meth:`DeviceMetric.match`: each output is paired with nothing."""
         return [((), output) for output in outputs]
 
-    def fit(self, label: Shape, output: Shape) -> Pair | None:
-        """See :meth:`DeviceMetric.fit`."""
-        return self._pair
+    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """See :meth:`DeviceMetric.graph_for`."""
+        return self._statistics
 
-    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
+    def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         values = F.BlockGrad(output)
-        return doubles(F, total(F, F.cast(values, "float32")), F.size_array(values))
+        return as_float64(F, float64_sum(F, F.cast(values, "float32")), F.size_array(values))

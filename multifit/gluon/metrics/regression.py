@@ -1,10 +1,11 @@
-"""MAE, MSE and RMSE: each pair's mean error counts once, however many samples it has."""
+"""MAE, MSE and RMSE on the device; each pair's mean error counts once, however many samples it has."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
-from .base import DeviceMetric, Pair, Shape, doubles, total
+from ...protocols import Shape, Tensor
+from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
 __all__ = ["DeviceMAE", "DeviceMSE", "DeviceRMSE"]
 
@@ -12,42 +13,42 @@ __all__ = ["DeviceMAE", "DeviceMSE", "DeviceRMSE"]
 class DeviceMAE(DeviceMetric):
     """``mx.metric.MAE``: the mean over pairs of the mean absolute error."""
 
-    def fit(self, label: Shape, output: Shape) -> Pair | None:
-        """See :meth:`DeviceMetric.fit`; shapes that numpy would have to broadcast are not covered."""
-        return self._pair if column(label) == column(output) else None
+    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """See :meth:`DeviceMetric.graph_for`; shapes that NumPy would broadcast are not supported."""
+        return self._statistics if as_column(label) == as_column(output) else None
 
-    def error(self, F: Any, difference: Any) -> Any:
-        """Measure one element's error."""
+    def error(self, F: ModuleType, difference: Tensor) -> Tensor:
+        """Return the error of each element."""
         return F.abs(difference)
 
-    def finish(self, F: Any, mean: Any) -> Any:
-        """Turn one pair's mean error, of shape (1,), into its figure."""
+    def finish(self, F: ModuleType, mean: Tensor) -> Tensor:
+        """Return the value of one pair, given its mean error, of shape (1,)."""
         return mean
 
-    def _pair(self, F: Any, label: Any, output: Any) -> list[Any]:
+    def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         label = F.cast(F.reshape(label, (0, -1)), "float32")
         output = F.cast(F.reshape(F.BlockGrad(output), (0, -1)), "float32")
         error = self.error(F, F.elemwise_sub(label, output))
-        mean = total(F, error) / F.cast(F.size_array(error), "float64")
-        return doubles(F, self.finish(F, mean), F.ones_like(mean))
+        mean = float64_sum(F, error) / F.cast(F.size_array(error), "float64")
+        return as_float64(F, self.finish(F, mean), F.ones_like(mean))
 
 
 class DeviceMSE(DeviceMAE):
     """``mx.metric.MSE``: the mean over pairs of the mean squared error."""
 
-    def error(self, F: Any, difference: Any) -> Any:
-        """Measure one element's error."""
+    def error(self, F: ModuleType, difference: Tensor) -> Tensor:
+        """Return the error of each element."""
         return F.square(difference)
 
 
 class DeviceRMSE(DeviceMSE):
     """``mx.metric.RMSE``: the mean over pairs of the root of the mean squared error."""
 
-    def finish(self, F: Any, mean: Any) -> Any:
-        """Turn one pair's mean error, of shape (1,), into its figure."""
+    def finish(self, F: ModuleType, mean: Tensor) -> Tensor:
+        """Return the value of one pair, given its mean error, of shape (1,)."""
         return F.sqrt(mean)
 
 
-def column(shape: Shape) -> Shape:
-    """Give the shape that mxnet's regression metrics compare: (N,) is taken as (N, 1)."""
+def as_column(shape: Shape) -> Shape:
+    """Return the shape that mxnet's regression metrics compare: (N, 1) for (N,)."""
     return (shape[0], 1) if len(shape) == 1 else shape

@@ -1,20 +1,22 @@
-"""Pixel accuracy and mean intersection over union, from one confusion matrix kept on the device."""
+"""Pixel accuracy and mean intersection over union, from a confusion matrix on the device."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
+from ...protocols import Shape, Tensor
 from ...threads import omp_threads
+from ..compat import mx
 from ..ops import first_largest, reaches
-from .base import DeviceMetric, Pair, Shape, doubles
+from .base import DeviceMetric, PairGraph, as_float64
 
 __all__ = ["DeviceSegmentation"]
 
-FEW = 6  # classes, up to which inner products are faster on one thread
-EXACT = 2**21  # pixels: float32 counts up to 2**24, and a later batch may be larger than the first
+MAX_CLASSES = 6  # up to this many, inner products are faster on one thread
+MAX_PIXELS = 2**21  # float32 counts up to 2**24, and later batches may be larger than the first
 
 
 class DeviceSegmentation(DeviceMetric):
@@ -24,42 +26,42 @@ class DeviceSegmentation(DeviceMetric):
     by predicted class (columns).
     """
 
-    def __init__(self, metric: Any) -> None:
+    def __init__(self, metric: mx.metric.EvalMetric) -> None:
         super().__init__(metric)
         self.classes = int(metric.nclass)
         self.width = (self.classes + 2) * self.classes
 
-    def fit(self, label: Shape, output: Shape) -> Pair | None:
-        """See :meth:`DeviceMetric.fit`; fewer scores than classes are covered, more are not."""
+    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """See :meth:`DeviceMetric.graph_for`; fewer scores than classes are supported, more are not."""
         same = len(output) > 1 and label == output[:1] + output[2:]
         if not same or output[1] > self.classes:
             return None
-        few = self.classes <= FEW and np.prod(label) <= EXACT and omp_threads() == 1
-        return partial(self._multiplied if few else self._scattered, output[1])
+        few = self.classes <= MAX_CLASSES and np.prod(label) <= MAX_PIXELS and omp_threads() == 1
+        return partial(self._by_products if few else self._by_scattering, output[1])
 
-    def _scattered(self, scores: int, F: Any, label: Any, output: Any) -> list[Any]:
+    def _by_scattering(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         """Count by scattering ones, with the operator that is the gradient of ``gather_nd``.
 
-        Of the other ways to count in mxnet, ``histogram`` has no gradient and so cannot stand in a graph that
-        is trained, and a product of one-hot matrices or a loop over the classes takes longer.
+        ``histogram`` has no gradient and cannot be used in a graph that is trained; a product of one-hot
+        matrices and a loop over the classes are slower.
         """
         column = F.cast(first_largest(F, output, scores), "int32")
         row = F.clip(F.cast(label, "int32"), a_min=-1, a_max=self.classes) + 1
         cell = F.reshape(row * self.classes + column, (1, -1))
         ones = F.reshape(F.ones_like(cell), (-1,))
-        return doubles(F, F._internal._backward_gather_nd(ones, cell, shape=(self.width,)))
+        return as_float64(F, F._internal._backward_gather_nd(ones, cell, shape=(self.width,)))
 
-    def _multiplied(self, scores: int, F: Any, label: Any, output: Any) -> list[Any]:
-        """Count by inner products of masks; the predicted classes' are of "this one or a later one"."""
+    def _by_products(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
+        """Count by inner products of masks; those of predictions mean "this class or a later one"."""
         label = F.reshape(F.cast(F.cast(label, "int32"), "float32"), (-1,))
         rows = [label == each for each in range(self.classes)] + [label >= self.classes]
         columns = [F.ones_like(label)] + [F.reshape(each, (-1,)) for each in reaches(F, output, scores)]
         reached = F.concat(*[F.dot(row, column) for row in rows for column in columns], dim=0)
         beside = F.zeros((len(rows), 1 + self.classes - scores))
         table = F.concat(F.reshape(reached, (len(rows), scores)), beside, dim=1)
-        own, later = (F.slice_axis(table, axis=1, begin=i, end=self.classes + i) for i in range(2))
-        ignored = F.zeros((1, self.classes))  # nobody reads how many they are
-        return doubles(F, F.reshape(F.concat(ignored, own - later, dim=0), (-1,)))
+        this, later = (F.slice_axis(table, axis=1, begin=i, end=self.classes + i) for i in range(2))
+        ignored = F.zeros((1, self.classes))  # this row is not used
+        return as_float64(F, F.reshape(F.concat(ignored, this - later, dim=0), (-1,)))
 
     def load(self, totals: np.ndarray) -> None:
         """See :meth:`DeviceMetric.load`."""

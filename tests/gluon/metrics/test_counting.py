@@ -44,13 +44,13 @@ def test_fractions_of_a_label_are_cut_off_either_way(with_threads):
 @pytest.mark.parametrize(
     ("side", "classes", "count", "way"),
     [
-        (8, 4, 1, "_multiplied"),
-        (8, 4, 2, "_scattered"),
-        (8, 7, 1, "_scattered"),
-        (1449, 4, 1, "_scattered"),  # a few such samples, and float32 no longer counts their pixels
+        (8, 4, 1, "_by_products"),
+        (8, 4, 2, "_by_scattering"),
+        (8, 7, 1, "_by_scattering"),
+        (1449, 4, 1, "_by_scattering"),  # a few such samples, and float32 no longer counts their pixels
     ],
 )
 def test_which_way_is_taken(with_threads, side, classes, count, way):
     with_threads(count)
-    pair = device_metric(SegmentationMetric(classes)).fit((1, side, side), (1, classes, side, side))
+    pair = device_metric(SegmentationMetric(classes)).graph_for((1, side, side), (1, classes, side, side))
     assert pair.func.__name__ == way
