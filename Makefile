@@ -25,6 +25,8 @@ help:
 # One process alone is faster with a thread for each core.
 demo: export OMP_NUM_THREADS = 2
 demo: $(STAMP)
+	@echo "One net learns to find, segment and count the digits in generated scenes: 6 epochs of 1260 scenes."
+	@echo "This takes 3 minutes on two slow cores, half of that on fast ones. Pictures: runs/scenes/*.png"
 	$(BIN)/multifit train tasks/scenes.py --output runs/scenes
 
 test: $(STAMP)

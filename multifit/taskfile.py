@@ -1,13 +1,14 @@
-"""Task files: Python modules that say what to train, as functions that get each other's results by name.
+"""Task files: Python modules that declare a training, as functions that get each other's results by name.
 
-A task file holds functions ``net``, ``spec`` and ``data`` and, where it wants, ``trainers``, ``initializer``
-and ``frozen``, which return what `MultiEstimator` takes under these names, and ``pictures``. As with pytest's
-fixtures, a parameter's name says what a function needs: ``def data(net)`` gets what ``net()`` returned. Each
-function is called once. Values at the top of the module (``epochs = 20``) are its settings.
+A task file has the functions ``net``, ``spec`` and ``data``, and optionally ``trainers``, ``initializer``
+and ``frozen``. They return what `MultiEstimator` takes under these names; ``pictures`` returns figures to
+save. As with pytest's fixtures, a parameter names what a function needs: ``def data(net)`` gets what
+``net()`` returned. Each function is called once. Values at the top of the module (``epochs = 20``) are its
+settings.
 
-Two more are for ``multifit predict``: ``inputs(arguments)`` makes what `MultiEstimator.predict` takes of what
-the command line gives (a list of paths or texts), and ``show(outputs)`` returns, for each of them, a text or
-a matplotlib figure that says what the net's outputs mean.
+Two more functions are for ``multifit predict``: ``inputs(arguments)`` makes a batch for
+`MultiEstimator.predict` from the arguments of the command line (paths or texts), and ``show(outputs)``
+returns for each of them a text or a matplotlib figure that shows the prediction.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
 
@@ -28,30 +30,30 @@ OPTIONAL = ("trainers", "initializer", "frozen", "pictures", "inputs", "show")
 
 
 class UsageError(ValueError):
-    """What was asked for on the command line, or the task file itself, cannot be used."""
+    """The command line or the task file cannot be used."""
 
 
 class TaskFile:
-    """A task file that was read and executed.
+    """A task file, read and executed.
 
     Parameters
     ----------
     path : str or path
-        The file; its folder goes on ``sys.path``, so that it can import its neighbours as any script can.
+        The file. Its folder is added to ``sys.path``, so that it can import its neighbours as a script can.
 
     Attributes
     ----------
     path : Path
         The file.
     module : module
-        The module, executed. An exception in its own code passes through.
+        The executed module. An exception in its own code passes through.
     functions : dict of str to function
-        Those of its functions that mean something here, by name: `NEEDED` and such of `OPTIONAL` as it has.
+        The functions that multifit calls, by name: all of `NEEDED`, and those of `OPTIONAL` that it has.
 
     Raises
     ------
     UsageError
-        There is no such file, it is no Python module, or it lacks ``net``, ``spec`` or ``data``.
+        The file does not exist, is not a Python module, or lacks ``net``, ``spec`` or ``data``.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -61,7 +63,7 @@ class TaskFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The module's settings: its values that are plain, such as numbers and strings, and no constants."""
+        """The module's settings: its plain values, such as numbers and strings, that are not constants."""
         return settings_of(self.module)
 
     def set(self, assignments: Iterable[str]) -> None:
@@ -70,12 +72,12 @@ class TaskFile:
         Parameters
         ----------
         assignments : iterable of str
-            Each ``name=value``; the value is read as the type that the setting has.
+            Each is ``name=value``. The value is converted to the type of the setting.
 
         Raises
         ------
         UsageError
-            No equals sign, no such setting, or a value that is not of the setting's type.
+            An equals sign is missing, the setting is unknown, or the value is of another type.
         """
         for assignment in assignments:
             name, equals, text = (part.strip() for part in assignment.partition("="))
@@ -84,17 +86,17 @@ class TaskFile:
             self._change(name, text, parse_setting)
 
     def restore(self, settings: Mapping[str, Any]) -> None:
-        """Set settings to what they were in an earlier run.
+        """Restore the settings of an earlier run.
 
         Parameters
         ----------
         settings : mapping of str to value
-            As JSON has kept them.
+            The settings as read from JSON.
 
         Raises
         ------
         UsageError
-            The file has no such setting any more, or it cannot have that value any more.
+            The file no longer has such a setting, or the setting no longer allows that value.
         """
         for name, value in settings.items():
             self._change(name, value, restored)
@@ -111,9 +113,9 @@ class TaskFile:
             raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
 
     def _find_functions(self) -> dict[str, Callable[..., Any]]:
-        there = vars(self.module)
-        defined = {name: there[name] for name in NEEDED + OPTIONAL if name in there}
-        functions = [name for name, value in there.items() if inspect.isroutine(value)]
+        members = vars(self.module)
+        defined = {name: members[name] for name in NEEDED + OPTIONAL if name in members}
+        functions = [name for name, value in members.items() if inspect.isroutine(value)]
         for name in NEEDED:
             if name not in defined:
                 raise UsageError(
@@ -122,28 +124,30 @@ class TaskFile:
                 )
         for name, value in defined.items():
             if not inspect.isroutine(value):
-                found = type(value).__name__
-                raise UsageError(f'"{name}" of {self.path} must be a function, not of type {found}')
+                kind = type(value).__name__
+                raise UsageError(f'"{name}" of {self.path} must be a function, not of type {kind}')
         return defined
 
 
 class Resolver:
-    """Call functions with what they name: the result of another function, or a value that is there.
+    """Calls functions with the results of other functions, or with values, by the names of their parameters.
+
+    Each function is called when its result is first needed, and only once.
 
     Parameters
     ----------
     functions : mapping of str to function
-        By the name of what each makes.
+        The functions, by the names of their results.
     values : mapping of str to object
-        What is there already; a function of the same name comes first.
+        Values by name. A function of the same name replaces the value.
     path : str or path
-        Where the functions come from, for messages.
+        The file with the functions, for error messages.
 
     Raises
     ------
     UsageError
-        A function asks for a name that nobody provides and has no default for it, or functions need each
-        other in a circle. All is checked before any function is called.
+        A parameter without a default names neither a function nor a value, or functions need each other in a
+        circle. This is checked before any function is called.
     """
 
     def __init__(
@@ -154,25 +158,24 @@ class Resolver:
         self._path = path
         for name, function in self._functions.items():
             self._check_names(name, function)
-        for name in self._functions:
-            self._check_circle([name])
+        self._check_circle()
 
     def __getitem__(self, name: str) -> Any:
-        """Return what is called `name`, made now if it was not yet."""
+        """Return the value or the function's result with this name."""
         if name not in self._values:
             self._values[name] = self._call(self._functions[name])
         return self._values[name]
 
     def _call(self, function: Callable[..., Any]) -> Any:
-        by_place, by_name = [], {}
+        positional, keywords = [], {}
         for parameter in _parameters(function):
             if self._provided(parameter.name):
                 value = self[parameter.name]
                 if parameter.kind is parameter.POSITIONAL_ONLY:
-                    by_place.append(value)
+                    positional.append(value)
                 else:
-                    by_name[parameter.name] = value
-        return function(*by_place, **by_name)
+                    keywords[parameter.name] = value
+        return function(*positional, **keywords)
 
     def _provided(self, name: str) -> bool:
         return name in self._functions or name in self._values
@@ -182,22 +185,25 @@ class Resolver:
         for parameter in _parameters(function):
             if parameter.default is parameter.empty and not self._provided(parameter.name):
                 raise UsageError(
-                    f'{name}() of {self._path} asks for "{parameter.name}", which nobody provides'
-                    f"{suggest(parameter.name, valid)}; there are {names(valid)}"
+                    f'{name}() of {self._path} has an unknown parameter "{parameter.name}"'
+                    f"{suggest(parameter.name, valid)}; valid are {names(valid)}"
                 )
 
-    def _check_circle(self, way: list[str]) -> None:
-        for parameter in _parameters(self._functions[way[-1]]):
-            if parameter.name in way:
-                circle = " -> ".join([*way[way.index(parameter.name) :], parameter.name])
-                raise UsageError(f"functions of {self._path} need each other in a circle: {circle}")
-            if parameter.name in self._functions:
-                self._check_circle([*way, parameter.name])
+    def _check_circle(self) -> None:
+        needs = {
+            name: [parameter.name for parameter in _parameters(function)]
+            for name, function in self._functions.items()
+        }
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            circle = " -> ".join(reversed(error.args[1]))
+            raise UsageError(f"functions of {self._path} need each other in a circle: {circle}") from None
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each for each in inspect.signature(function).parameters.values() if each.kind not in several]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each for each in inspect.signature(function).parameters.values() if each.kind not in variadic]
 
 
 def _execute(path: Path) -> types.ModuleType:
@@ -210,7 +216,7 @@ def _execute(path: Path) -> types.ModuleType:
     module = types.ModuleType(f"multifit_task_{path.stem}")
     module.__file__ = str(path.resolve())
     sys.path.insert(0, str(path.resolve().parent))
-    # Known by its name, so that data loaders can send its functions to their worker processes.
+    # Registered by name, so that data loaders can send its functions to their worker processes.
     sys.modules[module.__name__] = module
     exec(code, vars(module))
     return module

@@ -80,7 +80,7 @@ ROWS = (
     Row(
         "scenes",
         "",
-        10,
+        6,
         {"val_detection/VOC.mAP": 0.95, "val_segmentation/seg.mIoU": 0.85, "val_count/accuracy": 0.97},
     ),
     Row("classification", "model=resnet18", 5, {"val_accuracy": 0.99}, "gpu", "mnist"),

@@ -1,7 +1,7 @@
 """Image augmentation: a small ResNet tells patches of two photographs apart.
 
-Each patch to train on is cropped, mirrored and tinted anew whenever it is seen, by Gluon's own transforms;
-the learning rate follows a cosine. ``--set augmented=no`` shows what that is good for.
+Gluon's transforms crop, mirror and tint each training patch differently in every epoch; the learning rate
+follows a cosine. ``--set augmented=no`` shows what the augmentation is worth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ val_patches = 400
 
 
 def net():
-    """Return ResNet18 at a quarter of its width, for thumbnails; the estimator initialises it."""
+    """Return a ResNet18 for thumbnails, at a quarter of its width; the estimator initialises it."""
     resnet = vision.ResNetV1(
         vision.BasicBlockV1, [2, 2, 2, 2], [16, 16, 32, 64, 128], classes=2, thumbnail=True
     )
@@ -32,7 +32,7 @@ def net():
 
 
 def spec():
-    """Say what the loss and the metric take."""
+    """Declare the loss and the metric."""
     return TaskSpec(
         inputs=["image"],
         outputs=["kind"],
@@ -43,14 +43,14 @@ def spec():
 
 
 def trainers():
-    """Let the rate fall from its start to nothing, along a cosine, over the whole training."""
+    """Return SGD whose learning rate falls along a cosine to a hundredth."""
     steps = epochs * -(-train_patches // batch_size)
     schedule = lr_scheduler.CosineScheduler(steps, base_lr=rate, final_lr=rate / 100)
     return TrainerSpec(".*", "sgd", {"momentum": 0.9, "wd": 1e-4}, lr_scheduler=schedule)
 
 
 def data():
-    """Return loaders of patches of the left halves, augmented, and of the right halves, as they are."""
+    """Return loaders of augmented patches of the left halves and of unchanged ones of the right halves."""
     from data.patches import augmentation, patches, plain
 
     train = patches(train_patches, side).transform_first(augmentation(side) if augmented else plain())
@@ -59,31 +59,34 @@ def data():
 
 
 def pictures(estimator, data):
-    """Draw what was said of what, and one patch as it is seen in eight epochs."""
+    """Draw the confusion matrix, and patches as the net sees them in eight epochs."""
     from data.patches import KINDS, augmentation, displayed, patches
     from parts.confusion import confusion
     from parts.contact_sheet import contact_sheet
 
     truth = np.concatenate([kind.asnumpy() for _, kind in data[1]])
-    said = estimator.predict(data[1])["kind"].argmax(axis=1)
-    change, some = augmentation(side), patches(6, side)
-    rows = [[image.asnumpy() / 255, *(displayed(change(image)) for _ in range(8))] for image, _ in some]
+    predicted = estimator.predict(data[1])["kind"].argmax(axis=1)
+    augment = augmentation(side)
+    rows = [
+        [image.asnumpy() / 255, *(displayed(augment(image)) for _ in range(8))]
+        for image, _ in patches(6, side)
+    ]
     return {
-        "confusion": confusion(truth, said, KINDS, "held-out patches"),
+        "confusion": confusion(truth, predicted, KINDS, "held-out patches"),
         "augmented": contact_sheet(rows, "a patch (left), and as the net sees it in eight epochs"),
     }
 
 
 def inputs(arguments):
-    """Read the middles of image files."""
+    """Read the central squares of image files."""
     from data.patches import plain, read_photograph
 
     return np.stack([plain()(read_photograph(path, side)).asnumpy() for path in arguments])
 
 
 def show(outputs):
-    """Say which photograph each image is likest, and how sure that is."""
+    """Return the photograph that each image resembles, with the probability."""
     from data.patches import KINDS
 
-    sure = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # of being the second
-    return [f"{KINDS[int(p > 0.5)]} ({max(p, 1 - p):.2f})" for p in sure]
+    second = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # its probability
+    return [f"{KINDS[int(p > 0.5)]} ({max(p, 1 - p):.2f})" for p in second]

@@ -1,7 +1,7 @@
 """Which digit is it? The classical nets of Gluon's model zoo, at sizes that a CPU trains in a minute.
 
-``--set model=lenet`` (or mlp, alexnet, vgg, resnet18) chooses the net, ``--set data=mnist root=DIR`` MNIST in
-place of scikit-learn's 1797 digits.
+``--set model=lenet`` (or mlp, alexnet, vgg, resnet18) chooses the net, and ``--set data=mnist root=DIR`` uses
+MNIST instead of scikit-learn's 1797 digits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ epochs = 12
 batch_size = 64
 model: Literal["mlp", "lenet", "alexnet", "vgg", "resnet18"] = "lenet"
 data_: Literal["digits", "mnist"] = "digits"
-root = ""  # for data=mnist: the folder of its four files
+root = ""  # for data=mnist: the folder with its four files
 
 
 def mlp():
@@ -45,7 +45,7 @@ def lenet():
 
 
 class Choice(NamedTuple):
-    """A net, the side of the images that it takes, and how it learns."""
+    """A net, the side of its images in pixels, and its optimizer."""
 
     make: Callable[[], Any]
     side: int
@@ -82,12 +82,12 @@ def net():
 
 
 def initializer():
-    """Let signals neither grow nor shrink on their way through the layers (Glorot and Bengio, 2010)."""
+    """Return the initializer of Glorot and Bengio (2010)."""
     return init.Xavier()
 
 
 def spec():
-    """Say what the loss and the metrics take."""
+    """Declare the loss and the metrics."""
     return TaskSpec(
         inputs=["image"],
         outputs=["digit"],
@@ -101,12 +101,12 @@ def spec():
 
 
 def trainers():
-    """Move everything as suits the net."""
+    """Return the optimizer that suits the net."""
     return TrainerSpec(".*", MODELS[model].optimizer, MODELS[model].options)
 
 
 def data():
-    """Return loaders of digits to train on and of others, at the size that the net takes."""
+    """Return loaders of training and held-out digits, at the size of the net's images."""
     from data.mnist import digits, mnist, resized
 
     parts = mnist(root) if data_ == "mnist" else digits()
@@ -115,12 +115,12 @@ def data():
 
 
 def pictures(estimator, data):
-    """Draw what was said of what."""
+    """Draw the confusion matrix of the held-out samples."""
     from parts.confusion import confusion
 
     truth = np.concatenate([digit.asnumpy() for _, digit in data[1]])
-    said = estimator.predict(data[1])["digit"].argmax(axis=1)
-    return {"confusion": confusion(truth, said, "0123456789", f"{model}, held-out digits")}
+    predicted = estimator.predict(data[1])["digit"].argmax(axis=1)
+    return {"confusion": confusion(truth, predicted, "0123456789", f"{model}, held-out digits")}
 
 
 def inputs(arguments):
@@ -131,7 +131,7 @@ def inputs(arguments):
 
 
 def show(outputs):
-    """Say which digit each image shows, and how sure that is."""
+    """Return the digit that each image shows, with the probability."""
     odds = np.exp(outputs["digit"] - outputs["digit"].max(axis=1, keepdims=True))
-    sure = odds / odds.sum(axis=1, keepdims=True)
-    return [f"{row.argmax()} ({row.max():.2f})" for row in sure]
+    probabilities = odds / odds.sum(axis=1, keepdims=True)
+    return [f"{row.argmax()} ({row.max():.2f})" for row in probabilities]

@@ -1,7 +1,7 @@
 """Which digits are where? gluoncv's SSD on scenes of real handwritten digits.
 
-``--set base=resnet18_v1`` takes a ResNet for its body; ``data=shapes`` generated shapes; and
-``data=voc root=VOCdevkit base=resnet18_v1 size=320`` PASCAL VOC, with SSD's own augmentation.
+``--set base=resnet18_v1`` uses a ResNet as the body, ``data=shapes`` generated shapes, and
+``data=voc root=VOCdevkit base=resnet18_v1 size=320`` PASCAL VOC with SSD's augmentation.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Literal
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 
-# On Python 3.12 mxnet wants multifit first.
+# On Python 3.12, multifit must be imported before mxnet.
 # isort: split
 import mxnet as mx
 import numpy as np
-from data import anchored, scenes, shapes, voc
-from data.pictured import displayed, first_samples, normalized, read_images
+from data import scenes, shapes, ssd_targets, voc
+from data.images import displayed, first_samples, normalize, read_images
 from gluoncv.data.batchify import Pad, Stack, Tuple
 from gluoncv.data.transforms.presets.ssd import SSDDefaultTrainTransform, SSDDefaultValTransform
 from gluoncv.loss import SSDMultiBoxLoss
@@ -26,9 +26,9 @@ from parts.ssd import Tiny, ssd_on
 
 base: Literal["tiny", "resnet18_v1"] = "tiny"
 data_: Literal["scenes", "shapes", "voc"] = "scenes"
-root = ""  # where data=voc lies
-size = 128  # pixels, of each side
-train_count = 1440  # images that are generated
+root = ""  # for data=voc: its folder
+size = 128  # pixels of each side
+train_count = 1440  # generated images
 val_count = 96
 epochs = 10
 batch_size = 16
@@ -39,16 +39,16 @@ CLASSES = {"scenes": scenes.CLASSES, "shapes": shapes.CLASSES, "voc": voc.CLASSE
 
 
 def net(context):
-    """Return the SSD, with its anchors, which the data need."""
+    """Return the SSD with its anchors, which the data need."""
     ssd = ssd_on(Tiny() if base == "tiny" else base, size, CLASSES[data_])
     ssd.initialize(mx.init.Xavier(magnitude=2), ctx=context)
-    ssd.anchors = anchored.anchors_of(ssd, size, context[0])  # before it is hybridized for good
+    ssd.anchors = ssd_targets.anchors_of(ssd, size, context[0])  # before it is hybridized
     ssd.hybridize()
     return ssd
 
 
 def spec(net, weight=1.0):
-    """Say what is trained with: gluoncv's loss over all devices at once; and what is measured: boxes."""
+    """Declare gluoncv's loss over all devices for training, and mAP of the boxes for evaluation."""
     return TaskSpec(
         inputs=["image"],
         outputs=["cls_preds", "box_preds", "anchors"],
@@ -86,25 +86,25 @@ def _as_voc(boxes, ids, scores, truth):
 
 
 def trainers(data):
-    """Learn ten times more slowly after 70 % of the way."""
-    turn = max(1, int(0.7 * epochs * len(data[0])))
-    slower = mx.lr_scheduler.MultiFactorScheduler([turn], factor=0.1, base_lr=learning_rate)
-    return TrainerSpec(".*", "adam", lr_scheduler=slower)
+    """Return Adam whose learning rate is divided by ten after 70 % of the training."""
+    step = max(1, int(0.7 * epochs * len(data[0])))
+    scheduler = mx.lr_scheduler.MultiFactorScheduler([step], factor=0.1, base_lr=learning_rate)
+    return TrainerSpec(".*", "adam", lr_scheduler=scheduler)
 
 
 def data(net):
-    """Return loaders of images with targets, which were made once, to train on, and of images with boxes."""
+    """Return loaders of training images with SSD's targets, and of held-out images with boxes."""
     if data_ == "voc":
         return _voc(net)
     train, val = SOURCES[data_](train_count, size), SOURCES[data_](val_count, size, held_out=True)
-    targets = anchored.targets(net.anchors, train.boxes)
-    train = gluon.data.ArrayDataset(normalized(train.image), *targets)
-    val = gluon.data.ArrayDataset(normalized(val.image), val.boxes)
+    targets = ssd_targets.targets(net.anchors, train.boxes)
+    train = gluon.data.ArrayDataset(normalize(train.image), *targets)
+    val = gluon.data.ArrayDataset(normalize(val.image), val.boxes)
     return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
 
 
 def _voc(net):
-    """Return loaders that read images, and augment those to train on, so that targets cannot be kept."""
+    """Return loaders that read images and augment the training ones, with new targets each time."""
     train, val = voc.detection(root)
     anchors = net.anchors.as_in_context(mx.cpu())
     train = train.transform(SSDDefaultTrainTransform(size, size, anchors))
@@ -116,30 +116,30 @@ def _voc(net):
 
 
 def pictures(estimator, data, net):
-    """Draw 16 held-out images with what the net finds; a title is red where something else is there."""
+    """Draw 16 held-out images with the predicted boxes; the title of a wrong one is red."""
     from matplotlib.figure import Figure
 
     image, truth = zip(*first_samples(data[1], 16))
     image = np.stack(image)
-    found = estimator.predict(image)
+    outputs = estimator.predict(image)
     sheet = Figure(figsize=(10, 10.5), layout="constrained")
-    sheet.suptitle("held-out images: what the net finds (what is there)")
-    for i, one in enumerate(displayed(image)):
-        boxes, ids = confident(found, i)
+    sheet.suptitle("held-out images: predicted (true) objects")
+    for i, pixels in enumerate(displayed(image)):
+        boxes, ids = confident(outputs, i)
         axes = sheet.add_subplot(4, 4, i + 1)
-        draw_boxes(axes, one, boxes, ids, net.classes)
-        said, there = named(ids, net.classes), named(truth[i][:, 4], net.classes)
-        title(axes, f"{said} ({there})", wrong=said != there)
+        draw_boxes(axes, pixels, boxes, ids, net.classes)
+        predicted, true = named(ids, net.classes), named(truth[i][:, 4], net.classes)
+        title(axes, f"{predicted} ({true})", wrong=predicted != true)
     return {"samples": sheet}
 
 
 def inputs(arguments):
     """Read image files."""
-    return normalized(read_images(arguments, size))
+    return normalize(read_images(arguments, size))
 
 
 def show(inputs, outputs, net):
-    """Draw each image with what the net finds."""
+    """Draw each image with the predicted boxes."""
     from matplotlib.figure import Figure
 
     for i, image in enumerate(displayed(inputs)):

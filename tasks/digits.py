@@ -1,4 +1,4 @@
-"""Three things about a handwritten digit at once: which one it is, whether it is odd, how much ink it took.
+"""Three predictions for a handwritten digit: which one it is, whether it is odd, how much ink it has.
 
 One body of three convolutions, three heads; a softmax, a sigmoid and an L2 loss with weights; one trainer for
 the body and one for the heads. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
@@ -50,7 +50,7 @@ def net():
 
 
 def spec():
-    """Say which output is which, which loss takes which, and how much it counts."""
+    """Declare outputs and labels, the losses with their weights, and the metrics."""
     return TaskSpec(
         inputs=["image"],
         outputs=["digit", "parity", "ink"],
@@ -69,7 +69,7 @@ def spec():
 
 
 def trainers(net):
-    """Let the body learn more slowly than the heads."""
+    """Return a trainer for the body and a faster one for the heads."""
     return {
         "body": TrainerSpec(net.body, "adam", {"learning_rate": body_rate}),
         "heads": TrainerSpec(r"(digit|parity|ink)\..*", "adam", {"learning_rate": head_rate}),
@@ -77,11 +77,11 @@ def trainers(net):
 
 
 def data():
-    """Return loaders of 1437 digits to train on and of the other 360."""
+    """Return loaders of 1437 training digits and of the 360 others."""
     from sklearn.datasets import load_digits
 
     pixels, digit = load_digits(return_X_y=True)
-    order = np.random.RandomState(0).permutation(len(digit))  # the same split whatever the seed
+    order = np.random.RandomState(0).permutation(len(digit))  # the same split for every seed
     image = pixels[order].reshape(-1, 1, 8, 8).astype("float32") / 16
     digit = digit[order].astype("int32")
     ink = image.mean(axis=(1, 2, 3)).reshape(-1, 1)
@@ -94,23 +94,23 @@ def data():
 
 
 def pictures(estimator, data):
-    """Draw 40 held-out digits with what the net says of them: all its mistakes first, marked in red."""
+    """Draw 40 held-out digits with their predictions: the mistakes first, in red."""
     from matplotlib.figure import Figure
 
     slots = zip(*([slot.asnumpy() for slot in batch] for batch in data[1]))
     image, digit, parity, ink = map(np.concatenate, slots)
-    said = estimator.predict(data[1])
-    said_digit, said_odd = said["digit"].argmax(axis=1), said["parity"][:, 0] > 0
-    wrong = (said_digit != digit) | (said_odd != (parity[:, 0] > 0))
+    outputs = estimator.predict(data[1])
+    predicted, odd = outputs["digit"].argmax(axis=1), outputs["parity"][:, 0] > 0
+    wrong = (predicted != digit) | (odd != (parity[:, 0] > 0))
     sheet = Figure(figsize=(10, 7.5), layout="constrained")
-    sheet.suptitle(f"{len(wrong)} held-out digits, {wrong.sum()} with a mistake (red): said (true)")
+    sheet.suptitle(f"{len(wrong)} held-out digits, {wrong.sum()} with a mistake (red): predicted (true)")
     for place, i in enumerate(np.argsort(~wrong, kind="stable")[:40], 1):
         axes = sheet.add_subplot(5, 8, place)
         axes.imshow(image[i, 0], cmap="gray_r")
         axes.set_axis_off()
         axes.set_title(
-            f"{said_digit[i]} ({digit[i]}) {'odd' if said_odd[i] else 'even'}\n"
-            f"ink {said['ink'][i, 0]:+.2f} ({ink[i, 0]:+.2f})",
+            f"{predicted[i]} ({digit[i]}) {'odd' if odd[i] else 'even'}\n"
+            f"ink {outputs['ink'][i, 0]:+.2f} ({ink[i, 0]:+.2f})",
             fontsize=8,
             color="tab:red" if wrong[i] else "black",
         )
@@ -125,6 +125,6 @@ def inputs(arguments):
 
 
 def show(outputs):
-    """Say of each image which digit it shows, whether that is odd, and how much ink it took."""
+    """Return for each image the digit, whether it is odd, and its ink."""
     rows = zip(outputs["digit"].argmax(axis=1), outputs["parity"][:, 0], outputs["ink"][:, 0])
     return [f"{digit}, {'odd' if odd > 0 else 'even'}, ink {ink:+.2f}" for digit, odd, ink in rows]

@@ -1,6 +1,6 @@
 """Logistic regression: whether a breast tumour is benign, by 30 measures of its cells.
 
-One dense layer with two outputs and a softmax loss: the smallest net there is. The data are scikit-learn's
+One dense layer with two outputs and a softmax loss: the smallest possible net. The data are scikit-learn's
 569 real cases, or a CSV file.
 """
 
@@ -19,20 +19,18 @@ epochs = 20
 batch_size = 32
 rate = 0.1
 data_: Literal["cancer", "csv"] = "cancer"
-root = (
-    ""  # for data=csv: a file with a line of titles, a column for each measure, and the class, 0 or 1, last
-)
+root = ""  # for data=csv: a file with a line of titles, columns of measures, and last the class, 0 or 1
 
 KINDS = ("malignant", "benign")
 
 
 def _cases():
-    """Return measures (N, M), classes (N,), the measures' names, and how many cases are to train on."""
+    """Return measures (N, M), classes (N,), the names of the measures, and the number of training cases."""
     if data_ == "cancer":
         from sklearn.datasets import load_breast_cancer
 
         cases = load_breast_cancer()
-        order = np.random.RandomState(0).permutation(len(cases.target))  # the same split whatever the seed
+        order = np.random.RandomState(0).permutation(len(cases.target))  # the same split for every seed
         return cases.data[order], cases.target[order], list(cases.feature_names), 400
     if not Path(root).is_file():
         raise FileNotFoundError(
@@ -45,9 +43,10 @@ def _cases():
 
 
 def _standardised(measures):
-    """Return measures as multiples of what is usual among the cases to train on."""
-    known, _, _, count = _cases()
-    return ((measures - known[:count].mean(axis=0)) / (known[:count].std(axis=0) + 1e-9)).astype("float32")
+    """Return measures scaled by mean and standard deviation of the training cases."""
+    cases, _, _, count = _cases()
+    train = cases[:count]
+    return ((measures - train.mean(axis=0)) / (train.std(axis=0) + 1e-9)).astype("float32")
 
 
 def net():
@@ -56,7 +55,7 @@ def net():
 
 
 def spec():
-    """Say what the loss and the metrics take."""
+    """Declare the loss and the metrics."""
     return TaskSpec(
         inputs=["measures"],
         outputs=["kind"],
@@ -70,12 +69,12 @@ def spec():
 
 
 def trainers():
-    """Move both weights and biases by plain gradient descent, drawn a little towards zero."""
+    """Return plain gradient descent with a little weight decay."""
     return TrainerSpec(".*", "sgd", {"learning_rate": rate, "wd": 1e-3})
 
 
 def data():
-    """Return loaders of the cases to train on and of the others."""
+    """Return loaders of the training cases and of the held-out ones."""
     measures, kind, _, count = _cases()
     columns = _standardised(measures), kind.astype("int32")
     train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:count, count:])
@@ -83,23 +82,23 @@ def data():
 
 
 def pictures(net, estimator, data):
-    """Draw what was said of what, and which measures speak for which kind."""
+    """Draw the confusion matrix, and the weight of each measure."""
     from matplotlib.figure import Figure
     from parts.confusion import confusion
 
     truth = np.concatenate([kind.asnumpy() for _, kind in data[1]])
-    said = estimator.predict(data[1])["kind"].argmax(axis=1)
+    predicted = estimator.predict(data[1])["kind"].argmax(axis=1)
     weight = net.weight.data(estimator.context[0]).asnumpy()
-    lean, names = weight[1] - weight[0], _cases()[2]
-    order = np.argsort(lean)
+    difference, names = weight[1] - weight[0], _cases()[2]
+    order = np.argsort(difference)
     sheet = Figure(figsize=(7, 1.5 + 0.2 * len(names)), layout="constrained")
     axes = sheet.add_subplot()
-    colours = np.where(lean[order] < 0, "tab:red", "tab:blue")
-    axes.barh([names[i] for i in order], lean[order], color=colours)
+    colours = np.where(difference[order] < 0, "tab:red", "tab:blue")
+    axes.barh([names[i] for i in order], difference[order], color=colours)
     axes.tick_params(axis="y", labelsize=8)
     axes.set_xlabel(f"speaks for {KINDS[0]}  <  0  <  speaks for {KINDS[1]}")
     axes.set_title("weight of each measure, standardised", fontsize=11)
-    return {"confusion": confusion(truth, said, KINDS, "held-out cases"), "weights": sheet}
+    return {"confusion": confusion(truth, predicted, KINDS, "held-out cases"), "weights": sheet}
 
 
 def inputs(arguments):
@@ -108,6 +107,6 @@ def inputs(arguments):
 
 
 def show(outputs):
-    """Say which kind each row is, and how sure that is."""
-    sure = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # of being benign
-    return [f"{KINDS[int(p > 0.5)]} ({max(p, 1 - p):.2f})" for p in sure]
+    """Return the kind of each row, with the probability."""
+    benign = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # its probability
+    return [f"{KINDS[int(p > 0.5)]} ({max(p, 1 - p):.2f})" for p in benign]

@@ -1,7 +1,7 @@
-"""Which pixels are what? A fully convolutional net (FCN) on generated shapes.
+"""The class of each pixel: a fully convolutional net (FCN) on generated shapes.
 
-``--set model=fcn`` takes gluoncv's heads, the auxiliary one included, on a dilated ResNet; ``data=scenes``
-scenes of handwritten digits; and ``data=voc root=VOCdevkit model=fcn`` PASCAL VOC.
+``--set model=fcn`` uses gluoncv's heads, the auxiliary one included, on a dilated ResNet; ``data=scenes``
+uses scenes of handwritten digits, and ``data=voc root=VOCdevkit model=fcn`` PASCAL VOC.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Literal
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.losses import SegmentationCELoss
 
-# On Python 3.12 mxnet wants multifit first.
+# On Python 3.12, multifit must be imported before mxnet.
 # isort: split
 import mxnet as mx
 import numpy as np
 from data import scenes, shapes, voc
-from data.pictured import displayed, first_samples, normalized, read_images
+from data.images import displayed, first_samples, normalize, read_images
 from gluoncv.model_zoo import FCN
 from gluoncv.model_zoo.fcn import _FCNHead
 from gluoncv.model_zoo.segbase import SegBaseModel
@@ -30,9 +30,9 @@ from parts.pyramid import Pyramid
 model: Literal["tiny", "fcn"] = "tiny"
 backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"  # of model=fcn
 data_: Literal["shapes", "scenes", "voc"] = "shapes"
-root = ""  # where data=voc lies
+root = ""  # for data=voc: its folder
 size = 0  # pixels of each side; 0: 64 for shapes, 128 for scenes, 256 for voc
-train_count = 0  # images that are generated; 0: 240 shapes or 1440 scenes
+train_count = 0  # generated images; 0: 240 shapes or 1440 scenes
 val_count = 0  # 0: 60 shapes or 96 scenes
 epochs = 15
 batch_size = 8
@@ -47,7 +47,7 @@ CLASSES = {"shapes": shapes.CLASSES, "scenes": scenes.CLASSES, "voc": voc.CLASSE
 
 
 class TinyFCN(nn.HybridBlock):
-    """A small body whose maps are enlarged again."""
+    """A small body, and a decoder that enlarges its maps."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class TinyFCN(nn.HybridBlock):
 
 
 class ResNetFCN(SegBaseModel):
-    """gluoncv's FCN, whose heads fit any ResNet: its own FCN has the widths of the deep ones built in."""
+    """gluoncv's FCN for any ResNet: the original fixes the heads to the widths of the deep ones."""
 
     def __init__(self, classes: int) -> None:
         side = size or SIZES[data_]
@@ -73,14 +73,14 @@ class ResNetFCN(SegBaseModel):
 
 def net(context):
     """Return the net, initialised."""
-    fcn = {"tiny": TinyFCN, "fcn": ResNetFCN}[model](1 + len(CLASSES[data_]))  # the background is one
+    fcn = {"tiny": TinyFCN, "fcn": ResNetFCN}[model](1 + len(CLASSES[data_]))  # with the background
     fcn.initialize(mx.init.Xavier(magnitude=2), ctx=context)
     fcn.hybridize()
     return fcn
 
 
 def spec(net, weight=1.0):
-    """Say what the scores, and the auxiliary ones where there are any, should be."""
+    """Declare the loss of the scores, and of the auxiliary scores if the net has them."""
     loss, aux = SegmentationCELoss(), hasattr(net, "auxlayer")
     return TaskSpec(
         inputs=["image"],
@@ -103,20 +103,20 @@ def spec(net, weight=1.0):
 
 
 def trainers(data):
-    """Let the learning rate fall to 0 over the epochs."""
+    """Return Adam whose learning rate falls to 0 over the epochs."""
     steps, rate = epochs * len(data[0]), learning_rate or RATES[model]
     return TrainerSpec(".*", "adam", lr_scheduler=mx.lr_scheduler.PolyScheduler(steps, rate, pwr=0.9))
 
 
 def data():
-    """Return loaders of images and masks, to train on and held out."""
+    """Return loaders of training and of held-out images with masks."""
     side = size or SIZES[data_]
     if data_ == "voc":
         train, val = voc.segmentation(root, side)
     else:
         train, val = (
-            gluon.data.ArrayDataset(normalized(made.image), made.mask)
-            for made in (
+            gluon.data.ArrayDataset(normalize(images.image), images.mask)
+            for images in (
                 SOURCES[data_](train_count or COUNTS[data_][0], side),
                 SOURCES[data_](val_count or COUNTS[data_][1], side, held_out=True),
             )
@@ -125,32 +125,32 @@ def data():
 
 
 def pictures(estimator, data):
-    """Draw held-out images, each with its true mask, the net's, and the pixels where they differ."""
+    """Draw held-out images, each with its true mask, the predicted one, and the wrong pixels."""
     from matplotlib.figure import Figure
 
     image, mask = map(np.stack, zip(*first_samples(data[1], 12)))
-    said = estimator.predict(image)["scores"].argmax(axis=1)
+    predicted = estimator.predict(image)["scores"].argmax(axis=1)
     sheet = Figure(figsize=(12, 9), layout="constrained")
-    sheet.suptitle("held-out images: the image, the truth, what the net says, and where it is wrong (red)")
-    for i, one in enumerate(displayed(image)):
-        wrong = (said[i] != mask[i]) & (mask[i] >= 0)
+    sheet.suptitle("held-out images: the image, the true mask, the predicted one, and the wrong pixels (red)")
+    for i, pixels in enumerate(displayed(image)):
+        wrong = (predicted[i] != mask[i]) & (mask[i] >= 0)
         axes = [sheet.add_subplot(6, 8, 4 * i + column) for column in (1, 2, 3, 4)]
-        axes[0].imshow(one)
+        axes[0].imshow(pixels)
         draw_mask(axes[1], mask[i])
-        draw_mask(axes[2], said[i])
-        axes[3].imshow(np.where(wrong[..., None], (214, 39, 40), one // 3))
-        for place, text in zip(axes, ("image", "truth", "said", f"{wrong.mean():.1%} wrong")):
+        draw_mask(axes[2], predicted[i])
+        axes[3].imshow(np.where(wrong[..., None], (214, 39, 40), pixels // 3))
+        for place, text in zip(axes, ("image", "true", "predicted", f"{wrong.mean():.1%} wrong")):
             title(place, text)
     return {"samples": sheet}
 
 
 def inputs(arguments):
     """Read image files."""
-    return normalized(read_images(arguments, size or SIZES[data_]))
+    return normalize(read_images(arguments, size or SIZES[data_]))
 
 
 def show(inputs, outputs):
-    """Draw each image beside what the net says of its pixels."""
+    """Draw each image beside its predicted mask."""
     from matplotlib.figure import Figure
 
     for image, scores in zip(displayed(inputs), outputs["scores"]):
@@ -160,6 +160,6 @@ def show(inputs, outputs):
         title(left, "")
         mask = scores.argmax(axis=0)
         draw_mask(right, mask)
-        there = [CLASSES[data_][number - 1] for number in np.unique(mask) if number > 0]
-        title(right, ", ".join(there) or "background only")
+        classes = [CLASSES[data_][number - 1] for number in np.unique(mask) if number > 0]
+        title(right, ", ".join(classes) or "background only")
         yield figure

@@ -1,6 +1,6 @@
 """Did somebody like the film? A bidirectional LSTM, or a convolutional net, on sentences full of negation.
 
-The sentences are generated; ``--set data=imdb root=FOLDER length=200`` reads the 50 000 reviews of IMDB.
+The sentences are generated; ``--set data=imdb root=FOLDER length=200`` reads the 50,000 reviews of IMDB.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 from multifit import MetricSpec, TaskSpec, TrainerSpec
 
-# On Python 3.12 mxnet wants multifit first.
+# On Python 3.12, multifit must be imported before mxnet.
 # isort: split
 import gluonnlp as nlp
 import numpy as np
@@ -19,15 +19,15 @@ from data.imdb import read_imdb
 from data.sentences import MOODS, make_reviews, words_of
 from mxnet import gluon, init, metric
 from mxnet.gluon import nn
-from parts.both_ways import BothWays
+from parts.bidirectional import Bidirectional
 
 model: Literal["birnn", "textcnn"] = "birnn"
 data_: Literal["sentences", "imdb"] = "sentences"
-root = ""  # where data=imdb lies
-train_count = 3000  # sentences that are generated
+root = ""  # for data=imdb: its folder
+train_count = 3000  # generated sentences
 val_count = 500
-vocabulary = 20_000  # words at most
-length = 32  # words that are read of each text
+vocabulary = 20_000  # maximum number of words
+length = 32  # words that are read of each text, from its beginning
 epochs = 8
 batch_size = 64
 learning_rate = 3e-3
@@ -36,12 +36,12 @@ hidden_units = 64
 
 
 class BiRNN(nn.HybridBlock):
-    """Both directions' states, averaged over the words."""
+    """A bidirectional LSTM whose states are averaged over the words."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(words, word_units, weight_initializer=init.Normal(0.3))
-        self.encoder = BothWays(gluon.rnn.LSTM, hidden_units)
+        self.encoder = Bidirectional(gluon.rnn.LSTM, hidden_units)
         self.mood = nn.Dense(len(MOODS))
 
     def hybrid_forward(self, F, words, length):
@@ -51,7 +51,7 @@ class BiRNN(nn.HybridBlock):
 
 
 class TextCNN(nn.HybridBlock):
-    """The strongest response to each pattern of two to five words (Kim, 2014)."""
+    """Convolutions over two to five words, with the maximum over the text (Kim, 2014)."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def net():
 
 
 def spec():
-    """Say that the net takes words and how many they are, and returns a mood."""
+    """Declare that the net takes words and their number and returns a mood."""
     return TaskSpec(
         inputs=["words", "length"],
         outputs=["mood"],
@@ -86,28 +86,28 @@ def spec():
 
 
 def trainers():
-    """Let one Adam move everything."""
+    """Return Adam for all parameters."""
     return TrainerSpec(".*", "adam", {"learning_rate": learning_rate})
 
 
 @cache
 def reviews():
-    """Return (text, mood) of the training data and of the held-out data."""
+    """Return lists of (text, mood): the training data and the held-out data."""
     if data_ == "imdb":
         return read_imdb(root, "train"), read_imdb(root, "test")
-    made = make_reviews(train_count + val_count)
-    return made[:train_count], made[train_count:]
+    sentences = make_reviews(train_count + val_count)
+    return sentences[:train_count], sentences[train_count:]
 
 
 @cache
 def vocab():
-    """Return the words of the training data; all others are unknown."""
+    """Return the vocabulary of the training data; all other words are unknown."""
     words = (word for text, _ in reviews()[0] for word in words_of(text))
     return nlp.Vocab(nlp.data.count_tokens(words), vocabulary, bos_token=None, eos_token=None)
 
 
 def encoded(texts):
-    """Return words (N, length), padded or cut, and how many they are (N,)."""
+    """Return words (N, length), padded or cut, and their numbers (N,)."""
     pad = nlp.data.PadSequence(length, pad_val=vocab()[vocab().padding_token])
     indices = [vocab()[words_of(text) or [vocab().unknown_token]] for text in texts]
     lengths = [min(len(words), length) for words in indices]
@@ -132,24 +132,26 @@ def inputs(arguments):
 
 
 def show(outputs):
-    """Say each text's mood and how sure the net is."""
-    sure = 1 / (1 + np.exp(-np.abs(np.diff(outputs["mood"])[:, 0])))
-    return [f"{MOODS[mood]} ({p:.1%})" for mood, p in zip(outputs["mood"].argmax(axis=1), sure)]
+    """Return each text's mood, with the probability."""
+    probability = 1 / (1 + np.exp(-np.abs(np.diff(outputs["mood"])[:, 0])))
+    return [f"{MOODS[mood]} ({p:.1%})" for mood, p in zip(outputs["mood"].argmax(axis=1), probability)]
 
 
 def pictures(estimator, data):
-    """Draw the confusion matrix of the held-out texts, and write down those that were misread."""
+    """Draw the confusion matrix of the held-out texts, and list those with a wrong prediction."""
     from matplotlib.figure import Figure
     from parts.confusion import confusion
 
     texts, truth = zip(*reviews()[1])
     outputs = estimator.predict(data[1])
-    said, told = outputs["mood"].argmax(axis=1), show(outputs)
-    wrong = np.flatnonzero(said != np.array(truth))
-    lines = [f"{told[i]}: {shorten(texts[i], 110, placeholder=' …')}" for i in wrong[:20]]
+    predicted, answers = outputs["mood"].argmax(axis=1), show(outputs)
+    wrong = np.flatnonzero(predicted != np.array(truth))
+    lines = [f"{answers[i]}: {shorten(texts[i], 110, placeholder=' …')}" for i in wrong[:20]]
     sheet = Figure(figsize=(9, 0.6 + 0.2 * len(lines)))
-    sheet.suptitle(f"{model}: {len(wrong)} held-out texts misread, as what and how sure", fontsize=10, y=0.98)
+    sheet.suptitle(
+        f"{model}: {len(wrong)} wrong held-out texts, with prediction and probability", fontsize=10, y=0.98
+    )
     sheet.text(
         0.02, 0.98 - 0.4 / sheet.get_figheight(), "\n".join(lines), va="top", fontsize=8, linespacing=1.6
     )
-    return {"confusion": confusion(np.array(truth), said, MOODS, model), "misread": sheet}
+    return {"confusion": confusion(np.array(truth), predicted, MOODS, model), "misread": sheet}

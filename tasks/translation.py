@@ -1,7 +1,8 @@
-"""Numbers in words to digits: a recurrent encoder and an attention decoder, each with a trainer of its own.
+"""Numbers in words to digits: a recurrent encoder and an attention decoder, each with its own trainer.
 
-``--set model=transformer`` takes gluonnlp's; ``data=parallel root=FOLDER`` any parallel text as IWSLT and WMT
-give it. The loss is the mean per token; held-out text is translated by beam search and judged by BLEU.
+``--set model=transformer`` uses gluonnlp's transformer, ``data=parallel root=FOLDER`` parallel text in the
+format of IWSLT and WMT. The loss is the mean per token; held-out text is translated by beam search and
+measured by BLEU.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.losses import SequenceCELoss
 
-# On Python 3.12 mxnet wants multifit first.
+# On Python 3.12, multifit must be imported before mxnet.
 # isort: split
 from data.bitext import Bitext
 from data.bleu import Bleu
@@ -25,13 +26,13 @@ from parts.attention import AttentionDecoder, OneStepDecoder, RecurrentEncoder
 
 model: Literal["rnn", "transformer"] = "rnn"
 data_: Literal["numbers", "parallel"] = "numbers"
-root = ""  # where data=parallel lies: files such as train.en, train.vi, tst2012.en and tst2012.vi
+root = ""  # for data=parallel: the folder of train.en, train.vi, tst2012.en and tst2012.vi
 languages = ("en", "vi")
 segments = ("train", "tst2012")
-train_count = 4920  # numbers that are spelled
+train_count = 4920  # spelled numbers
 val_count = 400
-vocabulary = 20_000  # words at most, of each language
-longest = 20  # tokens of a sentence
+vocabulary = 20_000  # maximum number of words of each language
+longest = 20  # maximum number of tokens of a sentence
 epochs = 10
 batch_size = 64
 learning_rate = 3e-3
@@ -50,13 +51,13 @@ def net():
 
 
 def rnn_parts():
-    """Return encoder, decoder, and the decoder for one step."""
+    """Return the encoder, the decoder, and the decoder for one step."""
     decoder = AttentionDecoder(units)
     return RecurrentEncoder(units), decoder, OneStepDecoder(decoder)
 
 
 def transformer_parts():
-    """Return gluonnlp's encoder, decoder, and the decoder for one step."""
+    """Return gluonnlp's encoder, decoder and decoder for one step."""
     sizes = {"units": units, "hidden_size": 2 * units, "max_length": longest + 2}
     decoder = transformer.TransformerDecoder(output_attention=True, prefix="decoder_", **sizes)
     one_step = transformer.TransformerOneStepDecoder(
@@ -66,7 +67,7 @@ def transformer_parts():
 
 
 def spec(net):
-    """Say what the net learns from, and that it searches when evaluating."""
+    """Declare the loss for training, and beam search and BLEU for evaluation."""
     return TaskSpec(
         inputs=["source", "target_in", "source_length", "target_length"],
         outputs=["logits", ...],
@@ -85,7 +86,7 @@ def spec(net):
             labels=["target_out"],
             batch=["source", "target_in", "source_length", "target_length", "target_out"],
             unused=["attention", "target_in", "target_length"],
-            forward=searching(net),
+            forward=beam_search(net),
             metrics={
                 "bleu": MetricSpec(
                     Bleu(),
@@ -99,8 +100,8 @@ def spec(net):
     )
 
 
-def searching(net):
-    """Return what is done in place of calling the net: a beam search, and a look at where it attended."""
+def beam_search(net):
+    """Return the forward function for evaluation: a beam search, then one pass for the attention weights."""
     begin, end = bitext().target[[bitext().target.bos_token, bitext().target.eos_token]]
     search = BeamSearchSampler(
         beam,
@@ -114,8 +115,8 @@ def searching(net):
         source, length = slots["source"], slots["source_length"]
         states = net.decoder.init_state_from_encoder(net.encode(source, valid_length=length)[0], length)
         first = nd.full(len(source), begin, ctx=source.context, dtype="int32")
-        found, _, lengths = search(first, states)
-        best, steps = found[:, 0], lengths[:, 0].astype("float32") - 1  # without the token that begins
+        sequences, _, lengths = search(first, states)
+        best, steps = sequences[:, 0], lengths[:, 0].astype("float32") - 1  # without the first token
         _, (_, weights) = net(source, nd.relu(best[:, :-1]), length, steps)
         return best[:, 1:], weights[-1][-1]
 
@@ -123,11 +124,11 @@ def searching(net):
 
 
 def trainers(data):
-    """Let encoder and decoder learn apart, at rates that fall to nothing."""
+    """Return a trainer for the encoder and one for the decoder; both learning rates fall to 0."""
 
     def adam(params):
-        falling = lr_scheduler.CosineScheduler(epochs * len(data[0]), learning_rate)
-        return TrainerSpec(params, "adam", lr_scheduler=falling, clip_norm=clip_norm)
+        scheduler = lr_scheduler.CosineScheduler(epochs * len(data[0]), learning_rate)
+        return TrainerSpec(params, "adam", lr_scheduler=scheduler, clip_norm=clip_norm)
 
     return {
         "encoder": adam(r"(src_embed|encoder)\..*"),
@@ -141,13 +142,13 @@ def bitext():
     if data_ == "parallel":
         train, val = (read_parallel(root, segment, languages) for segment in segments)
     else:
-        made = make_pairs(train_count + val_count)
-        train, val = made[:train_count], made[train_count:]
+        pairs = make_pairs(train_count + val_count)
+        train, val = pairs[:train_count], pairs[train_count:]
     return Bitext(train, val, vocabulary, longest)
 
 
 def data():
-    """Return loaders of sentences to train on and of others."""
+    """Return loaders of training and of held-out sentences."""
     return bitext().loaders(batch_size)
 
 
@@ -163,21 +164,21 @@ def show(outputs):
 
 
 def pictures(estimator):
-    """Draw where the decoder looked for each token of six held-out translations."""
+    """Draw the attention weights of each token of six held-out translations."""
     from matplotlib.figure import Figure
 
     pairs = bitext().held_out[:6]
     outputs = estimator.predict(inputs([source for source, _ in pairs]))
     sheet = Figure(figsize=(13, 8), layout="constrained")
-    sheet.suptitle(f"{model}: where the decoder looked (dark) for each token that it wrote")
-    for place, ((source, target), said) in enumerate(zip(pairs, show(outputs))):
+    sheet.suptitle(f"{model}: the attention (dark) of each predicted token")
+    for place, ((source, target), predicted) in enumerate(zip(pairs, show(outputs))):
         weights = outputs["attention"][place]
         weights = weights.mean(axis=0) if weights.ndim == 3 else weights  # over the transformer's heads
-        read, written = [*source.split()[:longest], "end"], [*said.split(), "end"]
+        words, tokens = [*source.split()[:longest], "end"], [*predicted.split(), "end"]
         axes = sheet.add_subplot(2, 3, place + 1)
-        axes.imshow(weights[: len(written), : len(read)], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(len(read)), read, rotation=60, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(len(written)), written)
-        right = said == target
+        axes.imshow(weights[: len(tokens), : len(words)], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axes.set_xticks(range(len(words)), words, rotation=60, ha="right", rotation_mode="anchor")
+        axes.set_yticks(range(len(tokens)), tokens)
+        right = predicted == target
         axes.set_title("right" if right else f"wrong: {target}", color="black" if right else "tab:red")
     return {"attention": sheet}

@@ -1,1 +1,1 @@
-"""Data that several tasks share: generated, or read from the files of a real data set."""
+"""The tasks' data: generated, or read from the files of a data set."""

@@ -1,4 +1,4 @@
-"""Sentences in two languages as batches of indices, and back."""
+"""Sentences in two languages, encoded as batches of indices and decoded again."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from mxnet.gluon.data import DataLoader, SimpleDataset
 
 __all__ = ["Bitext"]
 
-Sample = tuple  # of source, target as the decoder reads it, both lengths, target as it should come out
+Sample = tuple  # source, decoder's input, both lengths, decoder's target
 
 
 class Bitext:
-    """Pairs of sentences to train on, pairs that are held out, and the words of both languages.
+    """Training and held-out pairs of sentences, and the vocabularies of both languages.
 
     Parameters
     ----------
     train, held_out : sequence of (str, str)
-        Source and target, tokens parted by blanks.
+        Source and target, tokens separated by spaces.
     vocabulary : int
-        How many words of each language are known, the most frequent ones; of the training data alone.
+        The maximum number of words of each language: the most frequent ones of the training data.
     longest : int
-        Tokens of a sentence; what is behind them is cut off.
+        The maximum number of tokens of a sentence; the others are cut off.
 
     Attributes
     ----------
     source, target : gluonnlp.Vocab
-        The words.
+        The vocabularies.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class Bitext:
         )
 
     def encode(self, source: str, target: str = "") -> Sample:
-        """Return a sample; without a target, of a decoder that has yet to begin."""
-        read = self.source[[*source.split()[: self._longest], self.source.eos_token]]
-        written = self.target[target.split()[: self._longest]]
+        """Return a sample; without a target, one for a decoder that starts a sentence."""
+        words = self.source[[*source.split()[: self._longest], self.source.eos_token]]
+        tokens = self.target[target.split()[: self._longest]]
         begin, end = self.target[[self.target.bos_token, self.target.eos_token]]
-        return read, [begin, *written], len(read), len(written) + 1, [*written, end]
+        return words, [begin, *tokens], len(words), len(tokens) + 1, [*tokens, end]
 
     def decode(self, indices: Iterable[Iterable[int]]) -> list[str]:
-        """Return sentences for target words (N, T), each up to its end; below 0 there is no word."""
+        """Return sentences for target words (N, T), each up to its end; negative indices are padding."""
         words, end = self.target.idx_to_token, self.target.eos_token
         rows = ([words[index] if index >= 0 else end for index in row] for row in indices)
         return [" ".join(row[: [*row, end].index(end)]) for row in rows]
 
     def batch(self, samples: Sequence[Sample]) -> Any:
-        """Return the slots of a batch, padded to its longest sentence: words int32, lengths float32."""
+        """Return the slots of a batch, padded to its longest sentence: words as int32, lengths as float32."""
         source, target = (
             batchify.Pad(pad_val=vocab[vocab.padding_token], dtype="int32")
             for vocab in (self.source, self.target)
@@ -67,11 +67,11 @@ class Bitext:
         return batchify.Tuple(source, target, length, length, target)(samples)
 
     def loaders(self, batch_size: int) -> tuple[DataLoader, DataLoader]:
-        """Return loaders to train on and of what is held out; a batch's sentences are alike in length."""
-        made = []
+        """Return loaders of training and held-out pairs; sentences of similar length share a batch."""
+        loaders = []
         for pairs, shuffle in ((self.train, True), (self.held_out, False)):
             samples = [self.encode(*pair) for pair in pairs]
             lengths = [sample[2] for sample in samples]
             batches = SortedBucketSampler(lengths, batch_size, shuffle=shuffle)
-            made.append(DataLoader(SimpleDataset(samples), batch_sampler=batches, batchify_fn=self.batch))
-        return made[0], made[1]
+            loaders.append(DataLoader(SimpleDataset(samples), batch_sampler=batches, batchify_fn=self.batch))
+        return loaders[0], loaders[1]

@@ -11,29 +11,27 @@ __all__ = ["Bleu"]
 
 
 class Bleu(EvalMetric):
-    """Gathers translations and references, token by token parted by blanks, and scores them all at once.
+    """Collects translations and references, tokens separated by spaces, and scores them as one corpus.
 
-    The mean of the batches' BLEU would be another figure, which depends on how the batches were made.
+    The mean of the batches' BLEU would be another figure, which depends on the batches.
     """
 
     def __init__(self, name: str = "bleu") -> None:
-        self._bleu = BLEU(
-            tokenize="none", force=True
-        )  # forced: no advice about tokens that are tokens already
+        self._bleu = BLEU(tokenize="none", force=True)  # no warning that the text is tokenized
         super().__init__(name)
 
     def reset(self) -> None:
         """Forget all sentences."""
-        self._found: list[str] = []
-        self._wanted: list[str] = []
+        self._translations: list[str] = []
+        self._references: list[str] = []
 
     def update(self, translations: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> None:
-        """Take the sentences of a batch, a list of them for every device."""
-        self._found += [sentence for device in translations for sentence in device]
-        self._wanted += [sentence for device in references for sentence in device]
+        """Add the sentences of a batch, one list per device."""
+        self._translations += [sentence for device in translations for sentence in device]
+        self._references += [sentence for device in references for sentence in device]
 
     def get(self) -> tuple[str, float]:
-        """Return the name and the score of all sentences; NaN where there are none."""
-        if not self._found:
+        """Return the name and the score of all sentences, or NaN without any."""
+        if not self._translations:
             return self.name, float("nan")
-        return self.name, self._bleu.corpus_score(self._found, [self._wanted]).score / 100
+        return self.name, self._bleu.corpus_score(self._translations, [self._references]).score / 100

@@ -7,35 +7,35 @@ from pathlib import Path
 __all__ = ["read_imdb"]
 
 NEEDED = (
-    "unpack aclImdb_v1.tar.gz of https://ai.stanford.edu/~amaas/data/sentiment/, so that the reviews lie in "
+    "unpack aclImdb_v1.tar.gz of https://ai.stanford.edu/~amaas/data/sentiment/, so that the reviews are in "
     "aclImdb/train/pos, aclImdb/train/neg, aclImdb/test/pos and aclImdb/test/neg, one .txt file each, and "
     "give the folder that holds aclImdb, or aclImdb itself: --set root=FOLDER"
 )
 
 
 def read_imdb(root: str, segment: str) -> list[tuple[str, int]]:
-    """Read the reviews of "train" or "test".
+    """Read the reviews of one half of the data set.
 
     Parameters
     ----------
     root : str
-        The folder ``aclImdb``, or the one that holds it.
+        The folder ``aclImdb``, or its parent.
     segment : {"train", "test"}
-        Which half.
+        The half to read.
 
     Returns
     -------
     list of (str, int)
-        The text without its line breaks, and 1 for a positive review, 0 for a negative one.
+        The text without line breaks, and 1 for a positive review or 0 for a negative one.
 
     Raises
     ------
     FileNotFoundError
-        There are no reviews; the message says what must lie where.
+        There are no reviews; the message says where they must be.
 
     Notes
     -----
-    gluonnlp's own class reads another file, made of these, and downloads it wherever its checksum differs.
+    gluonnlp's own class reads another file, made from these, and downloads it if its checksum differs.
     """
     base = Path(root).expanduser()
     base = base / "aclImdb" if (base / "aclImdb").is_dir() else base
@@ -47,7 +47,7 @@ def read_imdb(root: str, segment: str) -> list[tuple[str, int]]:
 
 
 def _texts(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("*.txt"))  # sorted: the order on the disk is nobody's choice
-    if not found:
+    paths = sorted(folder.glob("*.txt"))  # the order on the disk is arbitrary
+    if not paths:
         raise FileNotFoundError(f"there are no reviews {folder}/*.txt; {NEEDED}")
-    return found
+    return paths

@@ -1,4 +1,4 @@
-"""Single handwritten digits: scikit-learn's, MNIST from the files of its archive, or from any image file."""
+"""Single handwritten digits: scikit-learn's, MNIST from its files, or from any image file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 __all__ = ["digits", "mnist", "read_digit", "resized"]
 
-Part = tuple  # of images, float32 (N, 1, H, W) from 0 (paper) to 1 (ink), and classes, int32 (N,)
+Part = tuple  # images (N, 1, H, W), float32 from 0 (paper) to 1 (ink); classes (N,), int32
 
 FILES = (
     "train-images-idx3-ubyte.gz",
@@ -22,7 +22,7 @@ FILES = (
 
 
 class _FilesOfMNIST(MNIST):
-    """Gluon's MNIST without its checksums: files of the same format will do, and nothing is downloaded."""
+    """Gluon's MNIST without checksums: it reads any files of the format, and downloads nothing."""
 
     def _get_data(self) -> None:
         for part in ("_train_data", "_train_label", "_test_data", "_test_label"):
@@ -31,31 +31,31 @@ class _FilesOfMNIST(MNIST):
 
 
 def digits() -> tuple[Part, Part]:
-    """Return scikit-learn's 1797 digits, 8 by 8 pixels: 1437 to train on and the other 360."""
+    """Return scikit-learn's 1797 digits, 8 by 8 pixels: 1437 for training and the other 360."""
     pixels, kinds = load_digits(return_X_y=True)
-    order = np.random.RandomState(0).permutation(len(kinds))  # the same split whatever the seed
+    order = np.random.RandomState(0).permutation(len(kinds))  # the same split for every seed
     image, kind = (pixels[order] / 16).astype("float32").reshape(-1, 1, 8, 8), kinds[order].astype("int32")
     return (image[:1437], kind[:1437]), (image[1437:], kind[1437:])
 
 
 def mnist(root: str) -> tuple[Part, Part]:
-    """Return MNIST, or any data set in its files' format (Fashion-MNIST is): training and test part.
+    """Return the training and the test part of MNIST, or of a data set in its format (Fashion-MNIST).
 
     Parameters
     ----------
     root : str
-        The folder that holds the four files.
+        The folder with the four files.
 
     Raises
     ------
     FileNotFoundError
-        One is missing; the message says what must lie where.
+        A file is missing; the message says where it must be.
     """
     missing = [name for name in FILES if not (root and (Path(root) / name).is_file())]
     if missing:
         raise FileNotFoundError(
             f"data=mnist: {', '.join(missing)} not found in {root or 'no folder at all'}; root must be "
-            f"the folder that holds {', '.join(FILES)}: --set data=mnist root=DIR"
+            f"the folder with {', '.join(FILES)}: --set data=mnist root=DIR"
         )
     train, test = (_FilesOfMNIST(root, train=part)[:] for part in (True, False))
     return _part(*train), _part(*test)
@@ -78,7 +78,7 @@ def read_digit(path: str, side: int) -> np.ndarray:
     Raises
     ------
     FileNotFoundError
-        There is no image to read at `path`.
+        There is no readable image at `path`.
     """
     pixels = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
     if pixels is None:

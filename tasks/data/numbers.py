@@ -1,4 +1,4 @@
-"""Numbers in English words and in digits: a language pair without exceptions that anybody can check."""
+"""Numbers in English words and in digits: a simple language pair whose translations anybody can check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def spelled(number: int) -> str:
     Raises
     ------
     ValueError
-        It is negative or too large.
+        The number is negative or too large.
     """
     if not 0 <= number < 10**LONGEST:
         raise ValueError(f"the number must be at least 0 and less than {10**LONGEST}, not {number}")
@@ -33,25 +33,25 @@ def spelled(number: int) -> str:
 
 
 def make_pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Make distinct numbers of two to six digits, as many of each length as there can be.
+    """Return distinct numbers of two to six digits, each length equally often as far as possible.
 
     Parameters
     ----------
     count : int
-        How many.
+        The number of pairs.
     seed : int
-        The same seed gives the same numbers, and a larger count the same and more.
+        The same seed gives the same numbers; a larger count adds to them.
 
     Returns
     -------
     list of (str, str)
-        Words and digits, tokens parted by blanks: ``("three hundred and two", "3 0 2")``.
+        Words and digits, tokens separated by spaces: ``("three hundred and two", "3 0 2")``.
     """
-    rng, drawn = random.Random(seed), {}
-    while len(drawn) < count:
+    rng, numbers = random.Random(seed), {}
+    while len(numbers) < count:
         width = rng.randint(2, LONGEST)
-        drawn[rng.randrange(10 ** (width - 1), 10**width)] = None
-    return [(spelled(number), " ".join(str(number))) for number in drawn]
+        numbers[rng.randrange(10 ** (width - 1), 10**width)] = None
+    return [(spelled(number), " ".join(str(number))) for number in numbers]
 
 
 def _below_thousand(number: int) -> str:

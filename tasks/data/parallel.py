@@ -1,4 +1,4 @@
-"""Parallel text as IWSLT and WMT give it: two files, line by line each other's translation."""
+"""Parallel text in the format of IWSLT and WMT: two files whose lines are translations of each other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gluonnlp.data import TextLineDataset
 __all__ = ["read_parallel"]
 
 NEEDED = (
-    "two text files must lie in one folder, {} and {}, whose lines are each other's translations, tokens "
-    "parted by blanks; say where with --set root=FOLDER, and how they are named with "
+    "a folder must have two text files, {} and {}, whose lines are translations of each other, tokens "
+    "separated by spaces; set the folder with --set root=FOLDER, and the names with "
     "languages=\"('en', 'vi')\" segments=\"('train', 'tst2012')\""
 )
 
@@ -21,28 +21,27 @@ def read_parallel(root: str, segment: str, languages: tuple[str, str]) -> list[t
     Parameters
     ----------
     root : str
-        Their folder.
+        The folder of the files.
     segment : str
-        What stands before the language in their names: ``train``, or ``train.tok.clean.bpe.32000``.
+        The first part of their names: ``train``, or ``train.tok.clean.bpe.32000``.
     languages : (str, str)
-        The endings of the source's file and of the target's.
+        The suffixes of the source's and of the target's file.
 
     Returns
     -------
     list of (str, str)
-        Source and target, tokens parted by blanks; pairs with an empty side are left out.
+        Source and target, tokens separated by spaces; pairs with an empty side are left out.
 
     Raises
     ------
     FileNotFoundError
-        A file is missing; the message says what must lie where.
+        A file is missing; the message says which files are needed.
     ValueError
         The files have different numbers of lines, or no pair.
 
     Notes
     -----
-    gluonnlp's ``IWSLT2015`` and ``WMT2014BPE`` read these files too, and download them wherever a checksum
-    differs.
+    gluonnlp's ``IWSLT2015`` and ``WMT2014BPE`` read these files too, but download them if a checksum differs.
     """
     paths = [Path(root).expanduser() / f"{segment}.{language}" for language in languages]
     for path in paths:

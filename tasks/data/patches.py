@@ -1,7 +1,7 @@
-"""Patches of two real photographs.
+"""Patches of two photographs.
 
-The photographs are scikit-learn's, a temple and a flower. Patches of their left halves are to train on,
-patches of their right halves to test with, so what was seen is never tested.
+The photographs, a temple and a flower, are scikit-learn's. Patches of their left halves are for training,
+patches of their right halves for testing.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from sklearn.datasets import load_sample_images
 __all__ = ["KINDS", "augmentation", "displayed", "patches", "plain", "read_photograph"]
 
 KINDS = ("temple", "flower")
-MEAN, DEVIATION = (0.4, 0.4, 0.35), (0.25, 0.25, 0.25)  # of the photographs' channels, roughly
+MEAN, DEVIATION = (0.4, 0.4, 0.35), (0.25, 0.25, 0.25)  # of the photographs' channels, rounded
 
 
 def patches(number: int, side: int, held_out: bool = False) -> ArrayDataset:
-    """Cut patches at random places, the same ones whenever it is asked for as many.
+    """Cut patches at random places; the same number gives the same patches.
 
     Parameters
     ----------
     number : int
-        How many, half of them from each photograph.
+        The number of patches, half of them from each photograph.
     side : int
-        Pixels; each is cut at three times that size and made smaller.
+        The side of a patch in pixels. Patches are cut at three times that size and then shrunk.
     held_out : bool
-        Whether they come from the halves that are kept for testing.
+        Whether to cut them from the halves for testing.
 
     Returns
     -------
     ArrayDataset
-        Of patches (side, side, 3), uint8, and kinds, int32.
+        Patches (side, side, 3), uint8, and kinds, int32.
     """
     random = np.random.RandomState(1 + held_out)
     photographs = load_sample_images().images
-    cut = [_patch(random, photographs[kind % 2], side, held_out) for kind in range(number)]
-    return ArrayDataset(nd.array(np.stack(cut), dtype="uint8"), np.arange(number, dtype="int32") % 2)
+    pixels = [_patch(random, photographs[kind % 2], side, held_out) for kind in range(number)]
+    return ArrayDataset(nd.array(np.stack(pixels), dtype="uint8"), np.arange(number, dtype="int32") % 2)
 
 
 def _patch(random: np.random.RandomState, photograph: np.ndarray, side: int, held_out: bool) -> np.ndarray:
@@ -53,12 +53,12 @@ def _patch(random: np.random.RandomState, photograph: np.ndarray, side: int, hel
 
 
 def plain() -> Any:
-    """Return what turns a patch (H, W, 3) of 0 to 255 into what the net takes: (3, H, W) around 0."""
+    """Return a transform from a patch (H, W, 3) of 0 to 255 to the net's input (3, H, W) around 0."""
     return transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)])
 
 
 def augmentation(side: int) -> Any:
-    """Return what does the same after changing the patch: cropped, mirrored, other colours, other light."""
+    """Return the transform `plain` after random crops, mirroring, and changes of colour and light."""
     changes = [
         transforms.RandomResizedCrop(side, scale=(0.3, 1.0)),
         transforms.RandomFlipLeftRight(),
@@ -74,12 +74,12 @@ def displayed(image: Any) -> np.ndarray:
 
 
 def read_photograph(path: str, side: int) -> Any:
-    """Read the middle of an image file as a patch (side, side, 3), uint8.
+    """Read the central square of an image file as a patch (side, side, 3), uint8.
 
     Raises
     ------
     FileNotFoundError
-        There is no image to read at `path`.
+        There is no readable image at `path`.
     """
     pixels = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if pixels is None:

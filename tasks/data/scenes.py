@@ -1,4 +1,4 @@
-"""Scenes of real handwritten digits: one to four of them, resized, tinted, on a dark canvas, without overlap.
+"""Scenes of one to four handwritten digits, resized and tinted, on a dark canvas, without overlap.
 
 The digits are scikit-learn's, 8 by 8 pixels. Training scenes show the first 1437, test scenes the other 360.
 """
@@ -9,33 +9,33 @@ import cv2
 import numpy as np
 from sklearn.datasets import load_digits
 
-from .pictured import Pictured, clear_place, gathered
+from .images import LabelledImages, clear_place, gather
 
 __all__ = ["CLASSES", "MOST", "scenes"]
 
 CLASSES = tuple("0123456789")
-MOST = 4  # digits in a scene
-INK = 60  # of 255: what is darker belongs to the digit
-SIDES = (21, 64)  # pixels, of 128
+MOST = 4  # maximum number of digits in a scene
+INK = 60  # of 255: pixels above it belong to the digit
+SIDES = (21, 64)  # of a digit in a scene of 128 pixels
 
 
-def scenes(number: int, size: int = 128, held_out: bool = False) -> Pictured:
-    """Make scenes, the same ones whenever it is asked for as many.
+def scenes(number: int, size: int = 128, held_out: bool = False) -> LabelledImages:
+    """Draw scenes; the same number gives the same scenes.
 
     Parameters
     ----------
     number : int
-        How many.
+        The number of scenes.
     size : int
-        Pixels, of each side.
+        The side of a scene in pixels.
     held_out : bool
-        Whether they show the digits that are kept for testing.
+        Whether to show the digits for testing.
     """
     pixels, classes = load_digits(return_X_y=True)
     pool = np.arange(1437, len(classes)) if held_out else np.arange(1437)
     random = np.random.RandomState(1 + held_out)
     digits = (pixels.reshape(-1, 8, 8) * (255 / 16)).astype("float32")
-    return gathered(_scene(random, digits, classes, pool, size) for _ in range(number))
+    return gather(_scene(random, digits, classes, pool, size) for _ in range(number))
 
 
 def _scene(

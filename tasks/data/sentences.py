@@ -1,4 +1,4 @@
-"""Generated sentences about films, with negation: no word alone tells whether somebody liked one."""
+"""Generated sentences about films, with negation: no single word tells whether somebody liked the film."""
 
 from __future__ import annotations
 
@@ -54,32 +54,32 @@ ENDINGS = [".", ".", "!", "at all .", ", if you ask me ."]
 
 
 def make_reviews(count: int, seed: int = 0) -> list[tuple[str, int]]:
-    """Make distinct sentences, half of them positive.
+    """Return distinct sentences, half of them positive.
 
-    Each has one clause or two. After "but", and after what "although" grants, stands what counts in the end;
-    "and" joins two of a mind. In half of the clauses the word is negated.
+    A sentence has one or two clauses. The clause after "but", and the main clause of "although", decides;
+    "and" joins two clauses of the same mood. In half of the clauses the word is negated.
 
     Parameters
     ----------
     count : int
-        How many.
+        The number of sentences.
     seed : int
-        The same seed gives the same sentences, and a larger count the same and more.
+        The same seed gives the same sentences; a larger count adds to them.
 
     Returns
     -------
     list of (str, int)
         The sentence, and the index of its mood in `MOODS`.
     """
-    rng, made = random.Random(seed), {}
-    while len(made) < count:
-        mood = len(made) % 2
-        made.setdefault(_sentence(rng, mood), mood)
-    return list(made.items())
+    rng, sentences = random.Random(seed), {}
+    while len(sentences) < count:
+        mood = len(sentences) % 2
+        sentences.setdefault(_sentence(rng, mood), mood)
+    return list(sentences.items())
 
 
 def words_of(text: str) -> list[str]:
-    """Split a text into words in lower case and the marks that end or part sentences."""
+    """Split a text into words in lower case and punctuation marks."""
     return re.findall(r"[\w']+|[.,!?]", text.lower())
 
 

@@ -1,31 +1,31 @@
-"""Discs, squares and triangles of any colour on a noisy ground; they may cover each other a little."""
+"""Discs, squares and triangles of any colour on a noisy background; they may overlap a little."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .pictured import Pictured, gathered
+from .images import LabelledImages, gather
 
 __all__ = ["CLASSES", "shapes"]
 
 CLASSES = ("disc", "square", "triangle")
-MOST = 3  # shapes in an image
+MOST = 3  # maximum number of shapes in an image
 
 
-def shapes(number: int, size: int = 64, held_out: bool = False) -> Pictured:
-    """Make images of shapes, the same ones whenever it is asked for as many.
+def shapes(number: int, size: int = 64, held_out: bool = False) -> LabelledImages:
+    """Draw images of shapes; the same number gives the same images.
 
     Parameters
     ----------
     number : int
-        How many.
+        The number of images.
     size : int
-        Pixels, of each side.
+        The side of an image in pixels.
     held_out : bool
-        Whether to draw from the random stream that is kept for testing.
+        Whether to draw the images for testing.
     """
     random = np.random.RandomState(3 + held_out)
-    return gathered(_image(random, size) for _ in range(number))
+    return gather(_image(random, size) for _ in range(number))
 
 
 def _image(random: np.random.RandomState, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -39,7 +39,7 @@ def _image(random: np.random.RandomState, size: int) -> tuple[np.ndarray, np.nda
         centre = random.uniform(radius, size - radius, 2)
         inside = _inside(kind, *centre, radius, size)
         if mask[inside].any() and (mask[inside] > 0).mean() > 0.15:
-            continue  # it would hide what it covers
+            continue  # it would hide another shape
         mask[inside] = kind + 1
         canvas[inside] = _far_from(random, ground) + random.normal(0, 8, (int(inside.sum()), 3))
         rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
@@ -48,17 +48,17 @@ def _image(random: np.random.RandomState, size: int) -> tuple[np.ndarray, np.nda
 
 
 def _inside(kind: int, x: float, y: float, radius: float, size: int) -> np.ndarray:
-    """Return which pixels (size, size) are inside the shape."""
+    """Return a boolean map (size, size) of the pixels inside the shape."""
     down, across = np.mgrid[:size, :size] + 0.5 - np.array([y, x]).reshape(2, 1, 1)
     if CLASSES[kind] == "disc":
         return down**2 + across**2 <= radius**2
     if CLASSES[kind] == "square":
         return np.maximum(abs(down), abs(across)) <= 0.85 * radius
-    return (abs(down) <= radius) & (2 * abs(across) <= down + radius)  # a triangle that stands
+    return (abs(down) <= radius) & (2 * abs(across) <= down + radius)  # a triangle with its tip at the top
 
 
 def _far_from(random: np.random.RandomState, colour: np.ndarray) -> np.ndarray:
-    """Return a colour that can be told from another one."""
+    """Return a colour that differs clearly from another one."""
     while True:
         other = random.randint(0, 256, 3)
         if abs(other - colour).sum() > 150:

@@ -1,4 +1,4 @@
-"""PASCAL VOC from the folders of its archives, through gluoncv's own data sets."""
+"""PASCAL VOC from the folders of its archives, read by gluoncv's data sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gluoncv.data import VOCDetection, VOCSegmentation
 from mxnet.gluon.data.vision import transforms
 
-from .pictured import DEVIATION, MEAN
+from .images import DEVIATION, MEAN
 
 __all__ = ["CLASSES", "detection", "segmentation"]
 
@@ -16,22 +16,22 @@ CLASSES = VOCDetection.CLASSES
 
 
 def detection(root: str) -> tuple[Any, Any]:
-    """Return data sets of images and boxes: trainval of 2007 and, where it is there, of 2012; test of 2007.
+    """Return data sets of images and boxes: trainval of 2007 and, if it exists, of 2012; test of 2007.
 
     Parameters
     ----------
     root : str
-        The folder that the archives make, with ``VOC2007`` in it.
+        The folder that contains ``VOC2007``.
 
     Returns
     -------
     train, test : VOCDetection
-        Of images (H, W, 3), uint8, and arrays (M, 6): corners, class, difficult.
+        Images (H, W, 3), uint8, and arrays (M, 6): corners, class, difficult.
 
     Raises
     ------
     FileNotFoundError
-        Something is missing; the message says what must lie where.
+        A file or folder is missing; the message says which are needed.
     """
     _require(root, "VOC2007", "ImageSets/Main/trainval.txt", "ImageSets/Main/test.txt", "Annotations")
     years = [year for year in (2007, 2012) if (Path(root) / f"VOC{year}").is_dir()]
@@ -40,24 +40,24 @@ def detection(root: str) -> tuple[Any, Any]:
 
 
 def segmentation(root: str, size: int) -> tuple[Any, Any]:
-    """Return data sets of images and masks of VOC2012: what is not in val, randomly cropped, and val.
+    """Return data sets of images and masks of VOC2012: trainval without val, randomly cropped, and val.
 
     Parameters
     ----------
     root : str
-        The folder that the archive makes, with ``VOC2012`` in it.
+        The folder that contains ``VOC2012``.
     size : int
-        Pixels, of each side of the crops.
+        The side of the crops in pixels.
 
     Returns
     -------
     train, val : VOCSegmentation
-        Of images (3, size, size), normalised, and masks (size, size) in which -1 is to be ignored.
+        Images (3, size, size), normalized, and masks (size, size), in which -1 is ignored.
 
     Raises
     ------
     FileNotFoundError
-        Something is missing; the message says what must lie where.
+        A file or folder is missing; the message says which are needed.
     """
     lists = ("ImageSets/Segmentation/trainval.txt", "ImageSets/Segmentation/val.txt")
     _require(root, "VOC2012", *lists, "SegmentationClass")
@@ -65,10 +65,10 @@ def segmentation(root: str, size: int) -> tuple[Any, Any]:
     options = {"transform": prepare, "base_size": size, "crop_size": size}
     train = VOCSegmentation(root, split="train", **options)
     val = VOCSegmentation(root, split="val", **options)
-    # gluoncv's "train" is VOC's trainval: what is measured must not have been trained on.
+    # gluoncv's "train" is VOC's trainval; val must not be trained on.
     held_out = set(val.images)
-    kept = [pair for pair in zip(train.images, train.masks) if pair[0] not in held_out]
-    train.images, train.masks = map(list, zip(*kept))
+    pairs = [pair for pair in zip(train.images, train.masks) if pair[0] not in held_out]
+    train.images, train.masks = map(list, zip(*pairs))
     return train, val
 
 
@@ -77,6 +77,6 @@ def _require(root: str, year: str, *needed: str) -> None:
     missing = [name for name in (*needed, "JPEGImages") if not (folder / name).exists()]
     if missing or not root:
         raise FileNotFoundError(
-            f"data=voc: {folder} lacks {', '.join(missing) or year}; --set data=voc root=DIR must name the "
-            f"folder that holds {year} (VOCdevkit in the archives), with {', '.join(needed)} and JPEGImages"
+            f"data=voc: {folder} lacks {', '.join(missing) or year}; --set data=voc root=DIR must be the "
+            f"folder that contains {year} (VOCdevkit in archives), with {', '.join(needed)} and JPEGImages"
         )

@@ -1,4 +1,4 @@
-"""A recurrent encoder and an attention decoder that fit into gluonnlp's NMTModel, as its transformer does."""
+"""A recurrent encoder and an attention decoder for gluonnlp's NMTModel."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from gluonnlp.model import MLPAttentionCell
 from mxnet import nd
 from mxnet.gluon import nn, rnn
 
-from .both_ways import BothWays
+from .bidirectional import Bidirectional
 
 __all__ = ["AttentionDecoder", "OneStepDecoder", "RecurrentEncoder"]
 
 
 class RecurrentEncoder(nn.HybridBlock):
-    """A GRU in both directions.
+    """A bidirectional GRU.
 
     Parameters
     ----------
     units : int
-        Of its states, half of them for each direction.
+        The size of its states, half of it for each direction.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
-            self.recurrent = BothWays(rnn.GRU, units // 2)
+            self.recurrent = Bidirectional(rnn.GRU, units // 2)
 
     def hybrid_forward(self, F: Any, embedded: Any, states: Any = None, length: Any = None) -> Any:
-        """Return states (N, S, units) for words (N, S, C) and lengths (N,), and no attention."""
+        """Return states (N, S, units) for words (N, S, C) and lengths (N,), and no attention weights."""
         return self.recurrent(embedded, length), []
 
 
 class AttentionDecoder(nn.HybridBlock):
-    """A GRU whose outputs ask the source (Bahdanau et al., 2015) on their way out (Luong et al., 2015).
+    """A GRU with attention (Bahdanau et al., 2015) after its outputs (Luong et al., 2015).
 
-    The attention is not fed back into the GRU, so that a whole sentence runs through it in one call.
+    The attention is not fed back into the GRU, so that one call handles a whole sentence.
 
     Parameters
     ----------
     units : int
-        Of its states, and of the encoder's.
+        The size of its states and of the encoder's.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ class AttentionDecoder(nn.HybridBlock):
             self.mixed = nn.Dense(units, activation="tanh", flatten=False)
 
     def init_state_from_encoder(self, encoded: Any, encoder_valid_length: Any) -> list[Any]:
-        """Return the memory (N, S, units), where it is valid (N, S), and its mean, the first state."""
+        """Return the memory (N, S, units), its valid positions (N, S), and its mean as the first state."""
         places = nd.arange(encoded.shape[1], ctx=encoded.context).expand_dims(axis=0)
         length = encoder_valid_length.expand_dims(axis=1)
         return [encoded, nd.broadcast_lesser(places, length), encoded.sum(axis=1) / length]
@@ -61,8 +61,8 @@ class AttentionDecoder(nn.HybridBlock):
         memory, valid, state = states
         outputs, (state,) = self.recurrent(embedded, [F.expand_dims(state, axis=0)])
         mask = F.broadcast_like(F.expand_dims(valid, axis=1), embedded, lhs_axes=(1,), rhs_axes=(1,))
-        found, weights = self.attention(outputs, memory, memory, mask)
-        outputs = self.mixed(F.concat(outputs, found, dim=2))
+        context, weights = self.attention(outputs, memory, memory, mask)
+        outputs = self.mixed(F.concat(outputs, context, dim=2))
         if length is not None:
             outputs = F.SequenceMask(outputs, length, use_sequence_length=True, axis=1)
         return outputs, [memory, valid, F.squeeze(state, axis=0)], [[weights]]
@@ -76,6 +76,6 @@ class OneStepDecoder(nn.HybridBlock):
         self.decoder = decoder
 
     def hybrid_forward(self, F: Any, embedded: Any, states: Any) -> Any:
-        """Return an output (N, units) for a token (N, C), and what the decoder returns besides."""
+        """Return an output (N, units) for a token (N, C), and the other results of the decoder."""
         outputs, states, weights = self.decoder(F.expand_dims(embedded, axis=1), states)
         return F.squeeze(outputs, axis=1), states, weights

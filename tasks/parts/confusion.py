@@ -1,4 +1,4 @@
-"""The confusion matrix: what was said of what."""
+"""The confusion matrix."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from matplotlib.figure import Figure
 __all__ = ["confusion"]
 
 
-def confusion(truth: np.ndarray, said: np.ndarray, names: Sequence[str], title: str) -> Figure:
-    """Draw how often each class was taken for which.
+def confusion(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str], title: str) -> Figure:
+    """Draw how often each class was predicted as which.
 
     Parameters
     ----------
-    truth, said : array of int, shape (N,)
+    truth, predicted : array of int, shape (N,)
         Classes, from 0.
     names : sequence of str
         Names of the classes.
     title : str
-        What was classified; the share of right answers is written below it.
+        The title; the accuracy is written below it.
     """
     counts = np.zeros((len(names), len(names)), int)
-    np.add.at(counts, (truth, said), 1)
+    np.add.at(counts, (truth, predicted), 1)
     side = 2.5 + 0.45 * len(names)
     figure = Figure(figsize=(side, side), layout="constrained")
     axes = figure.add_subplot()
-    # Coloured by the share of the row, so that rare classes are seen too.
+    # Coloured by the share of the row, so that rare classes are visible too.
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     for (row, column), count in np.ndenumerate(counts):
@@ -36,9 +36,9 @@ def confusion(truth: np.ndarray, said: np.ndarray, names: Sequence[str], title: 
             axes.text(column, row, count, ha="center", va="center", color=colour, fontsize=9)
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("said")
+    axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.set_title(
-        f"{title}\n{np.trace(counts)} of {len(truth)} right ({np.mean(truth == said):.1%})", fontsize=10
+        f"{title}\n{np.trace(counts)} of {len(truth)} right ({np.mean(truth == predicted):.1%})", fontsize=10
     )
     return figure

@@ -1,4 +1,4 @@
-"""A head that says of every pixel what it is."""
+"""A head that classifies every pixel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Decoder"]
 
 
 class Decoder(nn.HybridBlock):
-    """Scores per pixel from maps of four sizes, each enlarged and joined to the next larger one.
+    """Computes scores per pixel from maps of four sizes: each is enlarged and joined to the next larger one.
 
-    As in U-Net (Ronneberger, Fischer and Brox, 2015), up to a quarter of the image's size; from there on the
-    scores are enlarged by interpolation.
+    It works as U-Net (Ronneberger, Fischer and Brox, 2015) up to a quarter of the image's size, and then
+    enlarges the scores by interpolation.
 
     Parameters
     ----------
     classes : int
-        How many, with the background.
+        The number of classes, with the background.
     """
 
     def __init__(self, classes: int) -> None:
@@ -35,7 +35,7 @@ class Decoder(nn.HybridBlock):
         self.enlarge = nn.Conv2DTranspose(classes, 8, 4, 2, use_bias=False, **bilinear)
 
     def hybrid_forward(self, F: Any, *maps: Any) -> Any:
-        """Return scores (N, classes, H, W) for maps of a quarter of that size and less."""
+        """Return scores (N, classes, H, W) for maps of a quarter of that size and smaller."""
         *larger, joined = maps
         for step, features in zip(self.steps, reversed(larger)):
             joined = step(F.concat(F.UpSampling(joined, scale=2, sample_type="nearest"), features, dim=1))

@@ -1,4 +1,4 @@
-"""What a net says of an image, drawn for people."""
+"""Drawings of images with boxes, masks and titles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = {number: colormaps["tab10"](number % 10) for number in range(100)}
 
 
 def title(axes: Any, text: str, wrong: bool = False) -> None:
-    """Write a line over a picture, in red where the net was wrong, and take the frame away."""
+    """Write a line above a picture, in red if the prediction is wrong, and remove the axes."""
     axes.set_axis_off()
     axes.set_title(text, fontsize=8, color="tab:red" if wrong else "black")
 
@@ -39,19 +39,19 @@ def draw_boxes(
 
 
 def draw_mask(axes: Any, mask: np.ndarray) -> None:
-    """Draw a mask (H, W): the background black, what is ignored (-1) white, each class in its colour."""
+    """Draw a mask (H, W): the background black, ignored pixels (-1) white, each class in its colour."""
     palette = np.array([(1, 1, 1, 1), (0, 0, 0, 1), *COLOURS.values()])
     axes.imshow(palette[mask.astype(int) + 1])
 
 
 def confident(
-    found: Mapping[str, np.ndarray], i: int, prefix: str = "", least: float = 0.5
+    outputs: Mapping[str, np.ndarray], i: int, prefix: str = "", threshold: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the boxes (M, 4) and ids (M,) of image `i` that the net is sure of."""
-    sure = found[f"{prefix}scores"][i, :, 0] >= least
-    return found[f"{prefix}boxes"][i, sure], found[f"{prefix}ids"][i, sure, 0]
+    """Return the boxes (M, 4) and ids (M,) of image `i` whose scores reach the threshold."""
+    chosen = outputs[f"{prefix}scores"][i, :, 0] >= threshold
+    return outputs[f"{prefix}boxes"][i, chosen], outputs[f"{prefix}ids"][i, chosen, 0]
 
 
 def named(ids: Iterable[float], classes: Sequence[str]) -> str:
-    """Return the names of the objects, in order; a negative id is none."""
+    """Return the sorted names of the objects; a negative id is no object."""
     return " ".join(sorted(classes[int(number)] for number in ids if number >= 0)) or "nothing"

@@ -1,4 +1,4 @@
-"""A small body that turns an image into maps of four sizes, for heads that detect, segment and count."""
+"""A small body that turns an image into feature maps of four sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Pyramid"]
 
 
 class Pyramid(nn.HybridBlock):
-    """Seven convolutions; each stage halves the image.
+    """Eight convolutions in five stages, each of which halves the image.
 
     Images (N, 3, H, W) become four maps: (N, 32, H/4, W/4), (N, 48, H/8, W/8), (N, 64, H/16, W/16) and
     (N, 96, H/32, W/32).

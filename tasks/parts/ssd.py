@@ -13,7 +13,7 @@ __all__ = ["Tiny", "ssd_on"]
 def ssd_on(features: Any, size: int, classes: Sequence[str]) -> SSD:
     """Return gluoncv's SSD for images of `size` on three maps of strides 8, 16 and 32.
 
-    `features` is the block that makes the maps, or the name of a ResNet that does.
+    `features` is the block that computes the maps, or the name of a ResNet.
     """
     options = {
         "ratios": [[1, 2, 0.5]] * 3,
@@ -30,7 +30,7 @@ def ssd_on(features: Any, size: int, classes: Sequence[str]) -> SSD:
 
 
 class Tiny(Pyramid):
-    """The maps of the small body that an SSD wants."""
+    """The small body with the three maps that the SSD takes."""
 
     def hybrid_forward(self, F: Any, image: Any) -> list[Any]:
         """Return three maps."""

@@ -1,4 +1,4 @@
-"""Augmentation: a dry run, patches of disjoint halves, and transforms that change but do not spoil."""
+"""Augmentation: a small training, patches of disjoint halves, and the random transforms."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SMALL = ("--set", "train_patches=4", "val_patches=4", "batch_size=2")
 
 
 @pytest.mark.parametrize("augmented", ["yes", "no"])
-def test_a_dry_run(tmp_path, capsys, augmented):
+def test_a_small_training(tmp_path, capsys, augmented):
     arguments = [*SMALL, f"augmented={augmented}", "--epochs", "1", "--quiet", "--output", str(tmp_path)]
     assert main(["train", str(FILE), *arguments]) == 0
     figures = json.loads((tmp_path / "history.json").read_text())
     assert math.isfinite(figures["train_loss"][0]) and figures["val_accuracy"][0] in (0, 0.25, 0.5, 0.75, 1)
-    assert figures["lr"][0] < 0.05  # on its way down the cosine
+    assert figures["lr"][0] < 0.05  # it falls along the cosine
     assert (tmp_path / "augmented.png").stat().st_size > 20_000
 
     picture = tmp_path / "any.png"
@@ -38,14 +38,14 @@ def test_a_dry_run(tmp_path, capsys, augmented):
     assert capsys.readouterr().out.split(": ")[1].split()[0] in KINDS
 
 
-def test_kinds_are_balanced_and_patches_always_the_same():
+def test_patches_are_balanced_and_repeatable():
     first, again = patches(6, 16), patches(6, 16)
     assert [kind for _, kind in first] == [0, 1, 0, 1, 0, 1]
     np.testing.assert_array_equal(first[:][0].asnumpy(), again[:][0].asnumpy())
     assert first[0][0].shape == (16, 16, 3) and first[0][0].dtype == np.uint8
 
 
-def test_what_is_tested_was_never_trained_on(monkeypatch):
+def test_training_and_held_out_patches_are_of_different_halves(monkeypatch):
     photographs = load_sample_images()
     photographs.images = [
         np.where(np.arange(640)[:, None] < 320, 0, image | 255).astype("uint8")
@@ -56,7 +56,7 @@ def test_what_is_tested_was_never_trained_on(monkeypatch):
     assert (patches(40, 16, held_out=True)[:][0].asnumpy() == 255).all()
 
 
-def test_augmentation_draws_anew_and_keeps_the_form():
+def test_augmentation_is_random_and_keeps_the_shape():
     patch = patches(2, 32)[1][0]
     once, twice = augmentation(32)(patch), augmentation(32)(patch)
     assert once.shape == plain()(patch).shape == (3, 32, 32)
@@ -69,7 +69,7 @@ def test_displayed_undoes_plain():
     np.testing.assert_allclose(displayed(plain()(patch)) * 255, patch.asnumpy(), atol=0.1)
 
 
-def test_the_middle_of_a_photograph_is_read(tmp_path):
+def test_the_central_square_of_a_photograph_is_read(tmp_path):
     photograph = np.zeros((20, 60, 3), "uint8")
     photograph[:, 20:40] = (1, 2, 3)  # blue, green, red, as OpenCV has it
     cv2.imwrite(str(tmp_path / "photograph.png"), photograph)

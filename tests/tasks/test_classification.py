@@ -1,4 +1,4 @@
-"""Classification: every net at its smallest, on files in MNIST's format; reading single digits."""
+"""Classification: small trainings of every net on files in MNIST's format; reading single digits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from data.mnist import digits, mnist, read_digit, resized  # noqa: E402
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
-    """Write bytes as MNIST's files have them: a magic number, the sizes, the values."""
+    """Write bytes in the format of MNIST: a magic number, the sizes, the values."""
     with gzip.open(path, "wb") as file:
         file.write(struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes())
 
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """Return a folder with the four files: eight digits to train on and four others."""
+    """Return a folder with the four files: eight training digits and four others."""
     folder = tmp_path / "mnist"
     folder.mkdir()
     pixels, kinds = load_digits(return_X_y=True)
@@ -48,27 +48,27 @@ def train(root: Path, folder: Path, model: str) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("model", ["mlp", "lenet", "alexnet", "vgg", "resnet18"])
-def test_a_dry_run(root, tmp_path, model):
+def test_a_small_training(root, tmp_path, model):
     figures = train(root, tmp_path / "run", model)
     assert math.isfinite(figures["train_loss"][0]) and math.isfinite(figures["val_loss"][0])
     assert figures["val_accuracy"][0] <= figures["val_top3"][0] <= 1
     assert (tmp_path / "run" / "confusion.png").stat().st_size > 5_000
 
 
-def test_predicting_and_evaluating_a_run(root, tmp_path, capsys):
-    figures = train(root, tmp_path / "run", "lenet")
+def test_predict_and_evaluate(root, tmp_path, capsys):
+    figures = train(root, tmp_path / "run", "mlp")
     picture = tmp_path / "seven.png"
     cv2.imwrite(str(picture), np.zeros((40, 40), "uint8"))
     capsys.readouterr()
     assert main(["predict", str(FILE), "--from", str(tmp_path / "run"), str(picture)]) == 0
-    digit, sure = capsys.readouterr().out.strip().split(": ")[1].split()
-    assert digit in "0123456789" and 0.1 <= float(sure.strip("()")) <= 1
+    digit, probability = capsys.readouterr().out.strip().split(": ")[1].split()
+    assert digit in "0123456789" and 0.1 <= float(probability.strip("()")) <= 1
     assert main(["evaluate", str(FILE), "--from", str(tmp_path / "run"), "--quiet"]) == 0
-    said = dict(line.split() for line in capsys.readouterr().out.strip().split("\n"))
-    assert float(said["loss"]) == pytest.approx(figures["val_loss"][0], rel=1e-4)
+    evaluated = dict(line.split() for line in capsys.readouterr().out.strip().split("\n"))
+    assert float(evaluated["loss"]) == pytest.approx(figures["val_loss"][0], rel=1e-4)
 
 
-def test_mnist_is_read_as_it_was_written(root):
+def test_reading_mnist(root):
     (image, kind), (test_image, test_kind) = mnist(str(root))
     assert image.shape == (8, 1, 28, 28) and test_image.shape == (4, 1, 28, 28)
     assert image.dtype == np.float32 and image.min() == 0 and 0.9 < image.max() <= 1
@@ -78,7 +78,7 @@ def test_mnist_is_read_as_it_was_written(root):
 
 
 @pytest.mark.parametrize("missing", ["t10k-labels-idx1-ubyte.gz", "train-images-idx3-ubyte.gz"])
-def test_what_is_missing_is_named(root, missing):
+def test_a_missing_file_is_an_error(root, missing):
     (root / missing).unlink()
     with pytest.raises(
         FileNotFoundError, match=f"data=mnist: {missing} not found in .*root must be the folder"
@@ -86,13 +86,13 @@ def test_what_is_missing_is_named(root, missing):
         mnist(str(root))
 
 
-def test_without_a_root_it_says_what_must_lie_where(tmp_path, capsys):
+def test_mnist_without_a_root_is_an_error(tmp_path, capsys):
     arguments = ["train", str(FILE), "--output", str(tmp_path), "--set", "data=mnist"]
     assert main(arguments) == 2
-    assert "not found in no folder at all; root must be the folder that holds" in capsys.readouterr().err
+    assert "not found in no folder at all; root must be the folder with" in capsys.readouterr().err
 
 
-def test_nobody_is_in_both_parts():
+def test_no_digit_is_in_both_parts():
     (train_image, train_kind), (test_image, test_kind) = digits()
     assert (len(train_kind), len(test_kind)) == (1437, 360)
     known = {image.tobytes() for image in train_image}
@@ -107,7 +107,7 @@ def test_resizing_keeps_the_ink():
     np.testing.assert_allclose(resized(image, 32).mean(axis=(1, 2, 3)), image.mean(axis=(1, 2, 3)), atol=0.02)
 
 
-def test_ink_is_bright_whatever_the_paper(tmp_path):
+def test_dark_and_bright_paper_give_the_same_digit(tmp_path):
     image = (digits()[1][0][0, 0] * 255).astype("uint8")
     framed = cv2.resize(np.pad(image, 1), (100, 100), interpolation=cv2.INTER_NEAREST)
     for name, pixels in (("dark.png", framed), ("bright.png", 255 - framed)):

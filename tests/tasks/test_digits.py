@@ -1,4 +1,4 @@
-"""The main job: three heads on real digits, as good as promised."""
+"""Digits: one whole training of three heads reaches its figures."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_accuracy_on_held_out_digits(last, figure):
     assert 0.97 <= last[figure] <= 1
 
 
-def test_ink_is_far_better_than_the_mean(last):
-    # Standardised: who always says the mean is wrong by 0.79 on average.
+def test_the_error_of_the_ink(last):
+    # The ink is standardised: always predicting the mean has an error of 0.79.
     assert last["val_ink_error"] < 0.3
 
 
@@ -43,11 +43,11 @@ def test_the_objective_is_the_weighted_sum(last):
         assert last[f"{stage}_loss"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_each_trainer_keeps_its_rate(last):
+def test_each_trainer_has_its_learning_rate(last):
     assert (last["lr_body"], last["lr_heads"]) == (2e-3, 5e-3)
 
 
-def test_what_it_leaves(run):
+def test_the_files_of_the_run(run):
     names = {path.name for path in run.iterdir()}
     assert names == {
         "history.json", "plan.txt", "plan.json", "final.params", "settings.json", "log.txt", "checkpoints",

@@ -1,4 +1,4 @@
-"""Sentiment: both nets on both sources at their smallest; the sentences; IMDB's folders; padding."""
+"""Sentiment: small trainings of both nets on both sources; the sentences; IMDB's folders; padding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASK = TaskFile(FILE).module
 SMALL = ("train_count=4", "val_count=2", "batch_size=1", "length=12", "word_units=4", "hidden_units=4")
 
 
-def dry_run(folder: Path, *arguments: str) -> dict[str, list[float]]:
+def train_briefly(folder: Path, *arguments: str) -> dict[str, list[float]]:
     settings = ["--set", *SMALL, *arguments]
     assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
     return json.loads((folder / "history.json").read_text())
@@ -31,7 +31,7 @@ def dry_run(folder: Path, *arguments: str) -> dict[str, list[float]]:
 
 @pytest.fixture
 def imdb(tmp_path) -> Path:
-    """Write five reviews as the archive has them; return the folder that holds them."""
+    """Return the parent of a folder aclImdb with five reviews."""
     for place, text in {
         "train/pos/0_9.txt": "A film to love.<br /><br />See it!",
         "train/pos/1_7.txt": "Not bad; très drôle.",
@@ -47,8 +47,8 @@ def imdb(tmp_path) -> Path:
 
 @pytest.mark.parametrize("model", ["birnn", "textcnn"])
 @pytest.mark.parametrize("devices", [(), ("--devices", "2")])
-def test_a_dry_run(tmp_path, model, devices):
-    figures = dry_run(tmp_path, f"model={model}", *devices)
+def test_a_small_training(tmp_path, model, devices):
+    figures = train_briefly(tmp_path, f"model={model}", *devices)
     assert all(math.isfinite(value) for values in figures.values() for value in values)
     assert 0 <= figures["val_accuracy"][0] <= 1
     for name in ("confusion.png", "misread.png"):
@@ -57,11 +57,11 @@ def test_a_dry_run(tmp_path, model, devices):
 
 def test_imdb_end_to_end(imdb, tmp_path):
     for root in (imdb, imdb / "aclImdb"):
-        figures = dry_run(tmp_path / "run", "data=imdb", f"root={root}")
+        figures = train_briefly(tmp_path / "run", "data=imdb", f"root={root}")
         assert math.isfinite(figures["val_loss"][0])
 
 
-def test_imdb_as_it_is_read(imdb):
+def test_reading_imdb(imdb):
     assert TASK.read_imdb(str(imdb), "train") == [
         ("Don't see it.", 0),
         ("A film to love.  See it!", 1),
@@ -69,13 +69,13 @@ def test_imdb_as_it_is_read(imdb):
     ]
 
 
-def test_a_missing_folder_says_what_must_lie_where(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"aclImdb/train/pos.*--set root=FOLDER"):
         TASK.read_imdb(str(tmp_path), "train")
 
 
-def test_predicting_texts(tmp_path, capsys):
-    dry_run(tmp_path)
+def test_predict_prints_a_mood_for_each_text(tmp_path, capsys):
+    train_briefly(tmp_path)
     capsys.readouterr()
     texts = ["The film was not bad!", "words nobody knows", ""]
     assert main(["predict", str(FILE), "--from", str(tmp_path), "--quiet", *texts]) == 0
@@ -95,7 +95,7 @@ def test_a_text_is_padded_or_cut():
     assert vocab.to_tokens(words[2].tolist()) == ["<unk>", "<pad>", "<pad>"]
 
 
-def test_what_is_said_is_the_larger_score():
+def test_the_mood_with_the_larger_score_is_shown():
     shown = TASK.show({"mood": np.array([[0.0, 2.0], [3.0, 0.0]], "float32")})
     assert shown == ["positive (88.1%)", "negative (95.3%)"]
 
@@ -104,20 +104,20 @@ def test_what_is_said_is_the_larger_score():
 
 
 def test_sentences_are_distinct_and_balanced():
-    made = TASK.make_reviews(1000)
-    assert len({text for text, _ in made}) == 1000
-    assert sum(mood for _, mood in made) == 500
+    reviews = TASK.make_reviews(1000)
+    assert len({text for text, _ in reviews}) == 1000
+    assert sum(mood for _, mood in reviews) == 500
 
 
-def test_more_sentences_are_the_same_and_more():
+def test_a_larger_count_adds_sentences():
     assert TASK.make_reviews(40)[:20] == TASK.make_reviews(20)
     assert TASK.make_reviews(20, seed=1) != TASK.make_reviews(20)
 
 
-def test_the_mood_is_what_a_reader_would_say():
+def test_the_mood_agrees_with_the_grammar():
     sentences = sys.modules["data.sentences"]
     for text, mood in TASK.make_reviews(500):
-        final = re.split(r" but |although .*? , ", text)[-1]  # what counts in the end
+        final = re.split(r" but |although .*? , ", text)[-1]  # the clause that decides
         for clause in final.split(" and "):
             negated = re.search(r"\b(not|nobody|never|far from)\b", clause) is not None
             words = set(TASK.words_of(clause))
@@ -126,18 +126,18 @@ def test_the_mood_is_what_a_reader_would_say():
             assert bool(liked) != negated if mood else bool(disliked) != negated
 
 
-def test_no_word_alone_tells_the_mood():
-    made = TASK.make_reviews(2000)
-    for word in {word for text, _ in made for word in TASK.words_of(text)}:
-        moods = [mood for text, mood in made if word in TASK.words_of(text)]
+def test_no_single_word_tells_the_mood():
+    reviews = TASK.make_reviews(2000)
+    for word in {word for text, _ in reviews for word in TASK.words_of(text)}:
+        moods = [mood for text, mood in reviews if word in TASK.words_of(text)]
         assert 0.3 < np.mean(moods) < 0.7
 
 
 # ---- the nets ----------------------------------------------------------------------------------------------
 
 
-def test_both_ways_reads_each_sequence_as_if_alone():
-    block = TASK.BothWays(rnn.GRU, 3)
+def test_bidirectional_reads_each_sequence_on_its_own():
+    block = TASK.Bidirectional(rnn.GRU, 3)
     block.initialize()
     inputs, length = nd.random.normal(shape=(3, 5, 2)), nd.array([5, 1, 3])
     together = block(inputs, length).asnumpy()
@@ -147,8 +147,11 @@ def test_both_ways_reads_each_sequence_as_if_alone():
         assert not together[i, n:].any()
 
 
-def test_both_ways_is_gluons_bidirectional_layer_where_nothing_is_padded():
-    block, layer = TASK.BothWays(rnn.LSTM, 3), rnn.LSTM(3, bidirectional=True, layout="NTC", input_size=2)
+def test_bidirectional_agrees_with_gluon_without_padding():
+    block, layer = (
+        TASK.Bidirectional(rnn.LSTM, 3),
+        rnn.LSTM(3, bidirectional=True, layout="NTC", input_size=2),
+    )
     inputs = nd.random.normal(shape=(2, 4, 2))
     for each in (block, layer):
         each.initialize()

@@ -1,4 +1,4 @@
-"""Translation: both nets on both sources at their smallest; spelling; parallel files; decoding; BLEU."""
+"""Translation: small trainings of both nets on both sources; spelling; parallel files; decoding; BLEU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(folder: Path, epochs: int, *arguments: str) -> dict[str, list[float]]:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Write parallel text, as IWSLT'15 has it."""
+    """Return a folder with parallel text in the format of IWSLT'15."""
     for name, lines in {
         "train.en": ["Good morning .", "", "Thank you", "lost", "How are you ?"],
         "train.vi": ["Chào buổi sáng .", "rỗng", "Cảm ơn", "", "Bạn khoẻ không ?"],
@@ -43,7 +43,7 @@ def folder(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("settings", [(), ("--devices", "2"), ("model=transformer",)])
-def test_a_dry_run(tmp_path, settings):
+def test_a_small_training(tmp_path, settings):
     figures = run(tmp_path, 1, *settings)
     assert all(math.isfinite(value) for values in figures.values() for value in values)
     assert 0 <= figures["val_bleu"][0] <= 1
@@ -70,7 +70,7 @@ def test_it_learns_five_numbers_and_translates_them(model):
     assert task.show(estimator.predict(task.inputs(sources))) == list(targets)
 
 
-def test_predicting_a_line_for_each_sentence(tmp_path, capsys):
+def test_predict_prints_a_line_for_each_sentence(tmp_path, capsys):
     run(tmp_path, 1)
     capsys.readouterr()
     sentences = ["three hundred and two", "no such word"]
@@ -83,7 +83,7 @@ def test_predicting_a_line_for_each_sentence(tmp_path, capsys):
 
 
 def value_of(words: str) -> int:
-    """Read a number in words, another way than it is written."""
+    """Read a number in words, independently of how it is spelled."""
     data = sys.modules["data.numbers"]
     values = {word: i for i, word in enumerate(data.ONES + data.TEENS)}
     values.update({word: 10 * i for i, word in enumerate(data.TENS, 2)})
@@ -98,7 +98,7 @@ def value_of(words: str) -> int:
     return total + part
 
 
-def test_numbers_are_spelled_so_that_they_can_be_read():
+def test_spelled_numbers_can_be_read():
     spelled = sys.modules["data.numbers"].spelled
     some = [*range(1200), *range(1200, 1_000_000, 997), 999_999]
     assert [value_of(spelled(number)) for number in some] == some
@@ -113,15 +113,15 @@ def test_numbers_are_spelled_so_that_they_can_be_read():
             spelled(number)
 
 
-def test_pairs_are_distinct_and_the_same_again():
-    made = TASK.make_pairs(500)
-    assert len(set(made)) == 500
-    assert TASK.make_pairs(600)[:500] == made
-    assert all(value_of(words) == int(digits.replace(" ", "")) for words, digits in made)
-    assert {len(digits.split()) for _, digits in made} == {2, 3, 4, 5, 6}
+def test_pairs_are_distinct_and_repeatable():
+    pairs = TASK.make_pairs(500)
+    assert len(set(pairs)) == 500
+    assert TASK.make_pairs(600)[:500] == pairs
+    assert all(value_of(words) == int(digits.replace(" ", "")) for words, digits in pairs)
+    assert {len(digits.split()) for _, digits in pairs} == {2, 3, 4, 5, 6}
 
 
-def test_parallel_text_as_it_is_read(folder):
+def test_reading_parallel_text(folder):
     assert TASK.read_parallel(str(folder), "train", ("en", "vi")) == [
         ("Good morning .", "Chào buổi sáng ."),
         ("Thank you", "Cảm ơn"),
@@ -129,18 +129,20 @@ def test_parallel_text_as_it_is_read(folder):
     ]
 
 
-def test_a_missing_file_says_what_must_lie_where(folder):
-    with pytest.raises(FileNotFoundError, match=r"train\.de; two text files .* train\.en.*--set root"):
+def test_a_missing_file_is_an_error(folder):
+    with pytest.raises(
+        FileNotFoundError, match=r"train\.de; a folder must have two text files, .* train\.en.*--set root"
+    ):
         TASK.read_parallel(str(folder), "train", ("de", "en"))
 
 
-def test_files_of_different_lengths_are_refused(folder):
+def test_files_of_different_lengths_are_an_error(folder):
     (folder / "train.vi").write_text("Một\n", "utf-8")
     with pytest.raises(ValueError, match=r"has 5 lines and .*train\.vi 1;"):
         TASK.read_parallel(str(folder), "train", ("en", "vi"))
 
 
-def test_files_without_a_pair_are_refused(folder):
+def test_files_without_a_pair_are_an_error(folder):
     for language in ("en", "vi"):
         (folder / f"train.{language}").write_text("\n\n", "utf-8")
     with pytest.raises(ValueError, match="no line in common that is not empty"):
@@ -149,7 +151,7 @@ def test_files_without_a_pair_are_refused(folder):
 
 @pytest.fixture
 def bitext():
-    """Return three pairs to train on and one that is held out, cut after three tokens."""
+    """Return three training pairs and a held-out one, cut after three tokens."""
     return TASK.Bitext([("a b", "x"), ("b c d e", "y x z w"), ("a", "z z")], [("a q", "x")], 100, 3)
 
 
@@ -182,7 +184,7 @@ def test_every_sample_is_loaded_once(bitext):
 
 @pytest.fixture(params=["rnn", "transformer"])
 def net(request):
-    """Return a net that has learnt nothing, and a batch of all lengths."""
+    """Return an untrained net, and a batch of different lengths."""
     task = TaskFile(FILE)
     task.set(["train_count=8", "val_count=1", "units=8", f"model={request.param}"])
     net, bitext = task.module.net(), task.module.bitext()
@@ -191,7 +193,7 @@ def net(request):
     return net, [slot.as_in_context(cpu()) for slot in batch]
 
 
-def test_step_by_step_is_the_same_as_all_at_once(net):
+def test_decoding_step_by_step_agrees_with_one_call(net):
     net, (source, target, source_length, target_length, _) = net
     logits = net(source, target, source_length, target_length)[0].asnumpy()
     memory = net.encode(source, valid_length=source_length)[0]
@@ -202,7 +204,7 @@ def test_step_by_step_is_the_same_as_all_at_once(net):
         np.testing.assert_allclose(output.asnumpy()[valid], logits[valid, step], atol=1e-5)
 
 
-def test_a_sentence_is_translated_alike_in_any_company(net):
+def test_a_sentence_does_not_depend_on_its_batch(net):
     net, (source, target, source_length, target_length, _) = net
     together = net(source, target, source_length, target_length)[0].asnumpy()
     for i, (s, t) in enumerate(zip(source_length.asnumpy().astype(int), target_length.asnumpy().astype(int))):
@@ -220,7 +222,7 @@ def test_attention_is_a_distribution_over_the_source(net):
         assert not row[..., length:].any()
 
 
-def test_both_trainers_together_move_everything(net):
+def test_every_parameter_gets_a_gradient(net):
     net, (source, target, source_length, target_length, _) = net
     with autograd.record():
         nd.sum(net(source, target, source_length, target_length)[0] ** 2).backward()
@@ -230,24 +232,27 @@ def test_both_trainers_together_move_everything(net):
 
 # ---- BLEU --------------------------------------------------------------------------------------------------
 
-WANTED = ["3 0 2 4 5", "7 0 0 1 1", "1 2 3 4"]
-FOUND = ["3 0 2 4 5", "7 0 0 1 2", "1 2 3"]
+REFERENCES = ["3 0 2 4 5", "7 0 0 1 1", "1 2 3 4"]
+TRANSLATIONS = ["3 0 2 4 5", "7 0 0 1 2", "1 2 3"]
 
 
-def test_bleu_is_sacrebleus_of_the_whole_corpus():
-    metric, expected = TASK.Bleu(), sacrebleu.corpus_bleu(FOUND, [WANTED], tokenize="none", force=True).score
-    metric.update([FOUND[:2]], [WANTED[:2]])
+def test_bleu_is_sacrebleus_corpus_score():
+    metric, expected = (
+        TASK.Bleu(),
+        sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], tokenize="none", force=True).score,
+    )
+    metric.update([TRANSLATIONS[:2]], [REFERENCES[:2]])
     first = metric.get()[1]
-    metric.update([FOUND[2:]], [WANTED[2:]])
+    metric.update([TRANSLATIONS[2:]], [REFERENCES[2:]])
     assert metric.get() == ("bleu", pytest.approx(expected / 100))
     assert 0 < metric.get()[1] < first < 1
     metric.reset()
-    metric.update([FOUND[:1], FOUND[1:]], [WANTED[:1], WANTED[1:]])  # two devices
+    metric.update([TRANSLATIONS[:1], TRANSLATIONS[1:]], [REFERENCES[:1], REFERENCES[1:]])  # two devices
     assert metric.get()[1] == pytest.approx(expected / 100)
 
 
-def test_bleu_at_its_ends():
+def test_bleu_without_sentences_and_of_a_perfect_translation():
     metric = TASK.Bleu()
     assert math.isnan(metric.get()[1])
-    metric.update([WANTED], [WANTED])
+    metric.update([REFERENCES], [REFERENCES])
     assert metric.get()[1] == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""PASCAL VOC, in small: folders and files as its archives have them, through to a trained net."""
+"""PASCAL VOC: a small data set with the folders and files of its archives, and trainings on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTS = {
 
 @pytest.fixture(scope="module")
 def devkit(tmp_path_factory) -> Path:
-    """Write a VOCdevkit: two years, 100 x 80 images, a cat and a dog in each."""
+    """Return a VOCdevkit: two years, 100 x 80 images, a cat and a dog in each."""
     root = tmp_path_factory.mktemp("VOCdevkit")
     random = np.random.RandomState(0)
     for year, lists in LISTS.items():
@@ -49,7 +49,7 @@ def _write_image(folder: Path, name: str, random: np.random.RandomState) -> None
     size = "<size><width>100</width><height>80</height><depth>3</depth></size>"
     (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{size}{objects}</annotation>")
     mask = np.zeros((80, 100), "uint8")
-    mask[10:60, 10:50], mask[5:75, 60:90], mask[:9, :50] = 8, 12, 255  # 255: the rim, which does not count
+    mask[10:60, 10:50], mask[5:75, 60:90], mask[:9, :50] = 8, 12, 255  # 255: the border, which is ignored
     image = Image.fromarray(mask, mode="P")
     image.putpalette(list(range(256)) * 3)
     image.save(folder / "SegmentationClass" / f"{name}.png")
@@ -63,7 +63,7 @@ def _write_image(folder: Path, name: str, random: np.random.RandomState) -> None
         ("segmentation", ("size=32", "model=fcn"), "val_aux"),
     ],
 )
-def test_a_dry_run(devkit, tmp_path, task, settings, figure):
+def test_a_small_training(devkit, tmp_path, task, settings, figure):
     file, folder = TASKS / f"{task}.py", tmp_path / "run"
     settings = ["--set", "data=voc", f"root={devkit}", "batch_size=2", *settings]
     assert main(["train", str(file), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
@@ -87,21 +87,21 @@ def test_one_year_is_enough(devkit, tmp_path):
     assert len(train) == 2
 
 
-def test_what_is_measured_is_not_trained_on(devkit):
+def test_val_is_not_trained_on(devkit):
     train, val = TaskFile(TASKS / "segmentation.py").module.voc.segmentation(str(devkit), 32)
     assert [Path(image).stem for image in train.images] == ["e", "f"]
     assert [Path(image).stem for image in val.images] == ["g", "h"]
     assert [Path(mask).stem for mask in train.masks] == ["e", "f"]
 
 
-def test_the_rim_counts_for_nothing(devkit):
+def test_the_border_of_objects_is_ignored(devkit):
     _, val = TaskFile(TASKS / "segmentation.py").module.voc.segmentation(str(devkit), 32)
     image, mask = val[0]
     assert image.shape == (3, 32, 32)
     assert set(np.unique(mask.asnumpy())) == {-1, 0, 8, 12}
 
 
-def test_a_difficult_object_that_is_missed_costs_nothing(devkit):
+def test_a_missed_difficult_object_does_not_count(devkit):
     task = TaskFile(TASKS / "detection.py").module
     _, test = task.voc.detection(str(devkit))
     metric = task.VOC07MApMetric(class_names=task.voc.CLASSES)
@@ -112,9 +112,9 @@ def test_a_difficult_object_that_is_missed_costs_nothing(devkit):
 
 
 @pytest.mark.parametrize("task", ["detection", "segmentation"])
-def test_a_missing_folder_is_explained(tmp_path, capsys, task):
+def test_a_missing_folder_is_an_error(tmp_path, capsys, task):
     arguments = ["check", str(TASKS / f"{task}.py"), "--set", "data=voc", f"root={tmp_path}"]
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/VOC20" in said
-    assert "ImageSets" in said and "JPEGImages" in said and "root=DIR" in said
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/VOC20" in error
+    assert "ImageSets" in error and "JPEGImages" in error and "root=DIR" in error

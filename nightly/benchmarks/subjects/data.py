@@ -35,7 +35,7 @@ def shape_batches(count: int = 15, size: int = 16) -> list[tuple[Any, Any]]:
     """Return images of shapes (16, 3, 64, 64) and their masks (16, 64, 64), int32: 15 are an epoch."""
     segmentation = task("segmentation")
     made = segmentation.shapes.shapes(count * size, 64)
-    image = segmentation.normalized(made.image)
+    image = segmentation.normalize(made.image)
     return [
         (mx.nd.array(image[i : i + size]), mx.nd.array(made.mask[i : i + size], dtype="int32"))
         for i in range(0, count * size, size)

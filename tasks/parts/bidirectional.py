@@ -1,4 +1,4 @@
-"""A recurrent layer in both directions that minds where each sequence ends."""
+"""A bidirectional recurrent layer that respects the end of each sequence."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 from mxnet.gluon import nn
 
-__all__ = ["BothWays"]
+__all__ = ["Bidirectional"]
 
 
-class BothWays(nn.HybridBlock):
-    """Read sequences forwards and backwards, backwards from their last valid token.
+class Bidirectional(nn.HybridBlock):
+    """Reads sequences forwards, and backwards from their last valid token.
 
-    Gluon's ``bidirectional=True`` reads the padding first, and its ``use_sequence_length`` is ignored on CPU
-    without a word, so what it says of a sentence depends on how far the batch was padded.
+    Gluon's ``bidirectional=True`` reads the padding first, and silently ignores ``use_sequence_length`` on
+    CPUs, so that its outputs depend on the padding of the batch.
 
     Parameters
     ----------
     layer : callable
         ``rnn.LSTM`` or ``rnn.GRU``, called with the units.
     units : int
-        Of each direction.
+        The size of the output of each direction.
 
     Notes
     -----
-    Inputs are sequences (N, T, C) and their lengths (N,), float32; the output is (N, T, 2 units), zero behind
-    each sequence's end.
+    Inputs are sequences (N, T, C) and their lengths (N,), float32. The output is (N, T, 2 units), and zero
+    after the end of each sequence.
     """
 
     def __init__(self, layer: Any, units: int, **kwargs: Any) -> None:
@@ -35,7 +35,7 @@ class BothWays(nn.HybridBlock):
             self.onward, self.back = layer(units), layer(units)
 
     def hybrid_forward(self, F: Any, inputs: Any, length: Any) -> Any:
-        """Run both layers, time first, as they want it."""
+        """Run both layers, which take the time axis first."""
         inputs = F.swapaxes(inputs, dim1=0, dim2=1)
         reverse = partial(F.SequenceReverse, sequence_length=length, use_sequence_length=True)
         outputs = F.concat(self.onward(inputs), reverse(self.back(reverse(inputs))), dim=2)

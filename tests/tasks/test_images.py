@@ -1,4 +1,4 @@
-"""Generated scenes and shapes: what is declared of an image is true of its pixels."""
+"""Generated scenes and shapes: boxes, masks and counts agree with the pixels."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ MAKERS = {"scenes": TASK.scenes.scenes, "shapes": TASK.shapes.shapes}
 
 
 @pytest.fixture(scope="module", params=list(MAKERS))
-def made(request):
+def images(request):
     """Return 30 images of one kind."""
     return MAKERS[request.param](30, 64)
 
 
-def rows(made, image):
-    """Return the boxes of an image without those that fill up."""
-    return made.boxes[image][made.boxes[image, :, 4] >= 0]
+def rows(images, image):
+    """Return the boxes of an image without padding."""
+    return images.boxes[image][images.boxes[image, :, 4] >= 0]
 
 
-def test_shapes_and_dtypes(made):
-    assert (made.image.shape, made.image.dtype) == ((30, 64, 64, 3), "uint8")
-    assert (made.mask.shape, made.mask.dtype) == ((30, 64, 64), "int32")
-    assert made.boxes.dtype == "float32"
+def test_shapes_and_dtypes(images):
+    assert (images.image.shape, images.image.dtype) == ((30, 64, 64, 3), "uint8")
+    assert (images.mask.shape, images.mask.dtype) == ((30, 64, 64), "int32")
+    assert images.boxes.dtype == "float32"
 
 
-def test_counts_are_those_of_the_boxes(made):
-    assert [len(rows(made, image)) for image in range(30)] == made.count.tolist()
-    assert 1 <= made.count.min() < made.count.max() <= 4
+def test_counts_are_those_of_the_boxes(images):
+    assert [len(rows(images, image)) for image in range(30)] == images.count.tolist()
+    assert 1 <= images.count.min() < images.count.max() <= 4
 
 
-def test_every_pixel_of_a_mask_is_in_a_box_of_its_class(made):
-    for image, mask in enumerate(made.mask):
+def test_every_pixel_of_a_mask_is_in_a_box_of_its_class(images):
+    for image, mask in enumerate(images.mask):
         covered = np.zeros_like(mask, bool)
-        for left, top, right, bottom, kind, _ in rows(made, image).astype(int):
+        for left, top, right, bottom, kind, _ in rows(images, image).astype(int):
             here = mask[top:bottom, left:right]
             covered[top:bottom, left:right] |= here == kind + 1
             assert (here == kind + 1).any()
@@ -50,10 +50,10 @@ def test_every_pixel_of_a_mask_is_in_a_box_of_its_class(made):
 
 
 def test_boxes_of_digits_are_tight_and_apart():
-    made = TASK.scenes.scenes(20, 96)
-    for image, mask in enumerate(made.mask):
+    images = TASK.scenes.scenes(20, 96)
+    for image, mask in enumerate(images.mask):
         taken = np.zeros_like(mask)
-        for left, top, right, bottom, *_ in rows(made, image).astype(int):
+        for left, top, right, bottom, *_ in rows(images, image).astype(int):
             inside = mask[top:bottom, left:right] > 0
             assert inside.any(axis=0)[[0, -1]].all()
             assert inside.any(axis=1)[[0, -1]].all()
@@ -62,7 +62,7 @@ def test_boxes_of_digits_are_tight_and_apart():
 
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=list(MAKERS))
-def test_the_same_whenever_asked_and_others_held_out(maker):
+def test_images_repeat_and_held_out_ones_differ(maker):
     first, again, held_out = maker(3, 64), maker(3, 64), maker(3, 64, held_out=True)
     for one, other in zip(first, again):
         np.testing.assert_array_equal(one, other)
@@ -84,12 +84,12 @@ def _nothing(size):
     return np.zeros((size, size, 3), "uint8"), np.zeros((1, 6), "float32"), np.zeros((size, size), "int32")
 
 
-def test_a_clear_place_is_clear():
-    from data.pictured import clear_place
+def test_a_clear_place_is_free():
+    from data.images import clear_place
 
     taken = np.ones((20, 20), bool)
     assert clear_place(np.random.RandomState(0), taken, 5, 5) is None
-    taken[3:8, 10:15] = False  # one place only, which 50 throws need not find
+    taken[3:8, 10:15] = False  # the only free place, which 50 attempts may miss
     assert {clear_place(np.random.RandomState(i), taken, 5, 5) for i in range(50)} == {None, (3, 10)}
 
 
@@ -104,7 +104,7 @@ def test_first_samples_of_any_batches():
 
 def test_display_undoes_normalization():
     image = np.random.RandomState(0).randint(0, 256, (2, 5, 4, 3), "uint8")
-    np.testing.assert_array_equal(TASK.displayed(TASK.normalized(image)), image)
+    np.testing.assert_array_equal(TASK.displayed(TASK.normalize(image)), image)
 
 
 def test_images_are_read_in_their_colours(tmp_path):
@@ -116,9 +116,9 @@ def test_images_are_read_in_their_colours(tmp_path):
         assert (read == (200, 0, 0)).all()
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_image_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no image .*nowhere.png"):
         TASK.read_images([str(tmp_path / "nowhere.png")], 8)
     (tmp_path / "text.png").write_text("no pixels")
-    with pytest.raises(ValueError, match="text.png is no image"):
+    with pytest.raises(ValueError, match="text.png is not an image"):
         TASK.read_images([str(tmp_path / "text.png")], 8)
