@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a fit after the batch that is running."""
+"""End a fit after the running batch on Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
 
 
 class InterruptHandler:
-    """Lets a fit finish its batch when a signal asks it to end; a second signal ends it at once.
+    """Lets a fit finish its batch when a signal arrives; a second signal ends it at once.
 
-    The fit then stops as for any other reason: what other handlers do at its end is done, a checkpoint among
-    it. ``state.interrupted`` is true from the signal on, and the signal's name is the reason. The second one
-    does what it would do without this handler: KeyboardInterrupt for SIGINT, the end of the process for
-    SIGTERM.
+    The fit stops as for any other reason: other handlers are called as at any end, and a checkpoint is saved.
+    ``state.interrupted`` is true from the signal on, and the stop reason is the signal's name. The second
+    signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, SIGTERM ends the
+    process.
 
-    Signals that somebody handles already are left to him, and so are all in a fit outside the main thread,
-    where Python has no signals. What stood there before is restored at the end of the fit.
+    Signals for which a handler is installed already are left alone, and so are all signals in a fit outside
+    the main thread, where Python has no signals. The default handlers are restored at the end of the fit.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ class InterruptHandler:
         There is no such signal, or it cannot be caught.
     """
 
-    # Before what writes checkpoints. A signal takes effect here and not when it comes, so that every handler
-    # of a batch's or an epoch's end sees the same.
+    # Before CheckpointHandler. A signal takes effect at this handler's events, not when it arrives, so that
+    # all handlers of an event see the same state.
     priority = Priority.NORMAL
 
     def __init__(self, signals: Iterable[str] = ("SIGINT", "SIGTERM")) -> None:
@@ -54,74 +54,76 @@ class InterruptHandler:
                     f"InterruptHandler: there is no signal {name!r} that can be caught"
                     f"{suggest(name, _VALID)}; valid are {names(_VALID)}"
                 )
-        self._taken: list[signal.Signals] = []
+        self._installed: list[signal.Signals] = []
         self._estimator: EstimatorProtocol | None = None
         self._process = os.getpid()
         self._reason = ""
-        self._told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._teller: threading.Thread | None = None
+        self._log_queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._log_thread: threading.Thread | None = None
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Begin to listen."""
+        """Install the signal handlers."""
         self._estimator, self._process, self._reason = estimator, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
             return
-        # A signal can come while the log is being written, when writing to it would fail or wait for itself:
-        # another thread does it. The queue is the one of Python's that a signal may put something into.
-        self._teller = threading.Thread(target=_tell, args=(self._told, estimator.logger), daemon=True)
-        self._teller.start()
+        # A signal can arrive while the log is written to, and logging from its handler could then fail or
+        # deadlock: another thread logs it. SimpleQueue is the queue that a signal handler may use.
+        self._log_thread = threading.Thread(
+            target=_log_signals, args=(self._log_queue, estimator.logger), daemon=True
+        )
+        self._log_thread.start()
         for number in (signal.Signals[name] for name in self.signals):
             if signal.getsignal(number) == _default(number):
-                signal.signal(number, self._came)
-                self._taken.append(number)
+                signal.signal(number, self._on_signal)
+                self._installed.append(number)
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
-        """Say whether to stop."""
-        return self._stops(estimator)
+        """Stop the fit if a signal has arrived."""
+        return self._should_stop(estimator)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
-        """Say whether to stop, for a signal that came during the validation."""
-        return self._stops(estimator)
+        """Stop the fit if a signal has arrived during the validation."""
+        return self._should_stop(estimator)
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Listen no more."""
-        self._restore()
-        self._estimator = None  # a handler may live longer than the estimator should
-        if self._teller is not None:
-            self._told.put(None)
-            self._teller.join()
-            self._teller = None
+        """Remove the signal handlers."""
+        self._uninstall()
+        self._estimator = None  # this handler may live longer than the estimator
+        if self._log_thread is not None:
+            self._log_queue.put(None)
+            self._log_thread.join()
+            self._log_thread = None
 
-    def _stops(self, estimator: EstimatorProtocol) -> bool:
-        if not estimator.state.interrupted:  # asked once: the signal may come at any line
+    def _should_stop(self, estimator: EstimatorProtocol) -> bool:
+        if not estimator.state.interrupted:  # read once: the signal may arrive at any line
             return False
         if self._reason:
             estimator.state.stop(self._reason)
         return True
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         estimator = self._estimator
         if os.getpid() != self._process and number == signal.SIGINT:
-            return  # a loader's worker: Ctrl-C reaches all processes, and the batch needs the workers yet
+            return  # a loader's worker: Ctrl-C reaches all processes, and the batch still needs its workers
         if os.getpid() != self._process or estimator is None or estimator.state.interrupted:
-            self._restore()
-            signal.signal(number, _default(number))  # also where somebody's handler passed it on to this one
+            self._uninstall()
+            signal.signal(number, _default(number))  # also if another handler called this one
             signal.raise_signal(number)
         else:
             self._reason = signal.Signals(number).name
             estimator.state.interrupted = True
-            self._told.put(self._reason)
+            self._log_queue.put(self._reason)
 
-    def _restore(self) -> None:
-        for number in self._taken:
-            if signal.getsignal(number) == self._came:  # else somebody else has taken it over since
+    def _uninstall(self) -> None:
+        for number in self._installed:
+            if signal.getsignal(number) == self._on_signal:  # else another handler was installed since
                 signal.signal(number, _default(number))
-        self._taken = []
+        self._installed = []
 
 
-def _tell(told: queue.SimpleQueue[str | None], logger: logging.Logger) -> None:
-    for reason in iter(told.get, None):
-        logger.warning("%s: finishing the batch; once more ends at once", reason)
+def _log_signals(signals: queue.SimpleQueue[str | None], logger: logging.Logger) -> None:
+    for name in iter(signals.get, None):
+        logger.warning("%s: finishing the batch; once more ends at once", name)
 
 
 def _default(number: int) -> Any:

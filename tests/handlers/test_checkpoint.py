@@ -20,19 +20,19 @@ from multifit.triggers import Every
 
 import mxnet as mx  # isort: skip
 
-INEXACT = "is outside any schedule"
+INEXACT = "is outside of any schedule"
 
 
 class Stop:
-    """Asks for a stop at one step's moment."""
+    """Asks for a stop at an event of one step."""
 
-    def __init__(self, step: int, moment: str = "batch_end", priority: float = 0.0) -> None:
+    def __init__(self, step: int, event: str = "batch_end", priority: float = 0.0) -> None:
         self.priority = priority
         self.step = step
-        setattr(self, moment, self._stops)
+        setattr(self, event, self._stops)
 
     def train_begin(self, estimator: Any) -> None:
-        """A moment, so that it is a handler."""
+        """An event, so that it is a handler."""
 
     def _stops(self, estimator: Any) -> bool:
         return bool(estimator.state.step == self.step)
@@ -40,7 +40,7 @@ class Stop:
 
 @pytest.fixture
 def saved(run: Any) -> Any:
-    """The run, with what keeps it: a file with its step, and the reseedings in a list."""
+    """Return a run that writes its step to a file, and appends its reseedings to a list."""
 
     def write(folder: Path) -> None:
         (folder / "run.json").write_text(json.dumps({"step": run.state.step}))
@@ -61,13 +61,13 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
 
 
 def facts(folder: Path) -> list[tuple[int, int, int, bool, bool]]:
-    """Return epoch, step, batch, complete, exact of what is in a run's folder, by step; all must be whole."""
-    found = sorted((folder / "checkpoints").iterdir())
-    assert [verify(path) for path in found] == [[]] * len(found)
-    told = [(path.name, read_manifest(path).facts) for path in found]
-    for name, fact in told:
+    """Return epoch, step, batch, complete, exact of the checkpoints of a run, by step; all must be intact."""
+    paths = sorted((folder / "checkpoints").iterdir())
+    assert [verify(path) for path in paths] == [[]] * len(paths)
+    facts = [(path.name, read_manifest(path).facts) for path in paths]
+    for name, fact in facts:
         assert name == f"epoch-{fact['epoch']:04d}-step-{fact['step']:08d}"
-    return [tuple(fact[key] for key in ("epoch", "step", "batch", "complete", "exact")) for _, fact in told]
+    return [tuple(fact[key] for key in ("epoch", "step", "batch", "complete", "exact")) for _, fact in facts]
 
 
 # ---- when --------------------------------------------------------------------------------------------------
@@ -85,10 +85,10 @@ def test_every_second_batch(saved: Any, tmp_path: Path) -> None:
     assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
 
 
-def test_a_fit_that_ends_writes_where_it_is(saved: Any, tmp_path: Path, log: Any) -> None:
+def test_a_fit_that_ends_saves_a_checkpoint(saved: Any, tmp_path: Path, log: Any) -> None:
     saved.fit(CheckpointHandler(tmp_path), StoppingHandler(2), epochs=9)
     assert facts(tmp_path) == [(2, 6, 3, True, False)]
-    assert saved.reseeded == []  # nobody's generators are touched without a schedule
+    assert saved.reseeded == []  # without a schedule, nothing is seeded
     assert saved.state.seed is None
     assert INEXACT not in log.text  # it ended as planned
 
@@ -113,7 +113,7 @@ def test_stopped_in_the_middle_of_an_epoch(
 
 @pytest.mark.parametrize("every", [None, 1])
 def test_stopped_at_the_last_batch_of_an_epoch(saved: Any, tmp_path: Path, log: Any, every: Any) -> None:
-    """Written at once, and once more when the epoch is over."""
+    """Saved at once, and again at the end of the epoch."""
     steps = []
     write = saved.write_checkpoint
     saved.write_checkpoint = lambda folder: (steps.append(saved.state.step), write(folder))
@@ -148,7 +148,9 @@ def test_a_signal_during_the_validation(saved: Any, tmp_path: Path) -> None:
     saved.validation = interrupted
     handlers = CheckpointHandler(tmp_path, Every(50, "batch")), InterruptHandler(), ValidationHandler("data")
     saved.fit(*handlers, epochs=9)
-    assert facts(tmp_path) == [(2, 6, 3, False, True)]  # others' validation may have been left out
+    assert facts(tmp_path) == [
+        (2, 6, 3, False, True)
+    ]  # the validation of other handlers may have been skipped
 
 
 # ---- the monitored figure ----------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ def improving(saved: Any, values: list[float], figure: str = "loss") -> None:
         ("unknown", None, [3, 2, 4, 1, 5], [1, 2, 4]),
     ],
 )
-def test_when_the_figure_improves(
+def test_a_checkpoint_whenever_the_figure_improves(
     saved: Any, tmp_path: Path, figure: str, mode: str | None, values: list[float], epochs: list[int]
 ) -> None:
     improving(saved, values, figure)
@@ -181,7 +183,7 @@ def test_when_the_figure_improves(
     assert read_manifest(newest).facts["value"] == values[epochs[-1] - 1]
 
 
-def test_an_epoch_cut_short_is_not_compared(saved: Any, tmp_path: Path) -> None:
+def test_an_incomplete_epoch_is_not_compared(saved: Any, tmp_path: Path) -> None:
     improving(saved, [3, 1])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
     saved.fit(handler, ValidationHandler("data"), Stop(5), epochs=5)
@@ -191,7 +193,7 @@ def test_an_epoch_cut_short_is_not_compared(saved: Any, tmp_path: Path) -> None:
     assert read_manifest(newest).facts["value"] is None
 
 
-def test_the_best_goes_on_after_a_resume(saved: Any, tmp_path: Path) -> None:
+def test_the_best_value_is_restored(saved: Any, tmp_path: Path) -> None:
     class Resume:
         def epoch_begin(self, estimator: Any) -> None:
             handler.load_state_dict({"best": 2.0, "every": "None"})
@@ -203,7 +205,7 @@ def test_the_best_goes_on_after_a_resume(saved: Any, tmp_path: Path) -> None:
     assert handler.state_dict() == {"best": 2.0, "every": "None"}
 
 
-def test_each_fit_compares_anew(saved: Any, tmp_path: Path) -> None:
+def test_each_fit_starts_a_new_comparison(saved: Any, tmp_path: Path) -> None:
     improving(saved, [1, 1, 5])
     handler = CheckpointHandler(tmp_path, monitor="val_loss", keep_last=9)
     assert handler.state_dict()["best"] is None
@@ -217,7 +219,7 @@ def test_each_fit_compares_anew(saved: Any, tmp_path: Path) -> None:
 # ---- the seed ----------------------------------------------------------------------------------------------
 
 
-def test_the_seed_is_the_states_else_the_handlers_else_drawn(saved: Any, tmp_path: Path) -> None:
+def test_the_seed_is_the_states_or_the_handlers_or_drawn(saved: Any, tmp_path: Path) -> None:
     saved.fit(CheckpointHandler(tmp_path, 1, seed=7))
     assert saved.state.seed == 7
     saved.fit(CheckpointHandler(tmp_path, 1, seed=8))
@@ -241,14 +243,14 @@ def test_the_last_and_the_best_are_kept(saved: Any, tmp_path: Path) -> None:
     assert [fact[0] for fact in facts(tmp_path)] == [2, 4, 5]
 
 
-def test_an_interrupted_runs_checkpoints_count(saved: Any, tmp_path: Path) -> None:
+def test_checkpoints_of_an_interrupted_run_count(saved: Any, tmp_path: Path) -> None:
     for _ in range(3):
         saved.fit(CheckpointHandler(tmp_path, 1), epochs=2)
         saved.state.epoch += 1
     assert [fact[1] for fact in facts(tmp_path)] == [15, 18]
 
 
-def test_a_new_run_in_the_folder_of_another_is_told(saved: Any, tmp_path: Path, log: Any) -> None:
+def test_a_new_run_in_the_folder_of_another_logs_a_warning(saved: Any, tmp_path: Path, log: Any) -> None:
     saved.fit(CheckpointHandler(tmp_path, 1, keep_last=1), epochs=4)
     assert not log.records
     saved.state.step = saved.state.epoch = 0
@@ -261,7 +263,7 @@ def test_a_new_run_in_the_folder_of_another_is_told(saved: Any, tmp_path: Path, 
 # ---- when it cannot be written -----------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_once_and_the_training_goes_on(saved: Any, tmp_path: Path, log: Any) -> None:
+def test_a_full_disk_is_logged_once_and_the_training_continues(saved: Any, tmp_path: Path, log: Any) -> None:
     write = saved.write_checkpoint
 
     def full(folder: Path) -> None:
@@ -286,7 +288,7 @@ def test_a_full_disk_is_told_once_and_the_training_goes_on(saved: Any, tmp_path:
     assert len(log.records) == 2
 
 
-def test_a_recovery_is_told(saved: Any, tmp_path: Path, log: Any) -> None:
+def test_a_recovery_is_logged(saved: Any, tmp_path: Path, log: Any) -> None:
     def write(folder: Path) -> None:
         (folder / "x").touch()
         if saved.state.epoch == 1:
@@ -299,14 +301,14 @@ def test_a_recovery_is_told(saved: Any, tmp_path: Path, log: Any) -> None:
     assert log.records[1].getMessage() == f"checkpoints are written again: {path}"
 
 
-def test_the_same_run_with_a_full_disk(saved: Any, tmp_path: Path) -> None:
+def test_a_full_disk_does_not_change_the_seeding(saved: Any, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     saved.fit(CheckpointHandler(tmp_path, Every(2, "batch")), epochs=2)
     assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
     assert (tmp_path / "checkpoints").read_text() == "in the way"
 
 
-def test_mxnets_own_words_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) -> None:
+def test_mxnets_own_error_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) -> None:
     """A limit on the size of files is what a full disk is: MXNet fails in the middle of its file."""
     array = mx.nd.ones((1000, 100))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -326,7 +328,7 @@ def test_mxnets_own_words_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) 
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), mx.MXNetError("an operation failed long before")])
-def test_other_errors_are_not_the_disks(saved: Any, tmp_path: Path, error: Exception) -> None:
+def test_other_errors_are_raised(saved: Any, tmp_path: Path, error: Exception) -> None:
     def write(folder: Path) -> None:
         raise error
 
@@ -337,7 +339,7 @@ def test_other_errors_are_not_the_disks(saved: Any, tmp_path: Path, error: Excep
     assert facts(tmp_path) == []
 
 
-def test_a_stop_that_could_not_be_written_is_tried_once_more(saved: Any, tmp_path: Path) -> None:
+def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path) -> None:
     tries = iter([OSError(errno.ENOSPC, "full"), None])
 
     def write(folder: Path) -> None:
@@ -351,7 +353,7 @@ def test_a_stop_that_could_not_be_written_is_tried_once_more(saved: Any, tmp_pat
     assert facts(tmp_path) == [(1, 2, 2, False, False)]
 
 
-def test_superfluous_ones_that_cannot_be_removed(
+def test_old_checkpoints_that_cannot_be_deleted(
     saved: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> None:
@@ -393,7 +395,7 @@ def test_superfluous_ones_that_cannot_be_removed(
         ({"seed": 1.5}, "seed is 1.5; valid is a whole number of at least 0"),
     ],
 )
-def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         CheckpointHandler(tmp_path, **arguments)
     assert str(caught.value).startswith(f"CheckpointHandler: {message}")
@@ -403,7 +405,7 @@ def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) 
 def test_an_interrupt_at_the_last_batch_leaves_the_epochs_end_to_the_resumed_run(
     saved: Any, tmp_path: Path
 ) -> None:
-    """For then no validation is run: a complete checkpoint would never have its figures."""
+    """No validation is run then: a complete checkpoint would never have its figures."""
 
     class Interrupt:
         def batch_end(self, estimator: Any) -> None:
@@ -415,9 +417,11 @@ def test_an_interrupt_at_the_last_batch_leaves_the_epochs_end_to_the_resumed_run
     assert facts(tmp_path) == [(1, 3, 3, False, False)]
 
 
-@pytest.mark.parametrize(("kept", "told"), [('Every(2, "batch")', 0), ("None", 1), ('Every(2, "epoch")', 1)])
-def test_another_schedule_after_a_resume_is_told(
-    saved: Any, tmp_path: Path, log: Any, kept: str, told: int
+@pytest.mark.parametrize(
+    ("saved_every", "warnings"), [('Every(2, "batch")', 0), ("None", 1), ('Every(2, "epoch")', 1)]
+)
+def test_another_schedule_after_a_resume_logs_a_warning(
+    saved: Any, tmp_path: Path, log: Any, saved_every: str, warnings: int
 ) -> None:
     handler = CheckpointHandler(tmp_path, Every(2, "batch"))
 
@@ -425,7 +429,7 @@ def test_another_schedule_after_a_resume_is_told(
         priority = 10_000.0
 
         def train_begin(self, estimator: Any) -> None:
-            handler.load_state_dict({"best": None, "every": kept})
+            handler.load_state_dict({"best": None, "every": saved_every})
 
     saved.fit(handler, Resume(), epochs=1)
-    assert log.text.count("the run was begun with every=") == told
+    assert log.text.count("the run was started with every=") == warnings

@@ -25,7 +25,7 @@ FIRST = "finishing the batch; once more ends at once"
 
 @pytest.fixture(autouse=True)
 def untouched() -> Iterator[None]:
-    """Whatever a test does, the signals' handlers are afterwards what they were."""
+    """Restore the signal handlers after each test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -41,7 +41,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
 
 
 class At:
-    """Does something at one step's moment."""
+    """Does something at an event of one step."""
 
     priority = -10.0
 
@@ -50,7 +50,7 @@ class At:
         setattr(self, moment, self._act)
 
     def train_begin(self, estimator: Any) -> None:
-        """A moment, so that it is a handler."""
+        """An event, so that it is a handler."""
 
     def _act(self, estimator: Any) -> None:
         if estimator.state.step == self.step:
@@ -62,7 +62,7 @@ def send(name: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_the_batch_is_finished(run: Any, log: Any, name: str) -> None:
+def test_the_running_batch_is_finished(run: Any, log: Any, name: str) -> None:
     run.fit(InterruptHandler(), At("batch_begin", 4, send(name)), epochs=9)
     assert run.state.step == 5
     assert run.state.interrupted
@@ -76,7 +76,7 @@ def test_a_signal_at_an_epochs_end(run: Any) -> None:
     assert run.state.stop_reason == "SIGINT"
 
 
-def test_without_a_signal_nothing_stops_and_all_is_restored(run: Any) -> None:
+def test_without_a_signal_nothing_stops_and_handlers_are_restored(run: Any) -> None:
     seen: list[Any] = []
     look = At("batch_end", 1, lambda: seen.append(signal.getsignal(signal.SIGINT)))
     run.fit(InterruptHandler(), look, epochs=2)
@@ -86,7 +86,7 @@ def test_without_a_signal_nothing_stops_and_all_is_restored(run: Any) -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_second_fit_begins_anew(run: Any) -> None:
+def test_a_second_fit_is_not_interrupted(run: Any) -> None:
     handler = InterruptHandler()
     run.fit(handler, At("batch_begin", 0, send("SIGINT")))
     assert run.state.step == 1
@@ -120,7 +120,7 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
     assert os.WTERMSIG(status) == signal.SIGTERM
 
 
-def test_a_signal_that_somebody_handles_is_left_to_him(run: Any, log: Any) -> None:
+def test_a_signal_with_a_handler_is_left_alone(run: Any, log: Any) -> None:
     got: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     theirs = signal.getsignal(signal.SIGTERM)
@@ -131,14 +131,14 @@ def test_a_signal_that_somebody_handles_is_left_to_him(run: Any, log: Any) -> No
     assert not log.messages
 
 
-def test_only_the_signals_named(run: Any) -> None:
+def test_only_the_given_signals_are_handled(run: Any) -> None:
     run.fit(InterruptHandler("SIGUSR1"), At("batch_begin", 1, send("SIGUSR1")))
     assert run.state.stop_reason == "SIGUSR1"
     with pytest.raises(KeyboardInterrupt):
         run.fit(InterruptHandler(["SIGUSR1"]), At("batch_begin", run.state.step, send("SIGINT")))
 
 
-def test_a_real_fit_leaves_a_checkpoint(tmp_path: Path, log: Any) -> None:
+def test_an_interrupted_fit_saves_a_checkpoint(tmp_path: Path, log: Any) -> None:
     net = mx.gluon.nn.Dense(2, in_units=3)
     net.initialize()
     data = [(mx.nd.ones((4, 3)), mx.nd.zeros(4))] * 4
@@ -148,16 +148,16 @@ def test_a_real_fit_leaves_a_checkpoint(tmp_path: Path, log: Any) -> None:
     assert history.epochs == 2
     assert estimator.state.stop_reason == "SIGTERM"
     assert [text for text in log.messages if FIRST in text] == [f"SIGTERM: {FIRST}"]
-    checkpoint, told = newest_checkpoint(tmp_path)
-    assert told == []
+    checkpoint, skipped = newest_checkpoint(tmp_path)
+    assert skipped == []
     assert checkpoint == tmp_path / "checkpoints" / "epoch-0002-step-00000006"
     saved = mx.gluon.nn.Dense(2, in_units=3)
     saved.load_parameters(str(checkpoint / "net.params"))
     assert (saved.weight.data() == net.weight.data()).asnumpy().all()
 
 
-def test_what_was_installed_since_stays(run: Any) -> None:
-    """And may pass the signal on to ours, which ends at once when its fit is over."""
+def test_a_handler_installed_later_stays(run: Any) -> None:
+    """It may call ours, which ends the process at once if its fit is over."""
     chained: list[Any] = []
 
     def chain() -> None:
@@ -171,7 +171,7 @@ def test_what_was_installed_since_stays(run: Any) -> None:
         threading.Event().wait(0)
 
 
-def test_outside_the_main_thread_there_are_no_signals(run: Any) -> None:
+def test_outside_the_main_thread_nothing_is_installed(run: Any) -> None:
     failed: list[BaseException] = []
 
     def fit() -> None:
@@ -187,8 +187,8 @@ def test_outside_the_main_thread_there_are_no_signals(run: Any) -> None:
     assert run.state.step == 3
 
 
-def test_a_worker_goes_on_at_ctrl_c_and_ends_when_told_to(run: Any) -> None:
-    """A loader's workers are forked in the middle of a fit and inherit the handler."""
+def test_a_worker_ignores_ctrl_c_and_ends_at_sigterm(run: Any) -> None:
+    """A loader's workers are forked during a fit and inherit the handler."""
     ended: list[int] = []
 
     def fork(name: str) -> None:
@@ -219,8 +219,8 @@ def test_a_worker_is_not_the_process_of_the_fit(run: Any, monkeypatch: pytest.Mo
     assert not run.state.interrupted
 
 
-def test_a_log_that_is_being_written_to(run: Any) -> None:
-    """Python's streams refuse to be entered twice, and logging drops what they refuse."""
+def test_a_signal_while_the_log_is_written(run: Any) -> None:
+    """Python's streams cannot be entered twice, and logging drops what they refuse."""
 
     class Stream:
         text, busy = "", False
@@ -257,14 +257,14 @@ def test_a_log_that_is_being_written_to(run: Any) -> None:
         ((15,), "there is no signal 15 that can be caught; valid are"),
     ],
 )
-def test_bad_signals(signals: Any, message: str) -> None:
+def test_invalid_signals(signals: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         InterruptHandler(signals)
     assert str(caught.value).startswith(f"InterruptHandler: {message}")
 
 
-def test_an_epoch_that_is_interrupted_at_its_end_counts_once(tmp_path: Path) -> None:
-    """Its validation is made up for by the run that goes on, which ends the epoch a second time."""
+def test_an_epoch_interrupted_at_its_end_counts_once(tmp_path: Path) -> None:
+    """The resumed run makes up for its validation, and ends the epoch a second time."""
     net = mx.gluon.nn.Dense(2, in_units=3)
     net.initialize()
     data = [(mx.nd.ones((4, 3)), mx.nd.zeros(4))] * 3

@@ -1,0 +1,119 @@
+"""Write checkpoints of a running fit, delete old ones, and log what a user should know about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..checkpoints import CheckpointStore
+from ..events import EstimatorProtocol
+from .error_once import ErrorOnce
+
+__all__ = ["CheckpointWriter"]
+
+_INEXACT = (
+    "checkpoint %s is outside of any schedule: a run resumed from it is correct, but not bit for bit the "
+    "same as without the stop, because MXNet's random generator cannot be saved"
+)
+
+
+class CheckpointWriter:
+    """Writes to a store; an error of the disk is logged once, and the training continues.
+
+    Parameters
+    ----------
+    store : CheckpointStore
+        The folder of the checkpoints.
+    monitor : str, optional
+        The figure whose best checkpoints are kept.
+    """
+
+    def __init__(self, store: CheckpointStore, monitor: str | None) -> None:
+        self.store, self.monitor = store, monitor
+        self._write_error, self._delete_error = ErrorOnce(), ErrorOnce()
+        self._inexact_logged = False
+
+    def begin_run(self) -> None:
+        """Forget what was logged for an earlier fit."""
+        self._inexact_logged = False
+
+    def write(
+        self, estimator: EstimatorProtocol, complete: bool, exact: bool, value: float | None, mode: str | None
+    ) -> Path | None:
+        """Write a checkpoint, then delete those that need not be kept.
+
+        Parameters
+        ----------
+        estimator : EstimatorProtocol
+            Writes the files.
+        complete : bool
+            Whether the epoch is complete.
+        exact : bool
+            Whether a run that is resumed from it is bit for bit the same.
+        value : float, optional
+            The value of the monitored figure.
+        mode : {"min", "max"}, optional
+            Which values are better.
+
+        Returns
+        -------
+        Path or None
+            The checkpoint; None if the disk refused it.
+        """
+        state = estimator.state
+        name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
+        facts = {
+            "epoch": state.epoch + 1,
+            "step": state.step,
+            "batch": state.batch + 1,
+            "complete": complete,
+            "exact": exact,
+            "monitor": self.monitor,
+            "value": value,
+        }
+        try:
+            path = self.store.write(name, estimator.write_checkpoint, facts)
+        except Exception as error:
+            if not _is_disk_error(error):
+                raise
+            what = f"checkpoint {self.store.folder / name} could not be written"
+            self._write_error.report(estimator.logger, what, error)
+            return None
+        self._write_error.over(estimator.logger, f"checkpoints are written again: {path}")
+        self._delete_old(estimator, mode)
+        return path
+
+    def log_inexact(self, estimator: EstimatorProtocol, path: Path) -> None:
+        """Log, once in a fit, that a resumed run would not be bit for bit the same."""
+        if not self._inexact_logged:
+            self._inexact_logged = True
+            estimator.logger.info(_INEXACT, path)
+
+    def warn_of_later(self, estimator: EstimatorProtocol) -> None:
+        """Log a warning if the folder has checkpoints that are further than the run."""
+        latest, step = self.store.latest_step(), estimator.state.step
+        if latest > step:
+            estimator.logger.warning(
+                "%s holds checkpoints of another run, or of a later part of this one, up to step %d, and "
+                "this run is at step %d: its checkpoints will count as newer; resume from there, or give "
+                "another folder",
+                self.store.folder,
+                latest,
+                step,
+            )
+
+    def _delete_old(self, estimator: EstimatorProtocol, mode: str | None) -> None:
+        folder = self.store.folder
+        try:
+            self.store.delete_old(self.monitor, mode)
+        except OSError as error:
+            what = f"old checkpoints in {folder} could not be deleted"
+            self._delete_error.report(estimator.logger, what, error)
+        else:
+            self._delete_error.over(estimator.logger, f"old checkpoints are deleted again: {folder}")
+
+
+def _is_disk_error(error: Exception) -> bool:
+    # MXNet writes its files itself, and raises the same class for a full disk and for an operation that
+    # failed long before. This package must not import mxnet, so the class is recognised by name.
+    from_mxnet = any(base.__name__ == "MXNetError" for base in type(error).__mro__)
+    return isinstance(error, OSError) or (from_mxnet and "local_filesys" in str(error))
