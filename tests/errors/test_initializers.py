@@ -10,27 +10,23 @@ from multifit import MultiEstimator, TaskSpec, TrainerError
 
 import mxnet as mx  # isort: skip
 
+from .setups import Setup, new_setup
+
+# fmt: off
 FAULTS = {
-    "unknown": (
-        "xavir",
-        "initializer: 'xavir' is not an initializer (did you mean \"xavier\"?); give an instance of one",
-    ),
-    "class": (
-        mx.init.Xavier,
-        "initializer: <class 'mxnet.initializer.Xavier'> is not an initializer; give an instance",
-    ),
+    "unknown": ("xavir",
+        "initializer: 'xavir' is not an initializer (did you mean \"xavier\"?); give an instance of one"),
+    "class": (mx.init.Xavier,
+        "initializer: <class 'mxnet.initializer.Xavier'> is not an initializer; give an instance"),
     "number": (0.1, "initializer: 0.1 is not an initializer; give an instance of one of bilinear, "),
-    "pattern of nothing": (
-        {"encoder.*": mx.init.One()},
-        'initializer["encoder.*"]: the pattern "encoder.*" selects none of the net\'s parameters',
-    ),
+    "pattern of nothing": ({"encoder.*": mx.init.One()},
+        'initializer["encoder.*"]: the pattern "encoder.*" selects none of the net\'s parameters'),
     "no pattern": ({3: mx.init.One()}, "initializer: 3 is not a pattern; give a string"),
     "no expression": ({"(": mx.init.One()}, 'initializer["("]: "(" is not a regular expression'),
-    "unknown by pattern": (
-        {".*bias": "zro"},
-        'initializer[".*bias"]: \'zro\' is not an initializer (did you mean "zero"',
-    ),
+    "unknown by pattern": ({".*bias": "zro"},
+        'initializer[".*bias"]: \'zro\' is not an initializer (did you mean "zero"'),
 }
+# fmt: on
 
 
 class Broken(mx.init.Initializer):
@@ -41,15 +37,12 @@ class Broken(mx.init.Initializer):
 
 
 @pytest.mark.parametrize(("initializer", "text"), FAULTS.values(), ids=FAULTS)
-def test_initializers_are_refused_and_the_mended_setup_trains(
-    setup: Any, initializer: Any, text: str
-) -> None:
+def test_a_wrong_initializer_is_an_error(setup: Setup, initializer: Any, text: str) -> None:
     setup.with_trainers(None, initializer=initializer).refused(TrainerError, text)
-    setup.trains()
 
 
-def test_an_initializer_that_cannot_fill_a_parameter(setup: Any) -> None:
-    fresh = setup.but(net=type(setup.net)())
+def test_an_initializer_that_cannot_fill_a_parameter() -> None:
+    fresh = new_setup(initialized=False)
     fresh.with_trainers(None, initializer=Broken()).refused(
         TrainerError,
         'initializer: Broken cannot fill "body.0.weight" (5, 6): ',
@@ -59,6 +52,6 @@ def test_an_initializer_that_cannot_fill_a_parameter(setup: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["xavier", "Xavier", "zeros", "ones", "msraprelu"])
-def test_an_initializer_may_be_named(setup: Any, name: str) -> None:
-    fresh = setup.but(net=type(setup.net)())
+def test_an_initializer_may_be_named(name: str) -> None:
+    fresh = new_setup(initialized=False)
     fresh.with_trainers(None, initializer={".*": name}).check()

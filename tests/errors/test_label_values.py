@@ -11,18 +11,20 @@ from multifit import LabelSpec, LossSpec, SpecError
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon
 
-CE = gluon.loss.SoftmaxCrossEntropyLoss
+from .setups import CE, Setup, around, new_setup
+
+# fmt: off
 VALUES = {
     "below": (-2, 'the label "digit" (8,) float32 holds -2, which would be taken for class 0'),
     "past the last": (3, "holds 3, which would be taken for class 2"),
     "real": (1.9, "holds 1.9, which is not a class index and would be truncated"),
     "NaN": (float("nan"), "holds nan, which is not a class index"),
 }
+# fmt: on
 
 
-def with_label(setup: Any, value: float) -> Any:
+def with_label(setup: Setup, value: float) -> Any:
     x, digit, *rest = setup.data[0]
     changed = digit.copy()
     changed[3] = value
@@ -31,7 +33,7 @@ def with_label(setup: Any, value: float) -> Any:
 
 @pytest.mark.parametrize(("value", "text"), VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("kind", ["loss", "LabelSpec"])
-def test_values_outside_the_classes(setup: Any, value: float, text: str, kind: str) -> None:
+def test_values_outside_the_classes(setup: Setup, value: float, text: str, kind: str) -> None:
     faulty = with_label(setup, value)
     if kind == "LabelSpec":
         probabilities = LossSpec(
@@ -43,32 +45,31 @@ def test_values_outside_the_classes(setup: Any, value: float, text: str, kind: s
         )
     where = 'losses["digit"]: ' if kind == "loss" else 'labels["digit"]: '
     faulty.refused(SpecError, where, text, "classes are 0 … 2")
-    setup.trains()
 
 
 @pytest.mark.parametrize("labels", [["digit", "amount"], [LabelSpec("digit", classes=3), "amount"]])
-def test_labels_of_every_device_are_checked(setup: Any, labels: list) -> None:
+def test_labels_of_every_device_are_checked(labels: list) -> None:
+    setup = new_setup()
     setup.net.collect_params().reset_ctx([mx.cpu(0), mx.cpu(1)])
     x, digit, amount = setup.data[0]
     last = digit.copy()
     last[-1] = 3
     faulty = setup.but(labels=labels, data=[[x, last, amount]])
     faulty.refused(SpecError, 'the label "digit" (8,) float32 holds 3, which would be taken for class 2')
-    setup.trains()
 
 
-def test_a_label_spec_alone_makes_no_loss_ignore_anything(setup: Any) -> None:
+def test_a_label_spec_alone_makes_no_loss_ignore_anything(setup: Setup) -> None:
     faulty = with_label(setup.but(labels=[LabelSpec("digit", ignore=-1), "amount"]), -1)
     faulty.refused(SpecError, "holds -1, which would be taken for class 0", "use a loss that ignores it")
 
 
-def test_values_of_validation_data_are_checked_before_the_first_update(setup: Any) -> None:
+def test_values_of_validation_data_are_checked_before_the_first_update(setup: Setup) -> None:
     setup.but(val_data=with_label(setup, 5).data).refused(
         SpecError, "holds 5, which would be taken for class 2"
     )
 
 
-def test_an_ignored_value_is_no_class(around: Any) -> None:
+def test_an_ignored_value_is_no_class() -> None:
     net = around(
         lambda dense, x: dense(x).reshape((-1, 3, 1, 1)),
         losses={"digit": SegmentationCELoss(ignore_label=-1)},
@@ -78,7 +79,7 @@ def test_an_ignored_value_is_no_class(around: Any) -> None:
     net.but(data=[[net.data[0][0], labels - 1]]).refused(SpecError, "holds -2")
 
 
-def test_labels_of_weight_0_do_not_count(around: Any) -> None:
+def test_labels_of_weight_0_do_not_count() -> None:
     net = around(
         lambda dense, x: dense(x),
         labels=[LabelSpec("digit", ignore=-1), "mask"],
@@ -94,7 +95,7 @@ def test_labels_of_weight_0_do_not_count(around: Any) -> None:
     )
 
 
-def test_labels_past_a_sequences_end_do_not_count(around: Any) -> None:
+def test_labels_past_a_sequences_end_do_not_count() -> None:
     net = around(
         lambda dense, x: mx.nd.stack(dense(x), dense(x), axis=1),
         labels=["digit", "length"],
@@ -106,7 +107,7 @@ def test_labels_past_a_sequences_end_do_not_count(around: Any) -> None:
     net.but(data=[[net.data[0][0], labels, lengths * 0 + 2]]).refused(SpecError, "holds -1")
 
 
-def test_probabilities_are_no_classes(setup: Any) -> None:
+def test_probabilities_are_no_classes(setup: Setup) -> None:
     x, _, amount = setup.data[0]
     soft = setup.with_loss(CE(sparse_label=False), "digit", "digit")
     soft.but(data=[[x, np.full((8, 3), 1 / 3, "float32"), amount]]).trains()

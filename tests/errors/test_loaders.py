@@ -11,6 +11,8 @@ from multifit import DataError
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
+from .setups import Setup
+
 
 class Once:
     """An iterator over one batch, without a way back."""
@@ -25,35 +27,36 @@ class Once:
         return next(self._batches)
 
 
+# fmt: off
 NO_LOADERS = {
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),
     "dict": ({"a": []}, "is a dict; one loader per task is not supported yet"),
     "empty list": ([], 'is empty: it yields no batch; give it at least one (check last_batch="discard")'),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize(("loader", "text"), NO_LOADERS.values(), ids=NO_LOADERS)
 @pytest.mark.parametrize("where", ["data", "val_data"])
-def test_no_loader(setup: Any, loader: Any, text: str, where: str) -> None:
+def test_what_is_not_a_loader(setup: Setup, loader: Any, text: str, where: str) -> None:
     name = {"data": "train_data", "val_data": "val_data"}[where]
     setup.but(**{where: loader}).refused(DataError, f"1. {name} {text}", ways=("fit",))
     setup.but(**{where: loader}).refused(DataError, text, ways=("check",))
-    setup.trains()
 
 
-def test_none_is_no_training_data(setup: Any) -> None:
+def test_none_is_not_training_data(setup: Setup) -> None:
     setup.but(data=None).refused(DataError, "is None, which yields no batches")
 
 
-def test_a_loader_that_discards_its_only_batch(setup: Any) -> None:
+def test_a_loader_that_discards_its_only_batch(setup: Setup) -> None:
     data = gluon.data.ArrayDataset(*setup.data[0])
     loader = gluon.data.DataLoader(data, batch_size=9, last_batch="discard")
     setup.but(data=loader).refused(DataError, "is empty: it yields no batch")
     setup.but(data=gluon.data.DataLoader(data, batch_size=9)).trains()
 
 
-def test_an_empty_generator_tells_when_it_is_read(setup: Any) -> None:
+def test_an_empty_generator_is_an_error_when_it_is_read(setup: Setup) -> None:
     setup.but(data=lambda: iter(())).refused(DataError, "is empty: it yields no batch")
     setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty")
 
@@ -61,7 +64,7 @@ def test_an_empty_generator_tells_when_it_is_read(setup: Any) -> None:
 @pytest.mark.parametrize(
     "once", [lambda data: (batch for batch in data), Once], ids=["generator", "iterator"]
 )
-def test_what_can_be_read_only_once(setup: Any, once: Any) -> None:
+def test_what_can_be_read_only_once(setup: Setup, once: Any) -> None:
     faulty = setup.but(data=lambda: once(setup.data), epochs=2)
     text = "which can be read only once, but every epoch needs it; give a DataLoader or a list"
     faulty.refused(DataError, "train_data is a ", text, ways=("fit",))
@@ -70,13 +73,13 @@ def test_what_can_be_read_only_once(setup: Any, once: Any) -> None:
     faulty.but(epochs=1).trains()
 
 
-def test_a_data_iter_is_rewound(setup: Any) -> None:
+def test_a_data_iter_is_reset(setup: Setup) -> None:
     x, digit, amount = setup.data[0]
     loader = mx.io.NDArrayIter(x, [digit, amount], batch_size=4)
     setup.but(data=loader, epochs=2).trains()
 
 
-def test_evaluating_and_predicting_say_the_same(setup: Any) -> None:
+def test_other_methods_raise_the_same_errors(setup: Setup) -> None:
     estimator = setup.make()
     for way in (estimator.evaluate, estimator.predict, estimator.check):
         with pytest.raises(DataError, match="data is empty: it yields no batch"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,7 @@ from multifit import SpecError
 
 import mxnet as mx  # isort: skip
 
-BOTH = {"outputs": "digit", "labels": "digit"}
+from .setups import BOTH, Setup, fault
 
 
 class Figures(mx.metric.EvalMetric):
@@ -37,126 +37,68 @@ class Three(mx.metric.EvalMetric):
         pass
 
 
-def fault(name: str, change: Callable[[Any], Any], *texts: str) -> Any:
-    return pytest.param(change, texts, id=name)
-
-
+# fmt: off
 FAULTS = [
-    fault(
-        "string",
-        lambda s: s.with_metric("acc", **BOTH),
-        "metrics[\"figure\"]: 'acc' is not a metric; give an EvalMetric, such as mx.metric.Accuracy()",
-    ),
-    fault(
-        "dict, which has an update",
-        lambda s: s.with_metric({}, **BOTH),
-        'metrics["figure"]: {} is not a metric',
-    ),
-    fault(
-        "class",
-        lambda s: s.with_metric(mx.metric.Accuracy, **BOTH),
-        'metrics["figure"]: Accuracy is a class; give an instance: Accuracy()',
-    ),
-    fault(
-        "mode",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, mode="mx"),
-        'metrics["figure"]: mode is \'mx\' (did you mean "max"?); valid are "min", "max"',
-    ),
-    fault(
-        "stage",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, stage="val"),
-        'metrics["figure"]: stage is \'val\'; valid are "train", "evaluate"',
-    ),
-    fault(
-        "no stage",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, stage=[]),
-        "stage is None; valid are",
-    ),
-    fault(
-        "transform",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform="argmax"),
-        "transform: 'argmax' cannot be called; give a function",
-    ),
-    fault(
-        "transform of one",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a: a),
-        'metrics["figure"].transform: is called with 2 arguments ("outputs.digit", "labels.digit"), '
-        "but takes 1",
-    ),
-    fault(
-        "function of one",
-        lambda s: s.with_metric(lambda a: 0.0, **BOTH),
-        'metrics["figure"]: is called with 2 arguments ("labels", "outputs"), but takes 1: (a); '
-        "take both, in that",
-    ),
-    fault(
-        "update of three",
-        lambda s: s.with_metric(Three(), **BOTH),
-        'metrics["figure"].update: is called with 2 arguments',
-        "but takes 3: (boxes, scores, truth)",
-    ),
-    fault(
-        "names",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, names=[1]),
-        "names holds 1; give a list",
-    ),
-    fault(
-        "name twice", lambda s: s.with_metric(Figures([1, 2]), **BOTH, names=["a", "a"]), 'names "a" 2 times'
-    ),
-    fault(
-        "fewer labels",
+    fault("string", lambda s: s.with_metric("acc", **BOTH),
+        "metrics[\"figure\"]: 'acc' is not a metric; give an EvalMetric, such as mx.metric.Accuracy()"),
+    fault("dict, which has an update", lambda s: s.with_metric({}, **BOTH),
+        'metrics["figure"]: {} is not a metric'),
+    fault("class", lambda s: s.with_metric(mx.metric.Accuracy, **BOTH),
+        'metrics["figure"]: Accuracy is a class; give an instance: Accuracy()'),
+    fault("mode", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, mode="mx"),
+        'metrics["figure"]: mode is \'mx\' (did you mean "max"?); valid are "min", "max"'),
+    fault("stage", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, stage="val"),
+        'metrics["figure"]: stage is \'val\'; valid are "train", "evaluate"'),
+    fault("no stage", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, stage=[]),
+        "stage is None; valid are"),
+    fault("transform", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform="argmax"),
+        "transform: 'argmax' cannot be called; give a function"),
+    fault("transform of one", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a: a),
+        'metrics["figure"].transform: is called with 2 arguments', '"labels.digit"), but takes 1'),
+    fault("function of one", lambda s: s.with_metric(lambda a: 0.0, **BOTH),
+        'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "1: (a); take both, in that"),
+    fault("update of three", lambda s: s.with_metric(Three(), **BOTH),
+        'metrics["figure"].update: is called with 2 arguments', "but takes 3: (boxes, scores, truth)"),
+    fault("names", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, names=[1]),
+        "names holds 1; give a list"),
+    fault("name twice", lambda s: s.with_metric(Figures([1, 2]), **BOTH, names=["a", "a"]),
+        'names "a" 2 times'),
+    fault("fewer labels",
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs=["digit", "amount"], labels="digit"),
-        "is fed 2 outputs and 1 label, but Accuracy compares each output with a label; name as many",
-    ),
-    fault(
-        "losses in place of outputs",
-        lambda s: s.with_metric(mx.metric.Accuracy(), losses="digit"),
-        "is fed 1 output and 0 labels, but Accuracy compares",
-    ),
-    fault(
-        "sizes",
-        lambda s: s.with_metric(mx.metric.MSE(), **BOTH),
-        'metrics["figure"]: output "digit" (8, 3) float32 and label "digit" (8,) float32 differ in size',
-    ),
-    fault(
-        "accuracy of one class",
+        "is fed 2 outputs and 1 label, but Accuracy compares each output with a label; name as many"),
+    fault("losses in place of outputs", lambda s: s.with_metric(mx.metric.Accuracy(), losses="digit"),
+        "is fed 1 output and 0 labels, but Accuracy compares"),
+    fault("sizes", lambda s: s.with_metric(mx.metric.MSE(), **BOTH),
+        'metrics["figure"]: output "digit" (8, 3) float32 and label "digit" (8,) float32 differ in size'),
+    fault("accuracy of one class",
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs="amount", labels="digit"),
         "the output (8, 1) float32 has one class along axis 1, so every prediction is 0",
-        "multifit.metrics.BinaryAccuracy",
-    ),
-    fault(
-        "figures without names",
-        lambda s: s.with_metric(Figures([1.0, 2.0, 3.0]), **BOTH),
-        'metrics["figure"]: Figures returns 3 figures; give names=[...], one for each',
-    ),
-    fault(
-        "too few names",
-        lambda s: s.with_metric(Figures([1.0, 2.0, 3.0]), **BOTH, names=["a", "b"]),
-        "Figures returns 3 figures; names= gives 2",
-    ),
-    fault(
-        "too many names on the device",
+        "multifit.metrics.BinaryAccuracy"),
+    fault("figures without names", lambda s: s.with_metric(Figures([1.0, 2.0, 3.0]), **BOTH),
+        'metrics["figure"]: Figures returns 3 figures; give names=[...], one for each'),
+    fault("too few names", lambda s: s.with_metric(Figures([1.0, 2.0, 3.0]), **BOTH, names=["a", "b"]),
+        "Figures returns 3 figures; names= gives 2"),
+    fault("too many names on the device",
         lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, names=["a", "b"]),
-        "Accuracy returns 1 figure; names= gives 2",
-    ),
+        "Accuracy returns 1 figure; names= gives 2"),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
-def test_metrics_are_refused_and_the_mended_setup_trains(setup: Any, change: Any, texts: tuple) -> None:
+def test_a_wrong_metric_is_an_error(setup: Setup, change: Any, texts: tuple) -> None:
     change(setup).refused(SpecError, *texts)
-    setup.trains()
 
 
-def test_a_metric_that_only_evaluates_is_checked_too(setup: Any) -> None:
+def test_a_metric_that_only_evaluates_is_checked_too(setup: Setup) -> None:
     faulty = setup.with_metric(mx.metric.MSE(), **BOTH, stage="evaluate")
     faulty.but(val_data=faulty.data).refused(SpecError, "differ in size")
 
 
-def test_one_name_for_one_figure(setup: Any) -> None:
+def test_one_name_for_one_figure(setup: Setup) -> None:
     estimator = setup.with_metric(mx.metric.Accuracy(), **BOTH, names=["top1"]).make()
     assert "train_figure.top1" in estimator.fit(setup.data, epochs=1)
 
 
-def test_logits_and_labels_of_one_shape_are_compared_as_they_are(setup: Any) -> None:
+def test_logits_and_labels_of_one_shape_are_compared_as_they_are(setup: Setup) -> None:
     setup.with_metric(mx.metric.Accuracy(), outputs="amount", labels="amount").trains()

@@ -1,34 +1,26 @@
-"""Names: malformed, unknown, twice, colliding, not taken."""
+"""Names: malformed, unknown, duplicate, colliding, not taken."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon
 
-L2 = gluon.loss.L2Loss
-CE = gluon.loss.SoftmaxCrossEntropyLoss
+from .setups import BOTH, CE, L2, Setup, fault
 
-
-def fault(name: str, change: Callable[[Any], Any], *texts: str) -> Any:
-    return pytest.param(change, texts, id=name)
-
-
+# fmt: off
 FAULTS = [
     # not names at all
-    fault(
-        "output is None", lambda s: s.but(outputs=[None]), "outputs: None is not a name; a name is a string"
-    ),
+    fault("output is None", lambda s: s.but(outputs=[None]),
+        "outputs: None is not a name; a name is a string"),
     fault("output is empty", lambda s: s.but(outputs=["digit", ""]), "outputs: '' is not a name"),
     fault("outputs are a dict", lambda s: s.but(outputs={"digit": 1}), "is a dict; give a list of names"),
-    fault(
-        "outputs are a set", lambda s: s.but(outputs={"digit"}), "outputs: {'digit'} is a set; give a list"
-    ),
+    fault("outputs are a set", lambda s: s.but(outputs={"digit"}),
+        "outputs: {'digit'} is a set; give a list"),
     fault("no outputs", lambda s: s.but(outputs=[]), "outputs: no name is given; name at least one"),
     fault("no inputs", lambda s: s.but(inputs=[]), "inputs: no name is given; name at least one"),
     fault("nested labels", lambda s: s.but(labels=[["digit"], "amount"]), "labels: ['digit'] is not a name"),
@@ -39,218 +31,119 @@ FAULTS = [
     fault("key is empty", lambda s: s.but(metrics={"": mx.metric.Accuracy()}), "metrics: '' is not a name"),
     fault("unused is a dict", lambda s: s.but(unused={}), "unused: {} is a dict; give a list of names"),
     fault("name is a number", lambda s: s.but(name=3), "name: 3 is not a string"),
-    fault(
-        "dots amid outputs",
-        lambda s: s.but(outputs=["digit", ..., "amount"]),
-        'outputs: "..." must come last',
-    ),
-    fault(
-        "losses are a list",
-        lambda s: s.but(losses=[CE(), L2()]),
-        "losses: is [SoftmaxCrossEntropyLoss(",
-        'give a dict by name, such as losses={"digit": ...}',
-    ),
-    fault(
-        "a bare loss",
-        lambda s: s.but(losses=CE()),
-        "losses: is SoftmaxCrossEntropyLoss(batch_axis=0, w=None); give a dict by name",
-    ),
+    fault("dots in the middle", lambda s: s.but(outputs=["digit", ..., "amount"]),
+        'outputs: "..." must come last'),
+    fault("losses are a list", lambda s: s.but(losses=[CE(), L2()]), "losses: is [SoftmaxCrossEntropyLoss(",
+        'give a dict by name, such as losses={"digit": ...}'),
+    fault("a bare loss", lambda s: s.but(losses=CE()),
+        "losses: is SoftmaxCrossEntropyLoss(batch_axis=0, w=None); give a dict by name"),
     # LabelSpec
-    fault(
-        "dtype",
-        lambda s: s.but(labels=[LabelSpec("digit", dtype="flot32"), "amount"]),
-        'labels["digit"]: dtype is \'flot32\'; valid are "float16", "float32"',
-    ),
-    fault(
-        "classes",
-        lambda s: s.but(labels=[LabelSpec("digit", classes=0), "amount"]),
-        'labels["digit"]: classes is 0; it must be a whole number of at least 1',
-    ),
-    fault(
-        "ignore",
-        lambda s: s.but(labels=[LabelSpec("digit", ignore="none"), "amount"]),
-        "labels[\"digit\"]: ignore is 'none'; it must be a number",
-    ),
+    fault("dtype", lambda s: s.but(labels=[LabelSpec("digit", dtype="flot32"), "amount"]),
+        'labels["digit"]: dtype is \'flot32\'; valid are "float16", "float32"'),
+    fault("classes", lambda s: s.but(labels=[LabelSpec("digit", classes=0), "amount"]),
+        'labels["digit"]: classes is 0; it must be a whole number of at least 1'),
+    fault("ignore", lambda s: s.but(labels=[LabelSpec("digit", ignore="none"), "amount"]),
+        "labels[\"digit\"]: ignore is 'none'; it must be a number"),
     # unknown
-    fault(
-        "unknown output",
-        lambda s: s.with_loss(CE(), outputs="digits", labels="digit"),
+    fault("unknown output", lambda s: s.with_loss(CE(), outputs="digits", labels="digit"),
         '1 problem found:\n  1. losses["digit"]: there is no output "digits" (did you mean "digit"?)',
-        'outputs are "digit", "amount"',
-    ),
-    fault(
-        "unknown label",
-        lambda s: s.with_loss(CE(), outputs="digit", labels="digt"),
+        'outputs are "digit", "amount"'),
+    fault("unknown label", lambda s: s.with_loss(CE(), outputs="digit", labels="digt"),
         'losses["digit"]: there is no label "digt" (did you mean "digit"?)',
-        'labels and inputs are "digit", "amount", "x"',
-    ),
-    fault(
-        "output of another kind",
-        lambda s: s.with_loss(CE(), outputs=3, labels="digit"),
-        'losses["digit"]: 3 is not a name; outputs are "digit", "amount"',
-    ),
-    fault(
-        "unknown in a metric",
+        'labels and inputs are "digit", "amount", "x"'),
+    fault("output of another kind", lambda s: s.with_loss(CE(), outputs=3, labels="digit"),
+        'losses["digit"]: 3 is not a name; outputs are "digit", "amount"'),
+    fault("unknown in a metric",
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs="digit", labels="dgit"),
-        'metrics["figure"]: there is no label "dgit" (did you mean "digit"?)',
-    ),
-    fault(
-        "unknown loss in a metric",
-        lambda s: s.with_metric(mx.metric.Loss(), losses="digits"),
-        'metrics["figure"]: there is no loss "digits" (did you mean "digit"?); losses are "digit", "amount"',
-    ),
-    fault(
-        "unknown argument",
-        lambda s: s.with_loss(CE(), arguments=["outputs.digit", "labels.digt"]),
-        'losses["digit"]: there is no output or label "labels.digt"',
-    ),
-    fault(
-        "ambiguous argument",
-        lambda s: s.with_loss(CE(), arguments=["digit", "labels.digit"]),
-        '"digit" is an output and a label; write "outputs.digit" or "labels.digit" in arguments',
-    ),
-    fault(
-        "argument left out",
-        lambda s: s.with_loss(CE(), "digit", "digit", arguments=["outputs.digit"]),
-        'losses["digit"]: arguments= must name every output and label that it takes; "labels.digit" missing',
-    ),
-    fault(
-        "unknown normalizer",
-        lambda s: s.with_loss(CE(), normalize_by="amont"),
-        'losses["digit"]: normalize_by: there is no label "amont" (did you mean "amount"?)',
-    ),
-    fault(
-        "unknown unused",
-        lambda s: s.but(unused=["boxes"]),
-        'unused: there is no output or label "boxes"; outputs, labels and inputs are "digit", "amount", "x"',
-    ),
-    fault(
-        "key without label",
-        lambda s: s.but(labels=["digit"]),
-        "1 problem found:",
+        'metrics["figure"]: there is no label "dgit" (did you mean "digit"?)'),
+    fault("unknown loss in a metric", lambda s: s.with_metric(mx.metric.Loss(), losses="digits"),
+        'metrics["figure"]: there is no loss "digits" (did you mean "digit"?); losses are "digit", "amount"'),
+    fault("unknown argument", lambda s: s.with_loss(CE(), arguments=["outputs.digit", "labels.digt"]),
+        'losses["digit"]: there is no output or label "labels.digt"'),
+    fault("ambiguous argument", lambda s: s.with_loss(CE(), arguments=["digit", "labels.digit"]),
+        '"digit" is an output and a label; write "outputs.digit" or "labels.digit" in arguments'),
+    fault("argument left out", lambda s: s.with_loss(CE(), "digit", "digit", arguments=["outputs.digit"]),
+        'losses["digit"]: arguments= must name every output and label that it takes; "labels.digit" missing'),
+    fault("unknown normalizer", lambda s: s.with_loss(CE(), normalize_by="amont"),
+        'losses["digit"]: normalize_by: there is no label "amont" (did you mean "amount"?)'),
+    fault("unknown unused", lambda s: s.but(unused=["boxes"]),
+        'unused: there is no output or label "boxes"; outputs, labels and inputs are "digit", "amount", "x"'),
+    fault("key without label", lambda s: s.but(labels=["digit"]), "1 problem found:",
         'losses["amount"]: there is no label "amount"; labels and inputs are "digit", "x"',
-        "declare it, or name what it takes with labels=",
-    ),
-    fault(
-        "key without output",
-        lambda s: s.but(outputs=["digit", "amont"]),
+        "declare it, or name what it takes with labels="),
+    fault("key without output", lambda s: s.but(outputs=["digit", "amont"]),
         'losses["amount"]: there is no output "amount" (did you mean "amont"?); outputs are "digit", "amont"',
-        "name what it takes with outputs=",
-    ),
-    fault(
-        "key of nothing",
-        lambda s: s.but(losses={**s.spec["losses"], "other": L2()}),
+        "name what it takes with outputs="),
+    fault("key of nothing", lambda s: s.but(losses={**s.spec["losses"], "other": L2()}),
         'losses["other"]: there is no output and no label "other"',
-        "name what it takes with outputs= and labels=",
-    ),
-    fault(
-        "takes nothing",
-        lambda s: s.with_metric(mx.metric.Accuracy(), outputs=[], labels=[]),
-        'metrics["figure"]: takes nothing; name what it takes with outputs= and labels=',
-    ),
+        "name what it takes with outputs= and labels="),
+    fault("takes nothing", lambda s: s.with_metric(mx.metric.Accuracy(), outputs=[], labels=[]),
+        'metrics["figure"]: takes nothing; name what it takes with outputs= and labels='),
     # twice
-    fault(
-        "output twice",
-        lambda s: s.but(outputs=["digit", "amount", "digit"]),
-        'outputs: "digit" is declared 2 times; give each its own name',
-    ),
-    fault(
-        "label twice", lambda s: s.but(labels=["digit", "amount", "digit"]), 'labels: "digit" is declared 2'
-    ),
+    fault("output twice", lambda s: s.but(outputs=["digit", "amount", "digit"]),
+        'outputs: "digit" is declared 2 times; give each its own name'),
+    fault("label twice", lambda s: s.but(labels=["digit", "amount", "digit"]),
+        'labels: "digit" is declared 2'),
     fault("input twice", lambda s: s.but(inputs=["x", "x"]), 'inputs: "x" is declared 2 times'),
-    fault(
-        "slot twice in batch",
-        lambda s: s.but(batch=["x", "digit", "amount", "x"]),
-        'batch: "x" is listed 2 times; every slot of a batch has its own name',
-    ),
-    fault(
-        "slot missing in batch",
-        lambda s: s.but(batch=["x", "digit"]),
-        'batch: "amount" missing; it must name every input and label, it names "x", "digit"',
-    ),
-    fault(
-        "unknown in batch",
-        lambda s: s.but(batch=["x", "digit", "amount", "index"]),
+    fault("slot twice in batch", lambda s: s.but(batch=["x", "digit", "amount", "x"]),
+        'batch: "x" is listed 2 times; every slot of a batch has its own name'),
+    fault("slot missing in batch", lambda s: s.but(batch=["x", "digit"]),
+        'batch: "amount" missing; it must name every input and label, it names "x", "digit"'),
+    fault("unknown in batch", lambda s: s.but(batch=["x", "digit", "amount", "index"]),
         'batch: "index" is neither an input nor a label; valid are "x", "digit", "amount"',
-        'if nothing takes it, list it: unused=["index"]',
-    ),
+        'if nothing takes it, list it: unused=["index"]'),
     # figures that two would bear
-    fault(
-        "metric like a loss",
-        lambda s: s.but(metrics={"digit": mx.metric.Accuracy()}),
-        'the figure "digit" is produced by losses["digit"] and metrics["digit"]; rename one of them',
-    ),
-    fault(
-        "loss called loss",
+    fault("metric like a loss", lambda s: s.but(metrics={"digit": mx.metric.Accuracy()}),
+        'the figure "digit" is produced by losses["digit"] and metrics["digit"]; rename one of them'),
+    fault("loss called loss",
         lambda s: s.but(losses={**s.spec["losses"], "loss": LossSpec(L2(), "amount", "amount")}),
-        'the figure "loss" is produced by the objective and losses["loss"]',
-    ),
-    fault(
-        "part like a loss",
-        lambda s: s.but(
-            losses={
-                "a": LossSpec(CE(), "digit", "digit", returns=["b"]),
-                "a.b": LossSpec(L2(), "amount", "amount"),
-            },
-            metrics={},
-        ),
-        'the figure "a.b" is produced by losses["a"] and losses["a.b"]',
-    ),
+        'the figure "loss" is produced by the objective and losses["loss"]'),
+    fault("part like a loss",
+        lambda s: s.but(metrics={},
+            losses={"a": LossSpec(CE(), **BOTH, returns=["b"]), "a.b": LossSpec(L2(), "amount", "amount")}),
+        'the figure "a.b" is produced by losses["a"] and losses["a.b"]'),
     # declared, and taken by nobody
-    fault(
-        "output not taken",
-        lambda s: s.but(outputs=["digit", "amount", "extra"]),
-        'the output "extra" is not taken by any loss or metric; route it, or list it: unused=["extra"]',
-    ),
-    fault(
-        "label not taken",
-        lambda s: s.but(labels=["digit", "amount", "weight"]),
-        'the label "weight" is not taken by any loss or metric',
-    ),
+    fault("output not taken", lambda s: s.but(outputs=["digit", "amount", "extra"]),
+        'the output "extra" is not taken by any loss or metric; route it, or list it: unused=["extra"]'),
+    fault("label not taken", lambda s: s.but(labels=["digit", "amount", "weight"]),
+        'the label "weight" is not taken by any loss or metric'),
     # the evaluating spec
     fault("evaluate is a dict", lambda s: s.but(evaluate={}), "evaluate: {} is not a TaskSpec"),
-    fault(
-        "evaluate within evaluate",
-        lambda s: s.but(evaluate=TaskSpec("a", evaluate=TaskSpec("a"))),
-        "evaluate: the TaskSpec for evaluation has an evaluate= of its own; leave that one out",
-    ),
-    fault(
-        "a metric that evaluate= replaces",
-        lambda s: s.but(
-            evaluate=TaskSpec(["digit", "amount"], unused=["digit", "amount"]),
-            metrics={"late": MetricSpec(mx.metric.Accuracy(), "digit", "digit", stage="evaluate")},
-        ),
-        'metrics["late"]: is for stage="evaluate", where the TaskSpec in evaluate= replaces this',
-    ),
+    fault("evaluate within evaluate", lambda s: s.but(evaluate=TaskSpec("a", evaluate=TaskSpec("a"))),
+        "evaluate: the TaskSpec for evaluation has an evaluate= of its own; leave that one out"),
+    fault("a metric that evaluate= replaces",
+        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, stage="evaluate").but(
+            evaluate=TaskSpec(["digit", "amount"], unused=["digit", "amount"])),
+        'metrics["figure"]: is for stage="evaluate", where the TaskSpec in evaluate= replaces this'),
     fault("forward", lambda s: s.but(forward="net"), "forward: 'net' cannot be called; give a function"),
     fault("batch_fn", lambda s: s.but(batch_fn=3), "batch_fn: 3 cannot be called; give a function"),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
-def test_names_are_refused_and_the_mended_setup_trains(setup: Any, change: Any, texts: tuple) -> None:
+def test_a_wrong_name_is_an_error(setup: Setup, change: Any, texts: tuple) -> None:
     change(setup).refused(SpecError, *texts)
-    setup.trains()
 
 
-def test_what_a_slip_meant_is_not_missed_elsewhere(setup: Any) -> None:
-    """A misspelt label is one problem: that nothing takes the right one is no news."""
+def test_a_misspelt_name_is_one_problem(setup: Setup) -> None:
+    """The name that was probably meant is not reported as taken by nothing."""
     message = setup.with_loss(CE(), outputs="digt", labels="dgit").refused(SpecError)
     assert message.startswith("2 problems found:")
     assert "taken by no loss" not in message
 
 
-def test_malformed_names_are_told_without_what_follows_from_them(setup: Any) -> None:
+def test_what_follows_from_malformed_names_is_not_reported(setup: Setup) -> None:
     message = setup.but(labels=[None, None]).refused(SpecError)
     assert "there is no label" not in message
     assert "1. labels: None is not a name" in message
 
 
-def test_malformed_names_do_not_hide_other_problems(setup: Any) -> None:
+def test_malformed_names_do_not_hide_other_problems(setup: Setup) -> None:
     faulty = setup.but(labels=[None, "digit"], losses={"digit": LossSpec(CE(), weight=-1)})
     faulty.refused(SpecError, "2 problems found", "None is not a name", "the weight is -1")
 
 
-def test_a_metric_may_bear_a_part_of_its_own(setup: Any) -> None:
+def test_a_metric_may_have_a_losss_name_if_its_figures_have_others(setup: Setup) -> None:
     spec = MetricSpec(mx.metric.Accuracy(), "digit", "digit", names=["top"])
     setup.but(metrics={"digit": spec}).trains()

@@ -13,49 +13,40 @@ from multifit.errors import UserCodeError
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
-L2 = gluon.loss.L2Loss
+from .setups import around
+
 PAIR = {
     "outputs": ["digit", "amount"],
     "losses": {"digit": gluon.loss.SoftmaxCrossEntropyLoss()},
     "unused": ["outputs.amount"],
 }
+# fmt: off
 RETURNED = {
-    "fewer": (
-        lambda d, x: d(x),
-        "outputs: 2 declared (digit, amount), the net returns 1 array: (8, 3) float32; name as many",
-    ),
-    "more": (
-        lambda d, x: (d(x), d(x), x),
+    "fewer": (lambda d, x: d(x),
+        "outputs: 2 declared (digit, amount), the net returns 1 array: (8, 3) float32; name as many"),
+    "more": (lambda d, x: (d(x), d(x), x),
         "the net returns 3 arrays: [(8, 3) float32, (8, 3) float32, (8, 6) float32]",
-        "or end outputs with ... to ignore the rest",
-    ),
-    "nested": (
-        lambda d, x: (d(x), [d(x)]),
-        "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names alike",
-    ),
+        "or end outputs with ... to ignore the rest"),
+    "nested": (lambda d, x: (d(x), [d(x)]),
+        "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names alike"),
     "None": (lambda d, x: (d(x), None), "returns 2 arrays: [(8, 3) float32, None]"),
     "nothing": (lambda d, x: None, "the net returns 1 array: None"),
     "empty": (lambda d, x: [], "the net returns 0 arrays: []"),
     "string": (lambda d, x: ["a", "b"], 'outputs: the net returns "digit" as str, "amount" as str'),
-    "numpy": (
-        lambda d, x: (d(x), d(x).asnumpy()),
-        '"amount" as ndarray; every output that is declared must be an',
-    ),
-    "key missing": (
-        lambda d, x: {"digit": d(x), "amont": d(x)},
-        '1 problem found:\n  1. outputs: the net returns no "amount" (did you mean "amont"?); '
-        'it returns "digit", "amont"',
-    ),
-    "key more": (
-        lambda d, x: {"digit": d(x), "amount": d(x), "boxes": x},
-        'outputs: the net also returns "boxes", which is not declared; name it (and list it in unused=)',
-    ),
+    "numpy": (lambda d, x: (d(x), d(x).asnumpy()),
+        '"amount" as ndarray; every output that is declared must be an'),
+    "key missing": (lambda d, x: {"digit": d(x), "amont": d(x)},
+        '1 problem found:\n  1. outputs: the net returns no "amount" (did you mean "amont"?); ',
+        'it returns "digit", "amont"'),
+    "key more": (lambda d, x: {"digit": d(x), "amount": d(x), "boxes": x},
+        'outputs: the net also returns "boxes", which is not declared; name it (and list it in unused=)'),
     "dict within": (lambda d, x: [{"digit": d(x)}, d(x)], '[{"digit": (8, 3) float32}, (8, 3) float32]'),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize(("function", "texts"), [(f, t) for f, *t in RETURNED.values()], ids=RETURNED)
-def test_outputs_that_do_not_fit(around: Any, function: Any, texts: list) -> None:
+def test_outputs_that_do_not_fit(function: Any, texts: list) -> None:
     faulty = around(function, **PAIR)
     faulty.refused(SpecError, *texts)
     faulty.net.function = lambda d, x: (d(x), x)
@@ -77,13 +68,13 @@ FITTING = {
 
 
 @pytest.mark.parametrize(("outputs", "function"), FITTING.values(), ids=FITTING)
-def test_outputs_that_fit(around: Any, outputs: list, function: Any) -> None:
+def test_outputs_that_fit(outputs: list, function: Any) -> None:
     names = str(outputs).replace("[", "").replace("]", "").replace("'", "").split(", ")
     others = [name for name in names if name not in ("digit", "Ellipsis")]
     around(function, **{**PAIR, "outputs": outputs, "unused": others}).trains()
 
 
-def test_another_structure_when_evaluating(around: Any) -> None:
+def test_another_structure_when_evaluating() -> None:
     """SSD returns something else then; the message says what such a net needs."""
     net = around(lambda d, x: (d(x), x) if mx.autograd.is_training() else (d(x), x, x), **PAIR)
     message = net.but(val_data=net.data).refused(SpecError)
@@ -99,13 +90,13 @@ def test_another_structure_when_evaluating(around: Any) -> None:
     net.but(val_data=net.data, evaluate=evaluate).trains()
 
 
-def test_what_is_wrong_in_both_stages_is_told_once(around: Any) -> None:
+def test_what_is_wrong_in_both_stages_is_reported_once() -> None:
     faulty = around(lambda d, x: d(x), **PAIR)
     faulty = faulty.but(val_data=faulty.data)
     assert faulty.refused(SpecError).startswith("1 problem found:")
 
 
-def test_predicting_needs_the_declared_outputs_too(around: Any) -> None:
+def test_predicting_needs_the_declared_outputs_too() -> None:
     estimator = around(lambda d, x: d(x), **PAIR).make()
     with pytest.raises(
         SpecError, match=r"2 declared \(digit, amount\), the net when evaluating returns 1 array"
@@ -113,7 +104,7 @@ def test_predicting_needs_the_declared_outputs_too(around: Any) -> None:
         estimator.predict(np.ones((2, 6), "float32"))
 
 
-def test_too_many_inputs(around: Any) -> None:
+def test_too_many_inputs() -> None:
     """How many inputs a net takes is its own business: Python's words are the clearest."""
     faulty = around(lambda d, x: d(x), inputs=["x", "y"])
     faulty = faulty.but(data=[[faulty.data[0][0], *faulty.data[0]]])

@@ -8,115 +8,73 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, SpecError, TrainerError, TrainerSpec
-from multifit.errors import Problem, raise_problems
+from multifit.errors import Problem, UserCodeError, raise_problems, suggest
 
-import mxnet as mx  # isort: skip
-from mxnet import gluon
+from .setups import L2, Setup, fault
 
-ONLY_BODY = {"body": TrainerSpec("body.*")}
-
-
-def problems_of(faulty: Any, way: str) -> tuple[type, list[tuple[str, str]], str]:
-    before = faulty.parameters()
-    with pytest.raises((SpecError, DataError, TrainerError)) as raised:
-        getattr(faulty, way)()
-    after = faulty.parameters()
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-    error = raised.value
-    return type(error), [(problem.kind, problem.message) for problem in error.problems], str(error)
+SHORT = "the batch has 2"  # arrays
+BODY = {"body": TrainerSpec("body.*")}
+TWO_WRONG = {"body": TrainerSpec("body.*", "adm"), "heads": TrainerSpec("(digit|amount).*", clip_norm=-1)}
+THREE_WRONG = {"a": TrainerSpec("body.*", "adm"), "b": 3, 4: TrainerSpec("zzz")}
 
 
-@pytest.mark.parametrize("way", ["check", "fit"])
-def test_spec_data_and_trainers(setup: Any, way: str) -> None:
+def wrong_values(setup: Setup) -> Setup:
     x, digit, _ = setup.data[0]
-    faulty = setup.but(
-        data=[[x, digit + 1, np.zeros((8, 2), "float32")]],
-        val_data=[[x, digit]],
-    ).with_trainers(
-        {"body": TrainerSpec("body.*", "adm"), "heads": TrainerSpec("(digit|amount).*", clip_norm=-1)}
-    )
-    kind, problems, message = problems_of(faulty, way)
-    assert kind is SpecError
-    assert sorted(kind for kind, _ in problems) == ["data", "spec", "spec", "trainer", "trainer"]
-    lines = message.splitlines()
-    assert lines[0] == "5 problems found:"
-    assert lines[1:] == [f"  {i}. {text}" for i, (_, text) in enumerate(problems, 1)]
-    for text in (
-        "3, which would be taken",
-        "(8, 2) float32 differ",
-        "val_data: the batch has 2",
-        "adm",
-        "clip_norm",
-    ):
-        assert text in message
-    setup.trains()
+    return setup.but(data=[[x, digit + 1, np.zeros((8, 2), "float32")]], val_data=[[x, digit]])
+
+
+def short(setup: Setup) -> Setup:
+    return setup.but(data=[setup.data[0][:2]])
+
+
+def without_loss(setup: Setup) -> Setup:
+    return setup.but(losses=None, metrics=setup.spec["metrics"], unused=["amount"])
+
+
+# fmt: off
+FAULTS = [
+    fault("spec, data and trainers", lambda s: wrong_values(s).with_trainers(TWO_WRONG), SpecError,
+        ["spec", "spec", "data", "trainer", "trainer"],
+        ["3, which would be taken", "(8, 2) float32 differ", f"val_data: {SHORT}", "adm", "clip_norm"]),
+    fault("data and trainers", lambda s: short(s).with_trainers(BODY), DataError,
+        ["data", "trainer"], [SHORT]),
+    fault("no loss, data and trainers", lambda s: short(without_loss(s)).with_trainers(BODY), SpecError,
+        ["spec", "data", "trainer"], [SHORT]),
+    fault("trainers", lambda s: s.with_trainers(THREE_WRONG, frozen=["yyy"]), TrainerError,
+        ["trainer"] * 5, []),
+    fault("data and an initializer", lambda s: short(s).with_trainers(None, initializer="xavir"), DataError,
+        ["data", "trainer"], [SHORT]),
+    fault("a spec", lambda s: s.but(
+            losses={"digit": LossSpec(3, weight=-1, scope="x", minimize="y", normalize_by="z"),
+                    "amount": LossSpec(L2, outputs="amont")},
+            metrics={"figure": LossSpec(), "accuracy": "acc"}, unused=["nothing"]),
+        SpecError, None,
+        ["3 cannot", "weight is -1", "scope", "minimize", "normalize_by", "is a class", '"amont"', "'acc'"]),
+]
+# fmt: on
 
 
 @pytest.mark.parametrize("way", ["check", "fit"])
-def test_data_and_trainers(setup: Any, way: str) -> None:
-    kind, problems, _ = problems_of(setup.but(data=[setup.data[0][:2]]).with_trainers(ONLY_BODY), way)
-    assert kind is DataError
-    assert [kind for kind, _ in problems] == ["data", "trainer"]
-    setup.trains()
-
-
-@pytest.mark.parametrize("way", ["check", "fit"])
-def test_no_loss_wrong_data_and_wrong_trainers(setup: Any, way: str) -> None:
-    metrics = setup.spec["metrics"]
-    faulty = setup.but(losses=None, metrics=metrics, unused=["amount"], data=[setup.data[0][:2]])
-    kind, problems, _ = problems_of(faulty.with_trainers(ONLY_BODY), way)
-    assert kind is SpecError
-    assert [kind for kind, _ in problems] == ["spec", "data", "trainer"]
-
-
-def test_everything_about_the_trainers(setup: Any) -> None:
-    _, problems, _ = problems_of(
-        setup.with_trainers(
-            {"a": TrainerSpec("body.*", "adm"), "b": 3, 4: TrainerSpec("zzz")}, frozen=["yyy"]
-        ),
-        "fit",
-    )
-    assert len(problems) == 5
-    assert {kind for kind, _ in problems} == {"trainer"}
-
-
-def test_a_wrong_initializer_with_wrong_data(setup: Any) -> None:
-    faulty = setup.but(data=[setup.data[0][:2]]).with_trainers(None, initializer="xavir")
-    kind, problems, _ = problems_of(faulty, "fit")
-    assert kind is DataError
-    assert [kind for kind, _ in problems] == ["trainer", "data"]
-
-
-def test_everything_about_a_spec(setup: Any) -> None:
-    faulty = setup.but(
-        losses={
-            "digit": LossSpec(3, weight=-1, scope="x", minimize="y", normalize_by="z"),
-            "amount": LossSpec(gluon.loss.L2Loss, outputs="amont"),
-        },
-        metrics={"figure": LossSpec(), "accuracy": "acc"},
-        unused=["nothing"],
-    )
-    kind, problems, message = problems_of(faulty, "fit")
-    assert kind is SpecError
-    for text in (
-        "3 cannot",
-        "weight is -1",
-        "scope",
-        "minimize",
-        "normalize_by",
-        "is a class",
-        '"amont"',
-        "'acc'",
-    ):
-        assert text in message
+@pytest.mark.parametrize(("change", "expected"), FAULTS)
+def test_all_problems_are_reported_together(setup: Setup, way: str, change: Any, expected: Any) -> None:
+    error, kinds, texts = expected
+    before = setup.parameters()
+    with pytest.raises((SpecError, DataError, TrainerError)) as raised:
+        getattr(change(setup), way)()
+    problems, message = raised.value.problems, str(raised.value)
+    assert type(raised.value) is error and not setup.moved(before)
+    assert kinds is None or sorted(problem.kind for problem in problems) == sorted(kinds)
     assert len(problems) == len(set(problems))
+    numbered = [f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1)]
+    assert message.splitlines() == [f"{len(problems)} problems found:", *numbered]
+    assert all(text in message for text in texts)
 
 
-def test_nothing_wrong() -> None:
+def test_no_problem_raises_nothing() -> None:
     raise_problems([])
 
 
-def test_a_problem_is_told_once() -> None:
+def test_a_problem_is_reported_once() -> None:
     with pytest.raises(SpecError) as raised:
         raise_problems([Problem("spec", "a"), Problem("data", "b"), Problem("spec", "a")])
     assert str(raised.value) == "2 problems found:\n  1. a\n  2. b"
@@ -130,11 +88,20 @@ def test_an_error_of_one_message(error: Any) -> None:
     assert [(p.kind, str(p)) for p in raised.problems] == [(error.kind, "something is wrong")]
 
 
-def test_the_refused_estimator_itself_trains_once_the_data_is_mended(setup: Any) -> None:
+def test_the_place_comes_first() -> None:
+    error = UserCodeError("it failed")
+    error.at("epoch 3, batch 8")
+    assert str(error) == "epoch 3, batch 8: it failed"
+
+
+def test_suggestions() -> None:
+    assert suggest("digt", ["digit", "amount"]) == ' (did you mean "digit"?)'
+    assert suggest("zzz", ["digit"]) == suggest("digit", ["digit"]) == suggest(3, [3, None, "a"]) == ""
+
+
+def test_an_estimator_trains_once_its_data_is_right(setup: Setup) -> None:
     estimator = setup.make()
     with pytest.raises(DataError):
         estimator.fit([setup.data[0][:2]], epochs=1)
     assert estimator.state.step == 0
-    history = estimator.fit(setup.data, epochs=2)
-    assert history.epochs == 2
-    assert mx.nd.ones((1,)).asscalar() == 1
+    assert estimator.fit(setup.data, epochs=2).epochs == 2

@@ -1,4 +1,4 @@
-"""The user's own code raises: its exception is chained, to one line that says where we were."""
+"""The user's code raises: its exception is chained to one line that says where it happened."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from multifit.errors import UserCodeError
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
-CE = gluon.loss.SoftmaxCrossEntropyLoss
-BOTH = {"outputs": "digit", "labels": "digit"}
+from .setups import BOTH, CE, Setup, around, new_setup
+
 OUTPUT, LABEL = "outputs.digit (8, 3) float32", "labels.digit (8,) float32"
 SLOTS = "x (8, 6) float32, digit (8,) float32, amount (8, 1) float32"
 
@@ -61,83 +61,64 @@ def case(name: str, change: Callable[[Any], Any], where: str, given: str = "") -
     return pytest.param(change, where + " raised Lost" + (f", called with {given}" if given else ""), id=name)
 
 
+# fmt: off
 CASES = [
-    case(
-        "loss", lambda s: s.with_loss(lambda a, b: fails(), **BOTH), 'losses["digit"]', f"{OUTPUT}, {LABEL}"
-    ),
+    case("loss", lambda s: s.with_loss(lambda a, b: fails(), **BOTH), 'losses["digit"]',
+        f"{OUTPUT}, {LABEL}"),
     case("loss Block", lambda s: s.with_loss(FailingLoss(), **BOTH), 'losses["digit"]', f"{OUTPUT}, {LABEL}"),
-    case(
-        "loss of the whole batch",
-        lambda s: s.with_loss(lambda a, b: fails(), **BOTH, scope="batch"),
-        'losses["digit"]',
-        "outputs.digit [(8, 3) float32], labels.digit [(8,) float32]",
-    ),
+    case("loss of the whole batch", lambda s: s.with_loss(lambda a, b: fails(), **BOTH, scope="batch"),
+        'losses["digit"]', "outputs.digit [(8, 3) float32], labels.digit [(8,) float32]"),
     case("weight", lambda s: s.with_loss(CE(), weight=fails), 'losses["digit"].weight', "state RunState"),
-    case(
-        "normaliser", lambda s: s.with_loss(CE(), normalize_by=fails), 'losses["digit"].normalize_by', SLOTS
-    ),
+    case("normaliser", lambda s: s.with_loss(CE(), normalize_by=fails), 'losses["digit"].normalize_by',
+        SLOTS),
     case("forward", lambda s: s.but(forward=fails), "forward= (train)", SLOTS),
     case("batch_fn", lambda s: s.but(batch_fn=fails), "batch_fn", "batch [(8, 6) float32, (8,) float32, "),
-    case(
-        "metric function",
-        lambda s: s.with_metric(lambda a, b: fails(), **BOTH),
-        'metrics["figure"].update',
-        f"{OUTPUT}, {LABEL}",
-    ),
-    case(
-        "transform",
-        lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a, b: fails()),
-        'metrics["figure"].update',
-        f"{OUTPUT}, {LABEL}",
-    ),
+    case("metric function", lambda s: s.with_metric(lambda a, b: fails(), **BOTH), 'metrics["figure"].update',
+        f"{OUTPUT}, {LABEL}"),
+    case("transform", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, transform=lambda a, b: fails()),
+        'metrics["figure"].update', f"{OUTPUT}, {LABEL}"),
     case("update", lambda s: s.with_metric(Metric("update"), **BOTH), 'metrics["figure"].update', OUTPUT),
     case("get", lambda s: s.with_metric(Metric("get"), **BOTH), 'metrics["figure"].get'),
     case("reset", lambda s: s.with_metric(Metric("reset"), **BOTH, stage="train"), 'metrics["figure"].reset'),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize(("change", "text"), CASES)
-def test_it_says_where_and_keeps_the_cause(setup: Any, change: Any, text: str) -> None:
+def test_the_message_says_where_and_the_cause_is_chained(setup: Setup, change: Any, text: str) -> None:
     faulty = change(setup)
     faulty.refused(UserCodeError, text)
     with pytest.raises(UserCodeError) as raised:
         faulty.check()
     assert type(raised.value.__cause__) is Lost
     assert len(str(raised.value).splitlines()) == 1
-    setup.trains()
 
 
-def test_the_nets_forward_pass(around: Any) -> None:
+def test_the_nets_forward_pass() -> None:
     net = around(fails)
     net.refused(UserCodeError, "the net's forward pass (train) raised Lost, called with x (8, 6) float32: ")
     net.net.function = lambda dense, x: dense(x)
     net.trains()
 
 
-def test_a_wrong_width(setup: Any) -> None:
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_a_wrong_width(hybridized: bool) -> None:
+    setup = new_setup()
+    setup.net.hybridize(hybridized)
     x, digit, amount = setup.data[0]
-    faulty = setup.but(data=[[x[:, :4], digit, amount]])
-    faulty.refused(
-        UserCodeError, "the net's forward pass (train) raised MXNetError, called with x (8, 4) float32"
-    )
-    setup.trains()
-
-
-def test_a_hybridized_net(setup: Any) -> None:
-    setup.net.hybridize()
-    x, digit, amount = setup.data[0]
+    call = "" if hybridized else " MXNetError, called with x (8, 4) float32"
     setup.but(data=[[x[:, :4], digit, amount]]).refused(
-        UserCodeError, "the net's forward pass (train) raised"
+        UserCodeError, f"the net's forward pass (train) raised{call}"
     )
     setup.trains()
 
 
-def test_a_fit_says_in_which_batch(setup: Any) -> None:
+def test_a_fit_names_the_batch(setup: Setup) -> None:
     faulty = setup.with_loss(lambda a, b: fails(), **BOTH)
     faulty.refused(UserCodeError, 'epoch 1, batch 1: losses["digit"] raised Lost', ways=("fit",))
 
 
-def test_in_a_later_batch_the_run_stops_there_and_the_estimator_goes_on(setup: Any) -> None:
+def test_an_error_in_a_later_batch_stops_there_and_the_estimator_can_go_on(setup: Setup) -> None:
     loss = lambda output, label: fails() if len(output) == 7 else mx.nd.square(output).sum(axis=1)  # noqa: E731
     estimator = setup.with_loss(loss, **BOTH).make()
     shorter = [slot[:7] for slot in setup.data[0]]
@@ -148,25 +129,25 @@ def test_in_a_later_batch_the_run_stops_there_and_the_estimator_goes_on(setup: A
     estimator.fit(setup.data, epochs=1)
 
 
-def test_evaluating_says_in_which_batch(setup: Any) -> None:
+def test_an_evaluation_names_the_batch(setup: Setup) -> None:
     estimator = setup.with_metric(lambda a, b: fails() if len(a) == 7 else 0.0, **BOTH).make()
     shorter = [slot[:7] for slot in setup.data[0]]
     with pytest.raises(UserCodeError, match=r'evaluating, batch 2: metrics\["figure"\].update raised Lost'):
         estimator.evaluate([setup.data[0], shorter])
 
 
-def test_a_failing_validation_batch_is_found_before_the_first_update(setup: Any) -> None:
+def test_a_failing_validation_batch_is_found_before_the_first_update(setup: Setup) -> None:
     metrics = setup.with_metric(lambda a, b: fails(), **BOTH, stage="evaluate")
     metrics.but(val_data=setup.data).refused(UserCodeError, 'metrics["figure"].update raised Lost')
 
 
-def test_predicting(around: Any) -> None:
+def test_predicting() -> None:
     estimator = around(fails).make()
     with pytest.raises(UserCodeError, match=r"the net's forward pass \(evaluate\) raised Lost"):
         estimator.predict(around(fails).data[0][0])
 
 
-def test_what_a_loader_raises_is_its_own(setup: Any) -> None:
+def test_errors_of_a_loader_are_not_wrapped(setup: Setup) -> None:
     def loader() -> Any:
         yield setup.data[0]
         raise Lost("in the loader")
@@ -175,7 +156,7 @@ def test_what_a_loader_raises_is_its_own(setup: Any) -> None:
         setup.make().fit(loader(), epochs=1)
 
 
-def test_ctrl_c_is_no_error_of_the_users(setup: Any) -> None:
+def test_ctrl_c_is_not_wrapped(setup: Setup) -> None:
     def interrupted(a: Any, b: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -183,7 +164,7 @@ def test_ctrl_c_is_no_error_of_the_users(setup: Any) -> None:
         setup.with_loss(interrupted, **BOTH).fit()
 
 
-def test_other_problems_are_told_first(setup: Any) -> None:
+def test_other_problems_are_reported_first(setup: Setup) -> None:
     """They may be why the code failed, and are easier to mend."""
     from multifit import TrainerError, TrainerSpec
 
@@ -191,7 +172,7 @@ def test_other_problems_are_told_first(setup: Any) -> None:
     faulty.refused(TrainerError, "no trainer moves")
 
 
-def test_the_short_form_says_it_too() -> None:
+def test_the_short_form_names_the_loss() -> None:
     net = gluon.nn.Dense(1, in_units=6)
     estimator = MultiEstimator(net, lambda output, label: fails())
     data = [(mx.nd.ones((2, 6)), mx.nd.ones((2, 1)))]
@@ -199,6 +180,6 @@ def test_the_short_form_says_it_too() -> None:
         estimator.check(data)
 
 
-def test_a_spec_that_weighs_by_epoch_is_asked_at_every_stage(setup: Any) -> None:
+def test_a_weight_by_epoch_is_called_in_every_stage(setup: Setup) -> None:
     losses = {**setup.spec["losses"], "digit": LossSpec(CE(), weight=lambda state: 1.0 + state.epoch)}
     setup.but(losses=losses, val_data=setup.data, epochs=2).trains()
