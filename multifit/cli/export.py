@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..gluon.export.export import FORMATS
+from ..gluon.export.formats import FORMATS
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments
 from .quiet import quiet

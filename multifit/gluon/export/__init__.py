@@ -1,1 +1,1 @@
-"""The net as files: Gluon's symbol and parameters, or ONNX."""
+"""Export of the net to files: Gluon's symbol and parameters, or ONNX."""

@@ -1,4 +1,4 @@
-"""A traced net as an ONNX model, by mxnet's own converter."""
+"""Convert a traced net to an ONNX model, with mxnet's own converter."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import importlib
 import json
 import logging
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 
 from ...errors import last_line, names
 from ..compat import mx
-from .graph import Graph
-from .onnx_names import rename
+from .onnx_names import rename_ports
+from .traced_net import TracedNet
 
 __all__ = ["onnx_model", "require_onnx"]
 
-# The newest set of ONNX operators that mxnet 1.9.1 knows, and the form of file that came with it. Left alone,
-# its converter labels the model with the newest set that the installed onnx knows, in which some operators
-# take other arguments (ReduceMean's axes, from 18 on).
+# The newest operator set that mxnet 1.9.1 knows, and the file format that came with it. By default its
+# converter labels the model with the newest set of the installed onnx, in which some operators take other
+# arguments (ReduceMean's axes, from 18 on).
 OPSET, IR_VERSION = 13, 7
 
-# Converted to what suppresses boxes of other classes too, and fills up with other values in another order.
-OTHERWISE = {"_contrib_box_nms"}
+# Its conversion also suppresses boxes of other classes, and pads with other values in another order.
+WRONGLY_CONVERTED = {"_contrib_box_nms"}
 
 INSTALL = 'pip install "multifit[onnx]"'
+WAY_OUT = (
+    'export with format="gluon", or name outputs before it and leave the rest out with '
+    "TaskSpec(evaluate=TaskSpec(..., forward=...))"
+)
 
 
 def require_onnx() -> Any:
-    """Return onnx.
+    """Return the onnx module.
 
     Raises
     ------
@@ -40,31 +45,33 @@ def require_onnx() -> Any:
     try:
         onnx = importlib.import_module("onnx")
     except ImportError as error:
-        raise ImportError(f"exporting to ONNX needs onnx, which is not there ({error}): {INSTALL}") from error
+        raise ImportError(
+            f"exporting to ONNX needs onnx, which is not installed ({error}): {INSTALL}"
+        ) from error
     try:
         importlib.import_module("onnx.mapping")
     except ImportError:
         raise ImportError(
             f"mxnet {mx.__version__} cannot use onnx {onnx.__version__}: its converter needs onnx.mapping, "
-            f"which 1.18 is the last to have: {INSTALL}"
+            f"which onnx 1.18 is the last to have: {INSTALL}"
         ) from None
     return onnx
 
 
-def onnx_model(graph: Graph) -> Any:
+def onnx_model(net: TracedNet) -> Any:
     """Convert a traced net.
 
     Parameters
     ----------
-    graph : Graph
+    net : TracedNet
         The net, with named inputs and outputs.
 
     Returns
     -------
     onnx.ModelProto
-        Its inputs and outputs bear the spec's names and stand in the spec's order; an output that bears an
-        input's name is called ``<name>_output``, as ONNX has one name space for both. The first axis is ``N``
-        where the net takes batches of any size.
+        Its inputs and outputs have the spec's names and order. An output with the name of an input is called
+        ``<name>_output``, since ONNX has one name space for both. The first axis is ``N`` if the net takes
+        batches of any size.
 
     Raises
     ------
@@ -74,15 +81,15 @@ def onnx_model(graph: Graph) -> Any:
         See :func:`require_onnx`.
     """
     onnx = require_onnx()
-    called = {name: f"multifit_output_{i}_" for i, name in enumerate(graph.heads)}
-    symbol = graph.symbol(called)
-    _check_operators(graph, symbol)
+    converted_names = {name: f"multifit_output_{i}_" for i, name in enumerate(net.symbols)}
+    symbol = net.grouped(converted_names)
+    _check_operators(net, symbol)
     try:
-        with _opset(onnx):
-            converted = _converted(onnx, graph, symbol)
-            rename(converted, {mangled: name for name, mangled in called.items()}, graph)
+        with _checked_as(onnx, OPSET):
+            onnx_graph = _convert(onnx, net, symbol)
+            rename_ports(onnx_graph, converted_names, net)
             model = onnx.helper.make_model(
-                converted,
+                onnx_graph,
                 producer_name="multifit",
                 ir_version=IR_VERSION,
                 opset_imports=[onnx.helper.make_opsetid("", OPSET)],
@@ -90,37 +97,40 @@ def onnx_model(graph: Graph) -> Any:
             onnx.checker.check_model(model)
     except Exception as error:
         raise ValueError(
-            f"ONNX: mxnet's converter failed ({type(error).__name__}: {last_line(error)}); {_instead()}"
+            f"ONNX: mxnet's converter failed ({type(error).__name__}: {last_line(error)}); {WAY_OUT}"
         ) from error
     return model
 
 
-def _converted(onnx: Any, graph: Graph, symbol: Any) -> Any:
-    read = [name for name in symbol.list_inputs() if name not in graph.parameters]
-    kind = onnx.helper.np_dtype_to_tensor_dtype
-    with _silent():
-        converter = mx.onnx.mx2onnx._export_onnx.MXNetGraph()
-        found = converter.create_onnx_graph_proto(
+def _convert(onnx: Any, net: TracedNet, symbol: mx.sym.Symbol) -> Any:
+    inputs = [name for name in symbol.list_inputs() if name not in net.parameters]
+    tensor_dtype = onnx.helper.np_dtype_to_tensor_dtype
+    with _silenced():
+        onnx_graph = _converter().create_onnx_graph_proto(
             symbol,
-            dict(graph.parameters),
-            [graph.example[name] for name in read],
-            [kind(np.dtype(graph.inputs[name].dtype)) for name in read],
+            dict(net.parameters),
+            [net.example[name] for name in inputs],
+            [tensor_dtype(np.dtype(net.inputs[name].dtype)) for name in inputs],
             opset_version=OPSET,
             dynamic=True,
         )
-    found.name = "multifit"
-    return found
+    onnx_graph.name = "multifit"
+    return onnx_graph
+
+
+def _converter() -> Any:
+    return mx.onnx.mx2onnx._export_onnx.MXNetGraph()
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Keep to itself what onnx says of mxnet's use of it, and what the converter tells the root logger.
+def _silenced() -> Iterator[None]:
+    """Suppress onnx's warnings about mxnet, and what the converter logs to the root logger.
 
-    What matters of that was refused before. `logging.warning` would also set up the process's logging.
+    `logging.warning` would also set up the process's logging. What matters of it was an error before.
     """
-    root, quiet = logging.getLogger(), logging.NullHandler()
+    root, handler = logging.getLogger(), logging.NullHandler()
     level = root.level
-    root.addHandler(quiet)
+    root.addHandler(handler)
     root.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
@@ -128,45 +138,39 @@ def _silent() -> Iterator[None]:
             yield
     finally:
         root.setLevel(level)
-        root.removeHandler(quiet)
+        root.removeHandler(handler)
 
 
 @contextmanager
-def _opset(onnx: Any) -> Iterator[None]:
-    """Let what the converter checks be checked as what it is; it asks for no version itself."""
+def _checked_as(onnx: Any, opset: int) -> Iterator[None]:
+    """Make onnx check nodes by an operator set; the converter asks for the newest."""
     context = onnx.checker.DEFAULT_CONTEXT
     newest = context.opset_imports
-    context.opset_imports = {"": OPSET}
+    context.opset_imports = {"": opset}
     try:
         yield
     finally:
         context.opset_imports = newest
 
 
-def _check_operators(graph: Graph, symbol: Any) -> None:
-    """Refuse what the converter lacks, and what it converts to something that gives other values."""
-    registry = mx.onnx.mx2onnx._export_onnx.MXNetGraph.registry_
-    known = {op for version, ops in registry.items() if version <= OPSET for op in ops} - OTHERWISE
-    deep = _deep_dots(graph, symbol)
+def _check_operators(net: TracedNet, symbol: mx.sym.Symbol) -> None:
+    """Raise ValueError for operators that the converter lacks, or converts to something with other values."""
+    registry = _converter().registry_
+    known = {op for version, ops in registry.items() if version <= OPSET for op in ops} - WRONGLY_CONVERTED
+    large = _nodes_of_more_than_matrices(net, symbol)
     lacking: dict[str, list[str]] = {}
     for node in json.loads(symbol.tojson())["nodes"]:
-        if node["op"] not in known or (node["op"] == "dot" and node["name"] in deep):
+        # dot becomes ONNX's MatMul, which is another product for more than matrices
+        if node["op"] not in known or (node["op"] == "dot" and node["name"] in large):
             lacking.setdefault(node["op"], []).append(node["name"])
     if lacking:
-        found = ", ".join(f'"{op}" (at {names(where[:3])})' for op, where in lacking.items())
-        raise ValueError(f"ONNX: mxnet {mx.__version__} has no true converter for {found}; {_instead()}")
+        operators = ", ".join(f'"{op}" (at {names(nodes[:3])})' for op, nodes in lacking.items())
+        raise ValueError(f"ONNX: mxnet {mx.__version__} has no correct converter for {operators}; {WAY_OUT}")
 
 
-def _deep_dots(graph: Graph, symbol: Any) -> set[str]:
-    """Return where `dot` takes more than matrices: it becomes ONNX's MatMul, which is another product."""
-    inner = symbol.get_internals()
-    known = {**graph.example, **{name: value.shape for name, value in graph.parameters.items()}}
-    shapes = inner.infer_shape_partial(**{name: known[name] for name in symbol.list_inputs()})[1]
-    return {one.name for one, shape in zip(inner, shapes) if len(shape) > 2}
-
-
-def _instead() -> str:
-    return (
-        'export with format="gluon", or name outputs before it and leave the rest out with '
-        "TaskSpec(evaluate=TaskSpec(..., forward=...))"
-    )
+def _nodes_of_more_than_matrices(net: TracedNet, symbol: mx.sym.Symbol) -> set[str]:
+    """Return the names of the nodes whose output has more than two axes."""
+    nodes = symbol.get_internals()
+    known = {**net.example, **{name: value.shape for name, value in net.parameters.items()}}
+    shapes = nodes.infer_shape_partial(**{name: known[name] for name in symbol.list_inputs()})[1]
+    return {node.name for node, shape in zip(nodes, shapes) if len(shape) > 2}

@@ -1,47 +1,49 @@
-"""Names and shapes of an ONNX graph's inputs and outputs, as the spec has them."""
+"""Give an ONNX graph's inputs and outputs the spec's names, order and shapes."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from .graph import Array, Graph
+from .traced_net import PortType, TracedNet
 
-__all__ = ["rename"]
+__all__ = ["rename_ports"]
 
 
-def rename(converted: Any, heads: Mapping[str, str], graph: Graph) -> None:
-    """Give inputs and outputs the spec's names, order and shapes.
+def rename_ports(onnx_graph: Any, converted_names: Mapping[str, str], net: TracedNet) -> None:
+    """Change a converted graph in place.
 
     Parameters
     ----------
-    converted : onnx.GraphProto
-        Changed in place.
-    heads : mapping of str to str
-        The spec's name of each output by the name that it bore while it was converted.
-    graph : Graph
+    onnx_graph : onnx.GraphProto
+        As mxnet's converter returns it.
+    converted_names : mapping of str to str
+        The name in `onnx_graph` of each output of the spec.
+    net : TracedNet
         What inputs and outputs are.
     """
-    final = {name: f"{name}_output" if name in graph.inputs else name for name in graph.outputs}
-    called = {mangled: final[name] for mangled, name in heads.items()}
-    # what lies within must not bear an output's name
-    called.update({name: f"multifit_inner_{i}_" for i, name in enumerate(final.values())})
-    for node in converted.node:
-        node.input[:] = [called.get(name, name) for name in node.input]
-        node.output[:] = [called.get(name, name) for name in node.output]
-    needed = {name for node in converted.node for name in node.input} | set(final.values())
-    for tensor in list(converted.initializer):
-        tensor.name = called.get(tensor.name, tensor.name)
-        if tensor.name not in needed:
-            converted.initializer.remove(tensor)  # the converter leaves some behind, and onnxruntime warns
-    del converted.input[:], converted.output[:]
-    converted.input.extend(_value(name, array) for name, array in graph.inputs.items())
-    converted.output.extend(_value(final[name], array) for name, array in graph.outputs.items())
+    # ONNX has one name space for inputs and outputs.
+    final = {name: f"{name}_output" if name in net.inputs else name for name in net.outputs}
+    new_names = {converted_names[name]: final[name] for name in net.outputs}
+    # Other values within the graph must not have an output's name.
+    new_names.update({name: f"multifit_inner_{i}_" for i, name in enumerate(final.values())})
+    for node in onnx_graph.node:
+        node.input[:] = [new_names.get(name, name) for name in node.input]
+        node.output[:] = [new_names.get(name, name) for name in node.output]
+    used = {name for node in onnx_graph.node for name in node.input} | set(final.values())
+    for tensor in list(onnx_graph.initializer):
+        tensor.name = new_names.get(tensor.name, tensor.name)
+        if tensor.name not in used:
+            onnx_graph.initializer.remove(tensor)  # the converter leaves some, and onnxruntime warns
+    del onnx_graph.input[:], onnx_graph.output[:]
+    onnx_graph.input.extend(_value_info(name, type_) for name, type_ in net.inputs.items())
+    onnx_graph.output.extend(_value_info(final[name], type_) for name, type_ in net.outputs.items())
 
 
-def _value(name: str, array: Array) -> Any:
+def _value_info(name: str, type_: PortType) -> Any:
     helper = importlib.import_module("onnx.helper")
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(array.dtype))
-    return helper.make_tensor_value_info(name, kind, array.shape)
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(type_.dtype))
+    return helper.make_tensor_value_info(name, dtype, type_.shape)

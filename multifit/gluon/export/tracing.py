@@ -1,36 +1,35 @@
-"""From a net to a graph: it is called with symbols, as when it evaluates, and stays as it is."""
+"""Trace a net: call it with symbols as when it evaluates. The net itself does not change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...checks import at_path, bind_outputs
 from ...errors import SpecError, last_line, names, raise_problems
+from ...protocols import Array, Net
 from ...spec import TaskSpec
 from ..compat import mx
-from .graph import Form, Graph, described
+from ..data.batch_splitter import SlotSignature
+from .shapes import port_types
+from .traced_net import TracedNet
 
 __all__ = ["trace"]
 
 
-def trace(net: Any, spec: TaskSpec, forms: Sequence[Form]) -> Graph:
-    """Call the net with symbols, as it is when evaluating; nothing of it changes.
+def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
+    """Return the net as a graph with the spec's names.
 
     Parameters
     ----------
     net : Block
-        Initialised, shapes known.
+        Initialised, with known shapes.
     spec : TaskSpec
-        Its inputs, outputs and `forward`; `evaluate` is not looked at.
-    forms : sequence of mapping of str to (shape, dtype) or None
-        What each input looked like in one batch or more, the samples along the first axis; sizes in which
-        they differ stay open. None: the net is called with None there.
-
-    Returns
-    -------
-    Graph
-        With inputs and outputs of the spec's names.
+        Its inputs, outputs and `forward`; `evaluate` is ignored.
+    signatures : sequence of mapping of str to (shape, dtype) or None
+        The inputs in one batch or more, the samples along the first axis. Sizes that differ between them are
+        left open. The net is called with None for inputs that are None.
 
     Raises
     ------
@@ -39,77 +38,81 @@ def trace(net: Any, spec: TaskSpec, forms: Sequence[Form]) -> Graph:
     ValueError
         It uses parameters that have no values, or that the net does not hold.
     """
-    variables = {name: None if forms[-1][name] is None else mx.sym.var(name) for name in spec.inputs}
-    with _tracing(net), mx.autograd.pause(train_mode=False), mx.name.NameManager():
-        called = net(*variables.values()) if spec.forward is None else spec.forward(net, variables)
-        result = _taken_apart(called)
+    variables = {name: None if signatures[-1][name] is None else mx.sym.var(name) for name in spec.inputs}
+    with _as_spec_error(net, Exception), mx.autograd.pause(train_mode=False), mx.name.NameManager():
+        result = net(*variables.values()) if spec.forward is None else spec.forward(net, variables)
+        result = _split_symbols(result)
     paths, problems = bind_outputs(spec.outputs, result, "the net that is exported")
     raise_problems(problems)
-    heads = {name: at_path(result, paths[name]) for name in spec.output_names}
-    _check_symbols(net, heads)
-    given = [name for name in spec.inputs if variables[name] is not None]
-    read = set(mx.sym.Group(list(heads.values())).list_inputs())
-    parameters = _values(net, read, given)
-    with _tracing(net, mx.base.MXNetError):  # + adds symbols of one shape only, but broadcasts arrays
-        inputs, outputs = described(heads, [{n: form[n] for n in given} for form in forms], parameters)
-    example = {name: tuple(forms[-1][name][0]) for name in given}
-    unread = tuple(name for name in given if name not in read)
-    return Graph(heads, inputs, outputs, parameters, example, unread)
+    symbols = {name: at_path(result, paths[name]) for name in spec.output_names}
+    _check_symbols(net, symbols)
+    inputs = [name for name, variable in variables.items() if variable is not None]
+    read = set(mx.sym.Group(list(symbols.values())).list_inputs())
+    parameters = _parameter_values(net, read, inputs)
+    arrays = [{name: slot for name in inputs if (slot := signature[name])} for signature in signatures]
+    # `+` of symbols needs equal shapes, where `+` of arrays broadcasts: a net can fail here that runs.
+    with _as_spec_error(net, mx.base.MXNetError):
+        input_types, output_types = port_types(symbols, arrays, parameters)
+    example = {name: tuple(shape) for name, (shape, _) in arrays[-1].items()}
+    unread = tuple(name for name in inputs if name not in read)
+    return TracedNet(symbols, input_types, output_types, parameters, example, unread)
 
 
 @contextmanager
-def _tracing(net: Any, kind: type[Exception] = Exception) -> Iterator[None]:
-    """Say what to do about a net, or a `forward`, that works on arrays alone."""
+def _as_spec_error(net: Net, kind: type[Exception]) -> Iterator[None]:
+    """Raise errors of a net that works on arrays only as SpecError, with what to do about it."""
     try:
         yield
     except kind as error:
         raise SpecError(_untraceable(net, f"{type(error).__name__}: {last_line(error)}")) from error
 
 
-def _untraceable(net: Any, why: str) -> str:
+def _untraceable(net: Net, reason: str) -> str:
     return (
-        f"export: {type(net).__name__} cannot be made a graph, as it does not work on symbols ({why}); make "
-        "it a HybridBlock whose hybrid_forward uses F's operators alone, without arrays' shapes or values, "
-        "or export a part that is one: TaskSpec(evaluate=TaskSpec(..., forward=...))"
+        f"export: {type(net).__name__} cannot be made a graph, because it does not work on symbols "
+        f"({reason}); make it a HybridBlock whose hybrid_forward uses only F's operators, without arrays' "
+        "shapes or values, or export a part that is one: TaskSpec(evaluate=TaskSpec(..., forward=...))"
     )
 
 
-def _check_symbols(net: Any, heads: Mapping[str, Any]) -> None:
-    wrong = [f'"{name}" is {type(head).__name__}' for name, head in heads.items() if not _is_symbol(head)]
-    if wrong:
-        raise SpecError(_untraceable(net, f"the output {', '.join(wrong)}, no symbol"))
+def _check_symbols(net: Net, outputs: Mapping[str, Any]) -> None:
+    others = [f'"{name}" is {type(out).__name__}' for name, out in outputs.items() if not _is_symbol(out)]
+    if others:
+        raise SpecError(_untraceable(net, f"the output {', '.join(others)}, not a symbol"))
 
 
-def _values(net: Any, read: set[str], given: Sequence[str]) -> dict[str, Any]:
+def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[str, Array]:
     """Return the values of the parameters that a graph reads."""
-    found = {parameter.name: parameter for parameter in net.collect_params().values()}
-    clashing = [name for name in given if name in found]
-    if clashing:
+    parameters: dict[str, mx.gluon.Parameter] = {
+        parameter.name: parameter for parameter in net.collect_params().values()
+    }
+    ambiguous = [name for name in inputs if name in parameters]
+    if ambiguous:
         raise ValueError(
-            f"export: the inputs {names(clashing)} bear the names of parameters; rename them in the TaskSpec"
+            f"export: the inputs {names(ambiguous)} have the names of parameters; rename them in the TaskSpec"
         )
-    foreign = [name for name in sorted(read) if name not in found and name not in given]
+    foreign = [name for name in sorted(read) if name not in parameters and name not in inputs]
     if foreign:
         raise ValueError(
             f"export: the graph reads {names(foreign)}, which the net does not hold; "
-            "make the Block that does a child of the net"
+            "make the Block that holds them a child of the net"
         )
-    used = {name: parameter for name, parameter in found.items() if name in read}
-    bare = [name for name, parameter in used.items() if parameter._data is None]
-    if bare:
+    used = {name: parameter for name, parameter in parameters.items() if name in read}
+    uninitialised = [name for name, parameter in used.items() if parameter._data is None]
+    if uninitialised:
         raise ValueError(
-            f"export: the parameters {names(bare[:6])} have no values yet; fit, check or evaluate first, or "
-            "give data: export(folder, data)"
+            f"export: the parameters {names(uninitialised[:6])} have no values yet; fit, check or evaluate "
+            "first, or give data: export(folder, data)"
         )
     return {name: parameter._reduce() for name, parameter in used.items()}
 
 
-def _taken_apart(result: Any) -> Any:
-    """Return the result with every symbol of several outputs (``F.split``) as the list it is for arrays."""
+def _split_symbols(result: Any) -> Any:
+    """Replace each symbol of several outputs, such as ``F.split``'s, by a list, as it would be for arrays."""
     if isinstance(result, Mapping):
-        return {key: _taken_apart(item) for key, item in result.items()}
+        return {key: _split_symbols(item) for key, item in result.items()}
     if isinstance(result, (list, tuple)):
-        return [_taken_apart(item) for item in result]
+        return [_split_symbols(item) for item in result]
     if _is_symbol(result) and len(result.list_outputs()) > 1:
         return list(result)
     return result

@@ -1,4 +1,4 @@
-"""An exported net answers as `predict` does, under the spec's names, whoever reads it."""
+"""An exported net returns what `predict` does, under the spec's names, in Gluon and in onnxruntime."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Plain(gluon.Block):
 
 
 def body():
-    """Return layers that answer otherwise in training."""
+    """Return layers that compute something else in training."""
     layers = nn.HybridSequential()
     layers.add(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.5), nn.Dense(5))
     return layers
@@ -65,7 +65,7 @@ def spec(inputs, outputs, **options):
 
 
 def fitting(**options):
-    """Return a spec that can be trained."""
+    """Return a spec with a loss."""
     loss = LossSpec(gluon.loss.L2Loss(), "out", "y")
     return TaskSpec(inputs=["x"], outputs=["out"], labels=["y"], losses={"l2": loss}, **options)
 
@@ -105,7 +105,7 @@ def symbol_block(tmp_path):
     )
 
 
-# what is exported: the net, its spec, and a batch of 5
+# net, spec, and a batch of 5
 CASES = {
     "nested": lambda _: (
         Hybrid(lambda n, F, x: (n.a(x), [n.b(x), (n.b(x) * 2,)]), a=body(), b=body()),
@@ -173,7 +173,7 @@ def arrays_of(data):
 
 
 def imported(folder, inputs):
-    """Return what a Gluon program makes of the files: a function from arrays to a list of arrays."""
+    """Return the files as a Gluon program reads them: a function from arrays to a list of arrays."""
     block = gluon.SymbolBlock.imports(
         str(folder / "net-symbol.json"), inputs, str(folder / "net-0000.params")
     )
@@ -190,38 +190,27 @@ def session(folder):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gluon_reads_what_predict_says(case, tmp_path):
+def test_both_formats_give_what_predict_returns(case, tmp_path):
     net, spec, data = CASES[case](tmp_path)
     estimator = MultiEstimator(net, spec)
     paths = export(estimator._engine, tmp_path / "out", data)
     assert [path.name for path in paths] == ["export.json", "net-0000.params", "net-symbol.json"]
-    call = imported(tmp_path / "out", list(spec.inputs))
+    assert export(estimator._engine, tmp_path, data, "onnx") == [tmp_path / "net.onnx"]
+    in_gluon, in_onnx = imported(tmp_path / "out", list(spec.inputs)), session(tmp_path)
+    assert [(port.name, port.shape[0]) for port in in_onnx.get_inputs()] == [(n, "N") for n in spec.inputs]
+    assert [port.name for port in in_onnx.get_outputs()] == list(spec.output_names)
     for size in (5, 2):
         part = tuple(array[:size] for array in arrays_of(data))
         expected = estimator.predict(part)
-        found = call(*part)
-        assert len(found) == len(expected)
-        for (name, value), array in zip(expected.items(), found):
-            np.testing.assert_allclose(array, value, rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_onnxruntime_reads_what_predict_says(case, tmp_path):
-    net, spec, data = CASES[case](tmp_path)
-    estimator = MultiEstimator(net, spec)
-    assert export(estimator._engine, tmp_path, data, "onnx") == [tmp_path / "net.onnx"]
-    read = session(tmp_path)
-    assert [(one.name, one.shape[0]) for one in read.get_inputs()] == [(name, "N") for name in spec.inputs]
-    assert [one.name for one in read.get_outputs()] == list(spec.output_names)
-    for size in (5, 2):
-        part = tuple(array[:size] for array in arrays_of(data))
-        found = read.run(None, dict(zip(spec.inputs, part)))
-        for (name, value), array in zip(estimator.predict(part).items(), found):
-            np.testing.assert_allclose(array, value, rtol=1e-4, atol=1e-5, err_msg=name)
+        pairs = zip(in_gluon(*part), in_onnx.run(None, dict(zip(spec.inputs, part))), expected.items())
+        assert len(expected) == len(spec.output_names)
+        for gluon_array, onnx_array, (name, value) in pairs:
+            np.testing.assert_allclose(gluon_array, value, rtol=1e-5, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(onnx_array, value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def task_estimator(file, settings):
-    """Return the estimator of a task file, and nothing of its data."""
+    """Return the estimator of a task file, without its data."""
     options = build_parser().parse_args(["check", str(TASKS / f"{file}.py"), "--set", "epochs=1", *settings])
     return Run(options).estimator
 
@@ -236,9 +225,7 @@ def task_estimator(file, settings):
     ],
     ids=["three heads", "resnet18", "FCN", "FCN of gluoncv"],
 )
-def test_the_nets_of_the_tasks_answer_the_same_everywhere(
-    file, settings, shape, labels, tmp_path, monkeypatch
-):
+def test_nets_of_the_tasks_give_what_predict_returns(file, settings, shape, labels, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     estimator = task_estimator(file, settings)
     image = noise(*shape)
@@ -257,7 +244,7 @@ def record(folder):
     return json.loads((folder / "export.json").read_text("utf-8"))
 
 
-def test_the_record_says_what_everything_is(tmp_path):
+def test_the_record_describes_inputs_and_outputs(tmp_path):
     net, spec, data = CASES["an input is not read"](tmp_path)
     export(MultiEstimator(net, spec)._engine, tmp_path, data)
     found = record(tmp_path)
@@ -286,7 +273,7 @@ def test_the_record_says_what_everything_is(tmp_path):
     ],
     ids=["merged axes", "a fixed batch", "a fixed operand", "as many as there are"],
 )  # fmt: skip
-def test_sizes_are_told_as_far_as_they_are_known(function, shape, inputs, outputs, tmp_path):
+def test_sizes_are_recorded_as_far_as_they_are_known(function, shape, inputs, outputs, tmp_path):
     export(MultiEstimator(Hybrid(function), spec(["x"], ["out"]))._engine, tmp_path, noise(*shape))
     found = record(tmp_path)
     assert (found["inputs"][0]["shape"], found["outputs"][0]["shape"]) == (inputs, outputs)
@@ -307,7 +294,7 @@ def test_sizes_that_differ_between_batches_stay_open(tmp_path):
         np.testing.assert_allclose(answer, estimator.predict(other)["mood"], rtol=1e-4, atol=1e-5)
 
 
-def test_batches_of_another_form_do_not_count(tmp_path):
+def test_batches_with_other_axes_are_ignored(tmp_path):
     estimator = MultiEstimator(Hybrid(lambda n, F, x: x * 2), spec(["x"], ["out"]))
     for shape in ((5, 3, 2), (5, 3), (4, 7)):
         estimator.predict(noise(*shape))
@@ -326,7 +313,7 @@ def test_an_input_that_is_none_stays_none(tmp_path):
     )
 
 
-def test_on_two_devices_running_statistics_are_their_mean(tmp_path):
+def test_running_statistics_of_two_devices_are_averaged(tmp_path):
     net = Hybrid(lambda n, F, x: n.a(x), a=body())
     declared = fitting()
     estimator = MultiEstimator(net, declared, context=TWO)
@@ -341,7 +328,7 @@ def test_on_two_devices_running_statistics_are_their_mean(tmp_path):
 
 
 @pytest.mark.parametrize("hybridized", [False, True])
-def test_the_net_stays_as_it_was(hybridized, tmp_path):
+def test_the_net_does_not_change(hybridized, tmp_path):
     net = Hybrid(lambda n, F, x: n.a(x), a=nn.Dense(4))
     if hybridized:
         net.hybridize()
@@ -354,14 +341,14 @@ def test_the_net_stays_as_it_was(hybridized, tmp_path):
     np.testing.assert_array_equal(estimator.predict(data)["out"], before)
 
 
-def test_the_same_net_gives_the_same_model(tmp_path):
+def test_the_same_net_gives_the_same_file(tmp_path):
     net, spec, data = CASES["nested"](tmp_path)
     engine = MultiEstimator(net, spec)._engine
     first, second = (export(engine, tmp_path / folder, data, "onnx")[0].read_bytes() for folder in ("a", "b"))
     assert first == second
 
 
-def test_the_evaluate_spec_is_what_is_exported(tmp_path):
+def test_the_evaluation_spec_is_exported(tmp_path):
     net = Hybrid(lambda n, F, x: n.a(x), a=nn.Dense(4))
     inner = spec(["points"], ["best"], forward=lambda net, slots: net(slots["points"]).max(axis=1))
     estimator = MultiEstimator(net, fitting(evaluate=inner))
@@ -376,7 +363,7 @@ def test_the_evaluate_spec_is_what_is_exported(tmp_path):
 
 
 @pytest.mark.parametrize("run", ["fit", "check", "evaluate", "predict"])
-def test_after_a_run_nothing_else_is_needed(run, tmp_path):
+def test_no_data_are_needed_after_a_run(run, tmp_path):
     net = Hybrid(lambda n, F, x: n.a(x), a=nn.Dense(2))
     declared = fitting()
     estimator = MultiEstimator(net, declared)
@@ -395,7 +382,7 @@ def test_after_a_run_nothing_else_is_needed(run, tmp_path):
     )
 
 
-def test_before_a_run_data_are_needed(tmp_path):
+def test_data_are_needed_before_a_run(tmp_path):
     estimator = MultiEstimator(nn.Dense(2), spec(["x"], ["out"]))
     with pytest.raises(
         ValueError, match=r'the shapes of the inputs "x" are not known; fit, check or evaluate'
@@ -405,10 +392,10 @@ def test_before_a_run_data_are_needed(tmp_path):
     assert len(estimator.export(str(tmp_path / "out"), noise(5, 3))) == 3
 
 
-# ---- what goes wrong -----------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_format_is_named(tmp_path):
+def test_an_unknown_format_is_an_error(tmp_path):
     with pytest.raises(
         ValueError, match=r"""format is 'onx' \(did you mean "onnx"\?\); formats are "gluon", "onnx\""""
     ):
@@ -422,28 +409,28 @@ def test_an_unknown_format_is_named(tmp_path):
             Plain(lambda layer, x: mx.nd.relu(layer(x))),
             "AssertionError: Argument data must have NDArray type",
         ),
-        (Plain(lambda layer, x: mx.nd.ones((5, 2))), 'the output "out" is NDArray, no symbol'),
+        (Plain(lambda layer, x: mx.nd.ones((5, 2))), 'the output "out" is NDArray, not a symbol'),
         (Hybrid(lambda n, F, x: x if x.shape[0] > 3 else 2 * x), "AttributeError: 'Symbol' object has no"),
         (Hybrid(lambda n, F, x: x + F.ones((1, 3))), "MXNetError: Error in operator"),
     ],
     ids=["arrays' operators", "arrays", "shapes", "broadcasting"],
 )
-def test_a_net_that_works_on_arrays_alone_is_told_what_to_do(net, why, tmp_path):
-    with pytest.raises(SpecError) as caught:
+def test_a_net_that_works_on_arrays_only_is_an_error(net, why, tmp_path):
+    with pytest.raises(SpecError) as error:
         export(MultiEstimator(net, spec(["x"], ["out"]))._engine, tmp_path / "out", noise(5, 3))
-    message = str(caught.value)
+    message = str(error.value)
     assert f"export: {type(net).__name__} cannot be made a graph" in message and why in message
     assert "make it a HybridBlock" in message and "\n" not in message.replace("found:\n", "")
     assert not (tmp_path / "out").exists()
 
 
-def test_another_structure_under_symbols_is_a_problem_of_the_spec(tmp_path):
+def test_another_structure_for_symbols_is_an_error(tmp_path):
     net = Hybrid(lambda n, F, x: x if F is mx.nd else (x, x))
     with pytest.raises(SpecError, match="1 declared .*, the net that is exported returns 2 arrays"):
         export(MultiEstimator(net, spec(["x"], ["out"]))._engine, tmp_path, noise(5, 3))
 
 
-def test_parameters_of_a_block_that_is_no_child_are_named(tmp_path):
+def test_parameters_of_a_block_that_is_not_a_child_are_an_error(tmp_path):
     stranger = nn.Dense(2, prefix="stranger_")
     stranger.initialize()
     declared = spec(["x"], ["out"], forward=lambda net, slots: stranger(net(slots["x"])))
@@ -453,7 +440,7 @@ def test_parameters_of_a_block_that_is_no_child_are_named(tmp_path):
         export(MultiEstimator(nn.Dense(3), declared)._engine, tmp_path, noise(5, 3))
 
 
-def test_parameters_without_values_are_named(tmp_path):
+def test_parameters_without_values_are_an_error(tmp_path):
     net = Hybrid(lambda n, F, x: n.a(x) if F is mx.nd else n.b(x), a=nn.Dense(2), b=nn.Dense(2, prefix="b_"))
     with pytest.raises(
         ValueError, match='parameters "b_weight" have no values yet; fit, check or evaluate first'
@@ -461,13 +448,13 @@ def test_parameters_without_values_are_named(tmp_path):
         export(MultiEstimator(net, spec(["x"], ["out"]))._engine, tmp_path, noise(5, 3))
 
 
-def test_an_input_called_as_a_parameter_is_named(tmp_path):
+def test_an_input_with_the_name_of_a_parameter_is_an_error(tmp_path):
     net = nn.Dense(2, prefix="dense_")
-    with pytest.raises(ValueError, match='inputs "dense_weight" bear the names of parameters; rename them'):
+    with pytest.raises(ValueError, match='inputs "dense_weight" have the names of parameters; rename them'):
         export(MultiEstimator(net, spec(["dense_weight"], ["out"]))._engine, tmp_path, noise(5, 3))
 
 
-def test_all_files_appear_or_none_does(tmp_path, monkeypatch):
+def test_all_files_are_written_or_none(tmp_path, monkeypatch):
     engine = MultiEstimator(nn.Dense(2), spec(["x"], ["out"]))._engine
     export(engine, tmp_path, noise(5, 3))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -485,7 +472,7 @@ def test_all_files_appear_or_none_does(tmp_path, monkeypatch):
 # ---- ONNX ----------------------------------------------------------------------------------------------
 
 
-def test_an_output_called_as_an_input_gets_another_name_in_onnx(tmp_path):
+def test_an_output_with_the_name_of_an_input_is_renamed_in_onnx(tmp_path):
     estimator = MultiEstimator(nn.Dense(3), spec(["image"], ["image"]))
     data = noise(5, 3)
     export(estimator._engine, tmp_path, data)
@@ -504,12 +491,12 @@ def test_an_output_called_as_an_input_gets_another_name_in_onnx(tmp_path):
     ],
     ids=["not there", "another suppression", "another product"],
 )
-def test_an_operator_without_a_true_converter_is_named(function, operator, tmp_path):
+def test_an_operator_without_a_correct_converter_is_an_error(function, operator, tmp_path):
     estimator = MultiEstimator(Hybrid(function), spec(["x"], ["out"]))
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         export(estimator._engine, tmp_path / "out", noise(5, 6), "onnx")
-    assert f"has no true converter for {operator}" in str(caught.value)
-    assert 'export with format="gluon"' in str(caught.value) and not (tmp_path / "out").exists()
+    assert f"has no correct converter for {operator}" in str(error.value)
+    assert 'export with format="gluon"' in str(error.value) and not (tmp_path / "out").exists()
 
 
 def test_a_product_of_matrices_is_converted(tmp_path):
@@ -522,7 +509,7 @@ def test_a_product_of_matrices_is_converted(tmp_path):
     )
 
 
-def test_what_the_converter_cannot_do_is_told_as_it_says_it(tmp_path):
+def test_an_error_of_the_converter_is_passed_on(tmp_path):
     estimator = MultiEstimator(nn.Conv1D(2, 3), spec(["x"], ["out"]))
     with pytest.raises(
         ValueError, match="ONNX: mxnet's converter failed .NotImplementedError: Convolution currently"
@@ -532,7 +519,7 @@ def test_what_the_converter_cannot_do_is_told_as_it_says_it(tmp_path):
     assert onnx.checker.DEFAULT_CONTEXT.opset_imports == {"": onnx.defs.onnx_opset_version()}
 
 
-def test_without_onnx_the_extra_is_named(tmp_path, monkeypatch):
+def test_missing_onnx_names_the_extra(tmp_path, monkeypatch):
     engine = MultiEstimator(nn.Dense(2), spec(["x"], ["out"]))._engine
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r'needs onnx, .*: pip install "multifit\[onnx\]"'):
@@ -540,7 +527,7 @@ def test_without_onnx_the_extra_is_named(tmp_path, monkeypatch):
     assert len(export(engine, tmp_path, noise(5, 3))) == 3
 
 
-def test_an_onnx_too_new_for_mxnet_is_told(tmp_path, monkeypatch):
+def test_an_onnx_that_is_too_new_is_an_error(tmp_path, monkeypatch):
     engine = MultiEstimator(nn.Dense(2), spec(["x"], ["out"]))._engine
     monkeypatch.setitem(sys.modules, "onnx.mapping", None)
     with pytest.raises(ImportError, match=r"cannot use onnx 1\.\d+\.\d+: its converter needs onnx.mapping"):

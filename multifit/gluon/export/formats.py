@@ -1,0 +1,66 @@
+"""The formats that a traced net is written in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable
+
+from ...files import atomic_path, atomic_write
+from ..compat import mx
+from ..installed import installed_versions
+from .onnx_model import onnx_model
+from .traced_net import PortType, TracedNet
+
+__all__ = ["FORMATS"]
+
+SYMBOL, PARAMETERS, RECORD, ONNX = "net-symbol.json", "net-0000.params", "export.json", "net.onnx"
+
+
+def _write_gluon(net: TracedNet, folder: Path) -> list[Path]:
+    symbol = net.grouped()
+    auxiliary = set(symbol.list_auxiliary_states())
+    values = {f"{'aux' if name in auxiliary else 'arg'}:{name}": v for name, v in net.parameters.items()}
+    paths = [folder / name for name in (RECORD, PARAMETERS, SYMBOL)]
+    with ExitStack() as files:
+        # The files are renamed in reverse order, once all three are written; the record is the last.
+        record_file, parameter_file, symbol_file = (files.enter_context(atomic_path(path)) for path in paths)
+        symbol_file.write_text(symbol.tojson(), "utf-8")
+        mx.nd.save(str(parameter_file), values)
+        hashes = {PARAMETERS: _sha256(parameter_file), SYMBOL: _sha256(symbol_file)}
+        record_file.write_text(json.dumps(_record(net, hashes), indent=2) + "\n", "utf-8")
+    return sorted(paths)
+
+
+def _write_onnx(net: TracedNet, folder: Path) -> list[Path]:
+    atomic_write(folder / ONNX, onnx_model(net).SerializeToString(deterministic=True))
+    return [folder / ONNX]
+
+
+FORMATS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {"gluon": _write_gluon, "onnx": _write_onnx}
+
+
+def _record(net: TracedNet, hashes: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "format": "gluon",
+        "symbol": SYMBOL,
+        "parameters": PARAMETERS,
+        "inputs": [_port(name, type_) for name, type_ in net.inputs.items()],
+        "outputs": [
+            {**_port(name, type_), "symbol": f"{name}_output"} for name, type_ in net.outputs.items()
+        ],
+        "unread_inputs": list(net.unread),
+        "sha256": dict(hashes),
+        "versions": installed_versions(),
+    }
+
+
+def _port(name: str, type_: PortType) -> dict[str, Any]:
+    return {"name": name, "shape": type_.shape and list(type_.shape), "dtype": type_.dtype}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,95 @@
+"""Shapes and dtypes of a graph's inputs and outputs, as far as they hold for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...protocols import Array, Shape
+from ..compat import mx
+from .traced_net import BATCH, OpenShape, PortType
+
+__all__ = ["InputSignature", "port_types"]
+
+InputSignature = Mapping[str, tuple[Shape, str]]
+"""Shape and dtype of each input in a batch."""
+
+
+def port_types(
+    symbols: Mapping[str, mx.sym.Symbol],
+    signatures: Sequence[InputSignature],
+    parameters: Mapping[str, Array],
+) -> tuple[dict[str, PortType], dict[str, PortType]]:
+    """Return the types of inputs and outputs.
+
+    Parameters
+    ----------
+    symbols : mapping of str to Symbol
+        The outputs.
+    signatures : sequence of mapping of str to (shape, dtype)
+        The inputs in one batch or more, the samples along the first axis.
+    parameters : mapping of str to NDArray
+        Everything else that the symbols read.
+
+    Raises
+    ------
+    MXNetError
+        The shapes do not fit each other.
+    """
+    group = mx.sym.Group(list(symbols.values()))
+    samples = next(iter(signatures[-1].values()))[0][0]
+    input_shapes = [_with_samples(signature, samples) for signature in signatures]
+    output_shapes = [_infer_shapes(group, shapes, parameters) for shapes in input_shapes]
+    try:
+        larger = _infer_shapes(group, _with_samples(signatures[-1], samples + 1), parameters)
+    except mx.base.MXNetError:
+        larger = output_shapes[-1]
+    # If no output grows with the batch, the net was written for batches of one size.
+    any_size = larger != output_shapes[-1] or any(_is_unknown(shape) for shape in larger)
+    batch = BATCH if any_size else samples
+    inputs = {
+        name: PortType((batch, *_common_sizes([shapes[name] for shapes in input_shapes])[1:]), dtype)
+        for name, (_, dtype) in signatures[-1].items()
+    }
+    outputs = {}
+    for i, (name, dtype) in enumerate(zip(symbols, _infer_dtypes(group, signatures[-1], parameters))):
+        sizes = zip(_common_sizes([shapes[i] for shapes in output_shapes]), larger[i])
+        outputs[name] = PortType(tuple(_open_size(*pair, samples) for pair in sizes) or None, dtype)
+    return inputs, outputs
+
+
+def _with_samples(signature: InputSignature, samples: int) -> dict[str, Shape]:
+    return {name: (samples, *shape[1:]) for name, (shape, _) in signature.items()}
+
+
+def _common_sizes(shapes: Sequence[Shape]) -> OpenShape:
+    """Return the sizes that are equal in all shapes, None for the others."""
+    return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes))
+
+
+def _infer_shapes(
+    symbol: mx.sym.Symbol, inputs: Mapping[str, Shape], parameters: Mapping[str, Array]
+) -> list[Shape]:
+    known = {**inputs, **{name: value.shape for name, value in parameters.items()}}
+    return symbol.infer_shape_partial(**{name: known[name] for name in symbol.list_inputs()})[1]
+
+
+def _infer_dtypes(
+    symbol: mx.sym.Symbol, signature: InputSignature, parameters: Mapping[str, Array]
+) -> list[str]:
+    known = {name: dtype for name, (_, dtype) in signature.items()}
+    known.update({name: value.dtype for name, value in parameters.items()})
+    dtypes = symbol.infer_type(**{name: known[name] for name in symbol.list_inputs()})[1]
+    return [np.dtype(dtype).name for dtype in dtypes]
+
+
+def _is_unknown(shape: Shape) -> bool:
+    return not shape or min(shape) < 1  # MXNet's sign for what it cannot infer
+
+
+def _open_size(size: int | str | None, size_of_larger: int, samples: int) -> int | str | None:
+    """Return an axis's size, given that of a batch with one sample more."""
+    if size == size_of_larger != 0:
+        return size
+    return BATCH if (size, size_of_larger) == (samples, samples + 1) else None
