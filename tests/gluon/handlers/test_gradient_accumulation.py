@@ -14,7 +14,9 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon
 from mxnet.gluon import nn
 
-DEVICES = {1: [mx.cpu(0)], 2: [mx.cpu(0), mx.cpu(1)]}
+from . import training
+from .training import DEVICES, values
+
 RANDOM = np.random.RandomState(2)
 X, Y = RANDOM.randn(24, 4).astype("float32"), RANDOM.randn(24, 2).astype("float32")
 
@@ -51,13 +53,8 @@ def two_trainers() -> dict[str, TrainerSpec]:
     }
 
 
-def values(estimator: Any) -> list[np.ndarray]:
-    return [p.list_data()[0].asnumpy() for p in estimator.net.collect_params().values()]
-
-
-def assert_close(one: Any, other: Any, **tolerance: float) -> None:
-    for a, b in zip(values(one), values(other)):
-        np.testing.assert_allclose(a, b, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
+def assert_close(one: Any, other: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    training.assert_close(one, other, rtol, atol)
 
 
 @pytest.mark.parametrize("devices", [1, 2])

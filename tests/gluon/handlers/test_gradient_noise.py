@@ -14,6 +14,8 @@ import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+from .training import DATA, assert_close, fit, make_net, values
+
 CE = gluon.loss.SoftmaxCELoss()
 
 
@@ -22,13 +24,11 @@ def ones(loc: float, scale: float, shape: Any, dtype: Any, ctx: Any) -> Any:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_training_equals_a_hand_written_loop(
-    fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int
-) -> None:
+def test_training_equals_a_hand_written_loop(devices: int) -> None:
     """With noise of one standard deviation everywhere."""
     ours, net = fit(GradientNoise(0.3, 0.55, ones), devices=devices), make_net()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for step, (x, y) in enumerate(data * 2):
+    for step, (x, y) in enumerate(DATA * 2):
         with autograd.record():
             loss = CE(net(x), y).mean()
         loss.backward()
@@ -38,7 +38,7 @@ def test_training_equals_a_hand_written_loop(
     assert_close(ours, net)
 
 
-def test_the_noise_is_normal_and_the_same_on_all_devices(fit: Any) -> None:
+def test_the_noise_is_normal_and_the_same_on_all_devices() -> None:
     seen = []
 
     class Before:
@@ -64,7 +64,7 @@ def test_the_noise_is_normal_and_the_same_on_all_devices(fit: Any) -> None:
     assert noise.std() == pytest.approx(2.0, rel=0.1)
 
 
-def test_noise_is_drawn_from_mxnets_generator(fit: Any, values: Any) -> None:
+def test_noise_is_drawn_from_mxnets_generator() -> None:
     def run(seed: int) -> list[Any]:
         class Seed:
             def train_begin(self, estimator: Any) -> None:
@@ -77,7 +77,7 @@ def test_noise_is_drawn_from_mxnets_generator(fit: Any, values: Any) -> None:
         assert (one != other).any()
 
 
-def test_a_sparse_gradient_is_an_error(fit: Any) -> None:
+def test_a_sparse_gradient_is_an_error() -> None:
     net = nn.HybridSequential()
     net.add(nn.Embedding(5, 3, sparse_grad=True))
     net.initialize()

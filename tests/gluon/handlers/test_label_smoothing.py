@@ -14,6 +14,8 @@ from multifit.losses import SegmentationCELoss, SequenceCELoss
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
+from .training import DATA, assert_close, fit, make_net
+
 CE = gluon.loss.SoftmaxCELoss()
 DENSE = gluon.loss.SoftmaxCELoss(sparse_label=False)
 
@@ -34,18 +36,16 @@ def smoothed(label: Any, epsilon: float = 0.1, classes: int = 3) -> Any:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_training_equals_a_hand_written_loop(
-    fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int, hybrid: bool
-) -> None:
+def test_training_equals_a_hand_written_loop(devices: int, hybrid: bool) -> None:
     ours = fit(LabelSmoothing(), devices=devices, hybrid=hybrid)
-    assert_close(ours, by_hand(make_net(), data, lambda out, y: DENSE(out, smoothed(y))))
+    assert_close(ours, by_hand(make_net(), DATA, lambda out, y: DENSE(out, smoothed(y))))
 
 
-def test_an_epsilon_of_0_changes_nothing(fit: Any, assert_close: Any) -> None:
+def test_an_epsilon_of_0_changes_nothing() -> None:
     assert_close(fit(LabelSmoothing(0)), fit())
 
 
-def test_one_loss_among_others(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
+def test_one_loss_among_others() -> None:
     losses = {
         "smooth": LossSpec(CE, "y", "label", 0.5),
         "sharp": LossSpec(gluon.loss.SoftmaxCELoss(), "y", "label"),
@@ -56,16 +56,16 @@ def test_one_loss_among_others(fit: Any, make_net: Any, data: Any, assert_close:
     def loss(out: Any, y: Any) -> Any:
         return 0.5 * DENSE(out, smoothed(y, 0.2)) + CE(out, y) + (out**2).mean(axis=1)
 
-    assert_close(ours, by_hand(make_net(), data, loss))
+    assert_close(ours, by_hand(make_net(), DATA, loss))
 
 
-def test_labels_of_mixed_samples_are_smoothed(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
+def test_labels_of_mixed_samples_are_smoothed() -> None:
     """The mixture of labels is smoothed, in whatever order the handlers are given."""
     ours = fit([LabelSmoothing(0.3), MixUp(random=5)])
     random = np.random.RandomState(5)
     net = make_net()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for x, y in data * 2:
+    for x, y in DATA * 2:
         kept, order = random.beta(0.4, 0.4), mx.nd.array(random.permutation(6))
         with autograd.record():
             out = net(kept * x + (1 - kept) * x[order])
@@ -174,7 +174,7 @@ def test_padding_has_no_effect(axis: int) -> None:
         ({"ce": LossSpec(CE, "y", "label")}, "cee", 'there is no loss "cee" .did you mean "ce".'),
     ],
 )  # fmt: skip
-def test_losses_that_cannot_be_smoothed_are_errors(fit: Any, losses: Any, loss: Any, message: str) -> None:
+def test_losses_that_cannot_be_smoothed_are_errors(losses: Any, loss: Any, message: str) -> None:
     with pytest.raises(SpecError, match=f"LabelSmoothing: {message}"):
         fit(LabelSmoothing(loss=loss), spec=TaskSpec(["y"], ["label"], losses))
 

@@ -13,6 +13,8 @@ from multifit.gluon.handlers import MixUp
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
+from .training import DATA, assert_close, fit, make_net
+
 CE = gluon.loss.SoftmaxCELoss()
 
 
@@ -36,22 +38,20 @@ def plain(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_training_equals_a_hand_written_loop(
-    fit: Any, make_net: Any, data: Any, assert_close: Any, devices: int, hybrid: bool
-) -> None:
+def test_training_equals_a_hand_written_loop(devices: int, hybrid: bool) -> None:
     ours = fit(MixUp("data", "label", random=7), devices=devices, hybrid=hybrid)
-    theirs = by_hand(make_net(), data, np.random.RandomState(7), plain, devices)
+    theirs = by_hand(make_net(), DATA, np.random.RandomState(7), plain, devices)
     assert_close(ours, theirs)
 
 
-def test_it_uses_numpys_generator_by_default(fit: Any, make_net: Any, data: Any, assert_close: Any) -> None:
+def test_it_uses_numpys_generator_by_default() -> None:
     np.random.seed(11)
     ours = fit(MixUp(alpha=2.0))
-    assert_close(ours, by_hand(make_net(), data, np.random.RandomState(11), plain, alpha=2.0))
+    assert_close(ours, by_hand(make_net(), DATA, np.random.RandomState(11), plain, alpha=2.0))
 
 
 @pytest.mark.parametrize("by", [None, "weight"])
-def test_one_loss_among_others(fit: Any, make_net: Any, data: Any, assert_close: Any, by: str | None) -> None:
+def test_one_loss_among_others(by: str | None) -> None:
     """Weighted, normalised by a slot or by the samples; another loss keeps its own labels."""
 
     def first(out: Any, label: Any) -> Any:
@@ -75,10 +75,10 @@ def test_one_loss_among_others(fit: Any, make_net: Any, data: Any, assert_close:
         mixed = 0.7 / (1 if by is None else 2) * (kept * CE(out, y) + (1 - kept) * CE(out, permuted))
         return (mixed + CE(out, y)).sum()
 
-    assert_close(ours, by_hand(make_net(), data, np.random.RandomState(7), objective))
+    assert_close(ours, by_hand(make_net(), DATA, np.random.RandomState(7), objective))
 
 
-def test_figures_compare_with_the_samples_own_labels(fit: Any, data: Any) -> None:
+def test_figures_compare_with_the_samples_own_labels() -> None:
     class Look:
         """Sees what the net and the losses see."""
 
@@ -93,7 +93,7 @@ def test_figures_compare_with_the_samples_own_labels(fit: Any, data: Any) -> Non
     assert history["train_ce"][0] == pytest.approx(np.mean(look.losses), rel=1e-5)
 
 
-def test_inputs_that_are_labels_too_are_not_permuted(make_net: Any, fit: Any) -> None:
+def test_inputs_that_are_labels_too_are_not_permuted() -> None:
     """An autoencoder with a class: the picture as a label is the mixed one."""
     spec = TaskSpec(
         ["y"],
@@ -127,13 +127,13 @@ def test_its_own_generator_continues_from_a_checkpoint() -> None:
         ({"inputs": ["data", "label"]}, "no loss reads a label that is permuted with the inputs"),
     ],
 )
-def test_unknown_names_are_errors(fit: Any, arguments: dict[str, Any], message: str) -> None:
+def test_unknown_names_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=f"MixUp: {message}"):
         fit(MixUp(**arguments))
 
 
-def test_slots_that_cannot_be_mixed_are_errors(fit: Any, data: Any) -> None:
-    integers = [(x.astype("int32"), y) for x, y in data]
+def test_slots_that_cannot_be_mixed_are_errors() -> None:
+    integers = [(x.astype("int32"), y) for x, y in DATA]
     with pytest.raises(SpecError, match='MixUp: the slot "data" is int32, and only real numbers'):
         fit(MixUp(), data=integers)
     spec = TaskSpec(

@@ -20,6 +20,8 @@ from multifit.gluon.handlers import (
 )
 from multifit.handlers import CheckpointHandler
 
+from .training import DATA, fit, values
+
 
 class Stop:
     """Stops after so many batches, as a user would."""
@@ -50,11 +52,11 @@ def handlers(kind: str, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["ema", "swa"])
-def test_bit_for_bit(fit: Any, data: Any, values: Any, tmp_path: Path, kind: str) -> None:
+def test_bit_for_bit(tmp_path: Path, kind: str) -> None:
     def run(name: str, *more: Any, **options: Any) -> tuple[Any, WeightAveraging]:
         own = handlers(kind, tmp_path / name)
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.1}, clip_norm=1.0)
-        what = {"norm": True, "val_data": data, "epochs": 3, "trainers": trainers}
+        what = {"norm": True, "val_data": DATA, "epochs": 3, "trainers": trainers}
         return fit([*own, *more], **what, **options), own[6]
 
     whole, averaging = run("whole")

@@ -15,6 +15,8 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon
 from mxnet.gluon import nn
 
+from .training import fit, values
+
 
 class Poison:
     """Puts a value into one gradient of one trainer, in the batches named."""
@@ -41,9 +43,7 @@ class Hold:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_batch_with_non_finite_gradients_updates_nothing(
-    fit: Any, values: Any, log: Any, devices: int, value: float
-) -> None:
+def test_a_batch_with_non_finite_gradients_updates_nothing(log: Any, devices: int, value: float) -> None:
     ours = fit([SkipNonFinite(), Poison(value, {1, 2, 6})], devices=devices)
     theirs = fit(Hold({1, 2, 6}), devices=devices)
     for one, other in zip(values(ours), values(theirs)):
@@ -55,13 +55,13 @@ def test_a_batch_with_non_finite_gradients_updates_nothing(
     ]
 
 
-def test_finite_gradients_are_not_changed(fit: Any, values: Any, log: Any) -> None:
+def test_finite_gradients_are_not_changed(log: Any) -> None:
     for one, other in zip(values(fit([SkipNonFinite(), Poison(1e18, {3})])), values(fit(Poison(1e18, {3})))):
         np.testing.assert_array_equal(one, other)
     assert log() == []
 
 
-def test_trainers_are_checked_one_by_one(fit: Any, values: Any, log: Any) -> None:
+def test_trainers_are_checked_one_by_one(log: Any) -> None:
     def trainers(head: float) -> Any:
         rates = {"body": ("0.*", 0.1), "head": ("1.*", head)}
         return {n: TrainerSpec(which, "sgd", {"learning_rate": r}) for n, (which, r) in rates.items()}
@@ -73,7 +73,7 @@ def test_trainers_are_checked_one_by_one(fit: Any, values: Any, log: Any) -> Non
     assert ["4 of 4" in line and '"head"' in line for line in log()] == [True, True]
 
 
-def test_sparse_gradients(fit: Any, values: Any) -> None:
+def test_sparse_gradients() -> None:
     def net() -> Any:
         mx.random.seed(1)
         found = nn.Sequential()
@@ -98,7 +98,7 @@ def test_many_gradients_of_several_types(bad: int | None) -> None:
     assert _all_finite(arrays).asscalar() == (bad is None)
 
 
-def test_counts_continue_from_a_checkpoint(fit: Any, log: Any) -> None:
+def test_counts_continue_from_a_checkpoint(log: Any) -> None:
     first, second = SkipNonFinite(), SkipNonFinite()
     state = {}
 

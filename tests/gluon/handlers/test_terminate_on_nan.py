@@ -15,7 +15,7 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon
 from mxnet.gluon import nn
 
-DEVICES = {1: [mx.cpu(0)], 2: [mx.cpu(0), mx.cpu(1)]}
+from .training import DEVICES
 
 
 def batches(bad: int | None, value: float = np.nan, row: int = 1) -> list[Any]:

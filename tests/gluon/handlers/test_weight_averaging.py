@@ -11,6 +11,8 @@ from multifit.gluon.handlers import GradientAccumulation, WeightAveraging
 
 import mxnet as mx  # isort: skip
 
+from .training import DATA, fit, make_net, values
+
 
 class Trace:
     """Copies the parameters after each batch, and those that an evaluation sees."""
@@ -52,10 +54,10 @@ def ema(trace: Any, decay: float) -> list[np.ndarray]:
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("kind", ["ema", "swa"])
 @pytest.mark.parametrize("start", [0, 1])
-def test_averages(fit: Any, values: Any, data: Any, devices: int, kind: str, start: int) -> None:
+def test_averages(devices: int, kind: str, start: int) -> None:
     trace = Trace(values)
     handler = WeightAveraging(kind, decay=0.9, start=start)
-    ours = fit([handler, trace], devices=devices, norm=devices == 1, epochs=3, val_data=data)
+    ours = fit([handler, trace], devices=devices, norm=devices == 1, epochs=3, val_data=DATA)
     plain = Trace(values)
     fit(plain, devices=devices, norm=devices == 1, epochs=3)
     for one, other in zip(trace.after, plain.after):
@@ -77,23 +79,23 @@ def test_averages(fit: Any, values: Any, data: Any, devices: int, kind: str, sta
     assert_near(values(ours), expected[-1])
 
 
-def test_the_net_keeps_its_own_parameters_with_apply_false(fit: Any, values: Any, data: Any) -> None:
-    assert_same(values(fit(WeightAveraging(apply=False), val_data=data)), values(fit()))
+def test_the_net_keeps_its_own_parameters_with_apply_false() -> None:
+    assert_same(values(fit(WeightAveraging(apply=False), val_data=DATA)), values(fit()))
 
 
-def test_averaging_every_nth_update(fit: Any, values: Any) -> None:
+def test_averaging_every_nth_update() -> None:
     trace = Trace(values)
     ours = fit([WeightAveraging(decay=0.5, every=3), trace])
     assert_near(values(ours), ema(trace.after[0::3], 0.5))
 
 
-def test_batches_without_an_update_do_not_count(fit: Any, values: Any) -> None:
+def test_batches_without_an_update_do_not_count() -> None:
     trace = Trace(values)
     ours = fit([WeightAveraging(decay=0.5), GradientAccumulation(4), trace])
     assert_near(values(ours), ema(trace.after[3::4], 0.5))
 
 
-def test_a_constant_parameter_is_its_own_average(fit: Any, make_net: Any, values: Any) -> None:
+def test_a_constant_parameter_is_its_own_average() -> None:
     net = make_net(norm=True)
     net[0].collect_params().setattr("grad_req", "null")
     net[2].weight.lr_mult = 0.0
@@ -116,7 +118,7 @@ def test_a_parameter_that_no_batch_reached_has_no_average() -> None:
     assert set(handler.averages) == {"reached"}
 
 
-def test_a_failing_evaluation_restores_the_parameters(fit: Any, values: Any, data: Any) -> None:
+def test_a_failing_evaluation_restores_the_parameters() -> None:
     class Fails:
         def evaluate_end(self, estimator: Any) -> None:
             raise RuntimeError("no")
@@ -124,12 +126,12 @@ def test_a_failing_evaluation_restores_the_parameters(fit: Any, values: Any, dat
     trace = Trace(values)
     net = fit(epochs=1).net
     with pytest.raises(RuntimeError):
-        fit([WeightAveraging(decay=0.5, apply=False), trace, Fails()], net=net, val_data=data)
+        fit([WeightAveraging(decay=0.5, apply=False), trace, Fails()], net=net, val_data=DATA)
     assert (trace.evaluated[0][0] != trace.after[-1][0]).any()
     assert_same(values(net), trace.after[-1])
 
 
-def test_a_second_fit_starts_from_scratch_but_a_checkpoint_is_continued(fit: Any, values: Any) -> None:
+def test_a_second_fit_starts_from_scratch_but_a_checkpoint_is_continued() -> None:
     handler, other = WeightAveraging(decay=0.5), WeightAveraging(decay=0.5)
     fit(handler)
     state = handler.state_dict()
