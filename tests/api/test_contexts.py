@@ -1,4 +1,4 @@
-"""Where a net runs, and what becomes of nets that are not initialised, or half, or live elsewhere."""
+"""The devices of a run, and the initialisation of its net."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from multifit import MultiEstimator, TaskSpec, TrainerError, TrainerSpec
 TWO = [mx.cpu(0), mx.cpu(1)]
 
 
-def places(net: Any) -> set[tuple[mx.Context, ...]]:
+def devices_of(net: Any) -> set[tuple[mx.Context, ...]]:
     return {tuple(parameter.list_ctx()) for parameter in net.collect_params().values()}
 
 
-def test_the_cpu_is_the_default(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_the_default_context(make_net: Any, make_spec: Any, batches: Any) -> None:
     net = make_net()
     estimator = MultiEstimator(net, make_spec())
     assert estimator.context == [mx.gpu(0) if mx.context.num_gpus() else mx.cpu(0)]
     estimator.evaluate(batches)
-    assert places(net) == {tuple(estimator.context)}
+    assert devices_of(net) == {tuple(estimator.context)}
 
 
 @pytest.mark.parametrize("contexts", [[mx.cpu(1)], TWO])
-def test_else_where_the_net_lives(make_net: Any, make_spec: Any, batches: Any, contexts: Any) -> None:
+def test_the_context_of_the_net_is_used(make_net: Any, make_spec: Any, batches: Any, contexts: Any) -> None:
     net = make_net()
     net.initialize(ctx=contexts)
     estimator = MultiEstimator(net, make_spec())
     assert estimator.context == contexts
     estimator.fit(batches, epochs=1)
-    assert places(net) == {tuple(contexts)}
+    assert devices_of(net) == {tuple(contexts)}
 
 
 @pytest.mark.parametrize("context", [mx.cpu(1), [mx.cpu(1)], (mx.cpu(0), mx.cpu(1))])
-def test_what_is_given_counts(make_net: Any, make_spec: Any, batches: Any, context: Any) -> None:
+def test_the_context_that_is_given_is_used(make_net: Any, make_spec: Any, batches: Any, context: Any) -> None:
     net = make_net()
     net.initialize()
     net(mx.nd.array(batches[0][0]))
     before = net.body.weight.data().asnumpy()
     estimator = MultiEstimator(net, make_spec(), context=context)
     estimator.check(batches)
-    wanted = (context,) if isinstance(context, mx.Context) else tuple(context)
-    assert tuple(estimator.context) == wanted
-    assert places(net) == {wanted}  # the net was moved there, as it was
+    expected = (context,) if isinstance(context, mx.Context) else tuple(context)
+    assert tuple(estimator.context) == expected
+    assert devices_of(net) == {expected}  # the net was moved there, as it was
     for replica in net.body.weight.list_data():
         np.testing.assert_array_equal(replica.asnumpy(), before)
     estimator.fit(batches, batches, epochs=1)
@@ -63,12 +63,12 @@ def test_what_is_given_counts(make_net: Any, make_spec: Any, batches: Any, conte
         ([mx.cpu(0), 1], "1 is not a context"),
     ],
 )
-def test_a_context_that_does_not_exist(make_net: Any, make_spec: Any, context: Any, message: str) -> None:
+def test_an_invalid_context_is_an_error(make_net: Any, make_spec: Any, context: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiEstimator(make_net(), make_spec(), context=context)
 
 
-def test_a_net_that_is_half_initialised(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_a_partly_initialised_net(make_net: Any, make_spec: Any, batches: Any) -> None:
     net = make_net()
     net.body.initialize(mx.init.One())
     MultiEstimator(net, make_spec(), initializer=mx.init.Constant(0.5)).check(batches)
@@ -76,11 +76,11 @@ def test_a_net_that_is_half_initialised(make_net: Any, make_spec: Any, batches: 
     assert (net.digit.weight.data() == 0.5).asnumpy().all()
 
 
-def test_a_net_that_is_half_elsewhere(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_a_net_that_is_partly_on_another_device(make_net: Any, make_spec: Any, batches: Any) -> None:
     net = make_net()
     net.body.initialize(ctx=mx.cpu(1))
     MultiEstimator(net, make_spec()).fit(batches, epochs=1)
-    assert places(net) == {(mx.cpu(1),)}
+    assert devices_of(net) == {(mx.cpu(1),)}
 
 
 def test_an_initializer_for_each_pattern(make_net: Any, make_spec: Any, batches: Any) -> None:
@@ -101,7 +101,7 @@ def test_an_initializer_for_each_pattern(make_net: Any, make_spec: Any, batches:
     assert 0.5 * bound < np.abs(body).max() <= bound
 
 
-def test_matrix_initializers_leave_biases_alone(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_matrix_initializers_do_not_apply_to_biases(make_net: Any, make_spec: Any, batches: Any) -> None:
     net = make_net()
     MultiEstimator(net, make_spec(), initializer={"body.*": mx.init.Xavier()}).check(batches)
     assert (net.body.bias.data() == 0).asnumpy().all()
@@ -135,7 +135,7 @@ def test_an_initialised_net_needs_no_initializer(
         (3, "3 is not an initializer"),
     ],
 )
-def test_an_initializer_that_is_none(
+def test_an_invalid_initializer_is_an_error(
     initializer: Any, message: str, make_net: Any, make_spec: Any, batches: Any
 ) -> None:
     with pytest.raises(TrainerError, match=message):
@@ -169,7 +169,7 @@ def test_a_symbol_block(contexts: Any, batches: Any) -> None:
     assert "body_weight" in str(estimator.plan)
 
 
-def test_a_net_that_comes_from_a_file(tmp_path: Any, make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_a_net_loaded_from_a_file(tmp_path: Any, make_net: Any, make_spec: Any, batches: Any) -> None:
     trained = make_net("hybrid")
     MultiEstimator(trained, make_spec()).fit(batches, epochs=1)
     trained.save_parameters(str(tmp_path / "net.params"))
@@ -182,8 +182,8 @@ def test_a_net_that_comes_from_a_file(tmp_path: Any, make_net: Any, make_spec: A
     )
 
 
-def test_a_layer_that_is_never_reached(make_spec: Any, batches: Any, make_net: Any) -> None:
-    """Its shape is never known, so no trainer can hold it; MXNet would say so from deep inside."""
+def test_a_layer_that_is_never_called(make_spec: Any, batches: Any, make_net: Any) -> None:
+    """Its shapes stay unknown, and no trainer can move it."""
     net = make_net()
     net.forgotten = nn.Dense(4)
     estimator = MultiEstimator(net, make_spec())

@@ -1,4 +1,4 @@
-"""Whatever yields batches: loaders, iterators, dicts, nests, functions; whatever arrays they hold."""
+"""All kinds of loaders and batches, and all kinds of arrays in them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dali:
 
 
 class Again:
-    """A re-iterable that is no sequence."""
+    """A re-iterable that is not a sequence."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
@@ -45,7 +45,7 @@ class Again:
 
 
 class NoLength(gluon.data.Sampler):
-    """A sampler of batches that does not know how many."""
+    """A sampler of batches without length."""
 
     def __iter__(self) -> Iterator[list[int]]:
         yield from (list(range(i, min(i + 8, 20))) for i in (0, 8, 16))
@@ -58,11 +58,11 @@ def nd(batch: Any) -> Any:
     return tuple(mx.nd.array(array) for array in batch)
 
 
-def data_of(form: str, arrays: Any, batches: Any) -> Any:
+def make_data(kind: str, arrays: Any, batches: Any) -> Any:
     set_ = gluon.data.ArrayDataset(*arrays.values())
     names, shared = list(arrays), mx.Context("cpu_shared", 0)
     image, digit, size = arrays.values()
-    forms = {
+    kinds = {
         "numpy tuples": lambda: batches,
         "NDArray lists": lambda: [list(nd(batch)) for batch in batches],
         "DataLoader": lambda: gluon.data.DataLoader(set_, batch_size=8),
@@ -80,10 +80,10 @@ def data_of(form: str, arrays: Any, batches: Any) -> Any:
         "[[data], [labels]]": lambda: [[[i], [d, s]] for i, d, s in map(nd, batches)],
         "shared memory": lambda: [tuple(a.as_in_context(shared) for a in nd(b)) for b in batches],
     }  # fmt: skip
-    return forms[form]()
+    return kinds[kind]()
 
 
-FORMS = [
+KINDS = [
     "NDArray lists", "DataLoader", "DataLoader, threads", "DataLoader, processes",
     "DataLoader without length", "NDArrayIter", "DALI", "DALI, two devices", "DataBatch", "re-iterable",
     "dicts", "dicts in another order", "(data, labels)", "[[data], [labels]]", "shared memory",
@@ -100,12 +100,12 @@ def trained(net: Any, spec: Any, data: Any, devices: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("form", FORMS)
-def test_all_forms_train_alike(
-    form: str, devices: int, arrays: Any, batches: Any, make_net: Any, make_spec: Any
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_kinds_of_data_train_equally(
+    kind: str, devices: int, arrays: Any, batches: Any, make_net: Any, make_spec: Any
 ) -> None:
     expected = trained(make_net("hybridized"), make_spec(), batches)
-    found = trained(make_net("hybridized"), make_spec(), data_of(form, arrays, batches), devices)
+    found = trained(make_net("hybridized"), make_spec(), make_data(kind, arrays, batches), devices)
     assert list(found) == list(expected)
     for figure, values in expected.items():
         np.testing.assert_allclose(found[figure], values, rtol=1e-4, atol=1e-6, err_msg=figure)
@@ -143,7 +143,7 @@ def test_training_and_validation_may_share_an_iterator(arrays: Any, make_net: An
     assert sorted(seen) == sorted(size.ravel().tolist())
 
 
-def test_padding_of_a_data_batch_counts_for_nothing(
+def test_the_padding_of_a_data_batch_is_ignored(
     batches: Any, arrays: Any, make_net: Any, make_spec: Any
 ) -> None:
     net = make_net()
@@ -154,7 +154,7 @@ def test_padding_of_a_data_batch_counts_for_nothing(
     assert estimator.evaluate(padded) == pytest.approx(estimator.evaluate(batches), rel=1e-5)
 
 
-def test_float64_is_cast_and_told_once(batches: Any, make_net: Any, make_spec: Any, log: Any) -> None:
+def test_float64_is_cast_and_logged_once(batches: Any, make_net: Any, make_spec: Any, log: Any) -> None:
     wide = [(i.astype("float64"), d, s.astype("float64")) for i, d, s in batches]
     estimator = MultiEstimator(make_net(), make_spec())
     history = estimator.fit(wide, wide, epochs=2)
@@ -166,7 +166,7 @@ def test_float64_is_cast_and_told_once(batches: Any, make_net: Any, make_spec: A
     ]
 
 
-def test_a_declared_dtype_holds(batches: Any, make_net: Any, make_spec: Any, log: Any) -> None:
+def test_a_declared_dtype_is_used(batches: Any, make_net: Any, make_spec: Any, log: Any) -> None:
     seen = []
 
     def loss(size: Any, label: Any) -> Any:
@@ -193,7 +193,7 @@ class Lazy:
         return self.array
 
 
-def test_whatever_can_be_an_array(make_net: Any, make_spec: Any, arrays: Any) -> None:
+def test_array_likes(make_net: Any, make_spec: Any, arrays: Any) -> None:
     image, digit, size = arrays.values()
     estimator = MultiEstimator(make_net(), make_spec())
     expected = estimator.evaluate([(image, digit, size)])
@@ -214,7 +214,7 @@ def test_whatever_can_be_an_array(make_net: Any, make_spec: Any, arrays: Any) ->
         (1, np.arange(5.0), "different numbers of samples"),
     ],
 )
-def test_what_cannot_be_one(
+def test_invalid_arrays(
     slot: int, value: Any, message: str, batches: Any, make_net: Any, make_spec: Any
 ) -> None:
     batch = list(batches[0])
@@ -246,7 +246,7 @@ def test_an_input_may_be_none(hybridize: bool, devices: int, arrays: Any) -> Non
     assert estimator.predict(batch)["y"].shape == (20, 1)
 
 
-def test_nothing_but_none(make_net: Any, make_spec: Any) -> None:
+def test_a_batch_of_none(make_net: Any, make_spec: Any) -> None:
     with pytest.raises(DataError, match="no sample: None in every slot"):
         MultiEstimator(make_net(), make_spec()).fit([(None, None, None)], epochs=1)
 
@@ -258,7 +258,7 @@ def test_the_order_of_a_batch(arrays: Any, batches: Any, make_net: Any, make_spe
     assert dict(trained(make_net(), spec, turned)) == dict(expected)
 
 
-def test_slots_that_nothing_takes(batches: Any, make_net: Any, make_spec: Any) -> None:
+def test_unused_slots(batches: Any, make_net: Any, make_spec: Any) -> None:
     expected = trained(make_net(), make_spec(), batches)
     spec = make_spec(labels=["digit", "size", "name"], unused=["name"])
     named = [(*batch, np.arange(len(batch[1]))) for batch in batches]
@@ -289,7 +289,7 @@ def test_an_input_may_be_a_label(arrays: Any) -> None:
     assert list(estimator.evaluate([batch])) == ["loss", "restored"]
 
 
-def test_batch_fn_takes_any_form(batches: Any, make_net: Any, make_spec: Any) -> None:
+def test_batch_fn_takes_any_batch(batches: Any, make_net: Any, make_spec: Any) -> None:
     class Record:
         def __init__(self, batch: Any) -> None:
             self.image, self.digit, self.size = batch
@@ -313,7 +313,7 @@ def test_batch_fn_may_derive_slots(arrays: Any) -> None:
     assert np.isfinite(history["train_next"]).all()
 
 
-def test_a_batch_fn_that_lacks_a_slot(batches: Any, make_net: Any, make_spec: Any) -> None:
+def test_a_batch_fn_without_a_slot_is_an_error(batches: Any, make_net: Any, make_spec: Any) -> None:
     spec = make_spec(batch_fn=lambda batch: {"image": batch[0], "digits": batch[1], "size": batch[2]})
     with pytest.raises(DataError, match=r'no "digit" \(did you mean "digits"\?\)'):
         MultiEstimator(make_net(), spec).fit(batches, epochs=1)

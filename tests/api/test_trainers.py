@@ -18,7 +18,7 @@ SEVERAL = {
 }
 
 
-def test_one(make_net: Any, make_spec: Any) -> None:
+def test_one_trainer(make_net: Any, make_spec: Any) -> None:
     estimator = MultiEstimator(make_net(), make_spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.5}))
     assert list(estimator.trainers) == ["trainer"]
     assert estimator.trainer is estimator.trainers["trainer"]
@@ -26,7 +26,7 @@ def test_one(make_net: Any, make_spec: Any) -> None:
     assert estimator.learning_rates() == {"lr": 0.5}
 
 
-def test_the_users_own(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_a_trainer_built_by_the_user(make_net: Any, make_spec: Any, batches: Any) -> None:
     net = make_net()
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
@@ -38,7 +38,7 @@ def test_the_users_own(make_net: Any, make_spec: Any, batches: Any) -> None:
     assert (history["lr"], estimator.history["lr"]) == ([0.5], [0.25])
 
 
-def test_several(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_several_trainers(make_net: Any, make_spec: Any, batches: Any) -> None:
     estimator = MultiEstimator(make_net(), make_spec(), SEVERAL)
     history = estimator.fit(batches, epochs=1)
     assert dict(estimator.trainers)["heads"].learning_rate == 0.1
@@ -50,7 +50,7 @@ def test_several(make_net: Any, make_spec: Any, batches: Any) -> None:
         estimator.trainer.nonsense  # noqa: B018
 
 
-def test_states_of_several_are_saved_and_loaded(
+def test_the_states_of_several_trainers_are_saved_and_loaded(
     make_net: Any, make_spec: Any, batches: Any, tmp_path: Path, snapshot: Any
 ) -> None:
     net = make_net()
@@ -70,9 +70,9 @@ def test_states_of_several_are_saved_and_loaded(
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
 
 
-def test_those_that_cannot_be_built(make_net: Any, make_spec: Any) -> None:
+def test_trainers_that_cannot_be_built(make_net: Any, make_spec: Any) -> None:
     estimator = MultiEstimator(make_net(), make_spec(), TrainerSpec("bodi.*"))
     for read in (lambda: estimator.trainers, lambda: estimator.trainer):
         with pytest.raises(TrainerError, match="bodi"):
             read()
-    assert estimator.learning_rates() == {}  # handlers ask before the check, which tells all that is wrong
+    assert estimator.learning_rates() == {}  # handlers read it before the check

@@ -1,4 +1,4 @@
-"""Trainers step together, clip, follow their schedules, and do so on several devices, whoever built them."""
+"""Trainers, declared or built by the user, equal a hand-written loop: steps, clipping, schedules, devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KVSTORES = [(1, None), (1, False), (2, None), (2, True), (2, False)]  # MXNet ma
 
 @pytest.mark.parametrize("count, on_kvstore", KVSTORES)
 @pytest.mark.parametrize("optimizer, options", [("sgd", SGD), ("adam", ADAM)])
-def test_trainers_of_the_users_own(
+def test_trainers_built_by_the_user(
     optimizer: str, options: dict, on_kvstore: Any, count: int, hybridized: bool,
     two_heads: type, data: Any, pair: Any, by_hand: Any, train: Any, same: Any,
 ) -> None:  # fmt: skip
@@ -80,7 +80,7 @@ def test_a_schedule_for_each_trainer(
     same(ours, hand)
     rates = {"lr_body": trainers[0].learning_rate, "lr_heads": trainers[1].learning_rate}
     assert estimator.learning_rates() == pytest.approx(rates)
-    assert scheduler.base_lr == 0.02  # a schedule that is given to two trainers is counted for each by itself
+    assert scheduler.base_lr == 0.02  # each trainer has a copy of its schedule
 
 
 @pytest.mark.parametrize("norm", [0.05, 0.5, 1e3])
@@ -114,7 +114,7 @@ def moving(net: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("where", ["backward", "reduction"])
-def test_a_failure_leaves_no_half_step(where: str, two_heads: type, data: Any, silent: list) -> None:
+def test_a_failure_does_not_leave_half_a_step(where: str, two_heads: type, data: Any, silent: list) -> None:
     net, sound = two_heads(), [True]
 
     def loss(out: Any, label: Any) -> Any:

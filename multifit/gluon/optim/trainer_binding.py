@@ -63,10 +63,11 @@ def bind_trainers(
     trainers = {n: _build(v, [parameters[p] for p in moved[n]], optimizers[n]) for n, v in valid.items()}
     norms = {name: getattr(value, "clip_norm", None) for name, value in valid.items()}
     clip_norms = {name: float(norm) for name, norm in norms.items() if norm is not None}
-    by_name = {
-        name: value for name, value in valid.items() if isinstance(getattr(value, "optimizer", None), str)
+    options = {
+        name: value.optimizer_params or {}
+        for name, value in valid.items()
+        if isinstance(value, TrainerSpec) and isinstance(value.optimizer, str)
     }
-    options = {name: value.optimizer_params or {} for name, value in by_name.items()}
     return Trainers(trainers, clip_norms, moved, options), []
 
 

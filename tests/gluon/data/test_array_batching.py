@@ -1,4 +1,4 @@
-"""Batches taken by index are the loader's own, bit for bit; what is not plain data goes the loader's way."""
+"""by_index yields the loader's own batches, bit for bit, and leaves other data to the loader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ N = 11
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:
-    """Every DataLoader collects all garbage when it is made: not among what was there before these tests."""
+    """Make DataLoaders, which collect garbage when created, skip the objects from before these tests."""
     gc.freeze()
     yield
     gc.unfreeze()
@@ -47,7 +47,7 @@ def images() -> np.ndarray:
 
 
 class Backwards(BatchSampler):
-    """A batch sampler of the user's own: negative indices, a tuple, an array, a range."""
+    """A user-defined batch sampler: negative indices, a tuple, an array, a range."""
 
     def __init__(self) -> None:
         super().__init__(SequentialSampler(N), 4)
@@ -95,13 +95,13 @@ SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
     "rollover": lambda: {"batch_size": 4, "shuffle": True, "last_batch": "rollover"},
     "sampler": lambda: {"batch_size": 3, "sampler": FilterSampler(lambda i: i % 3, range(N))},
     "batch sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(N), 5, "keep")},
-    "of the user's own": lambda: {"batch_sampler": Backwards()},
+    "user-defined": lambda: {"batch_sampler": Backwards()},
 }
 
 
-def alike(one: Any, two: Any) -> bool:
+def equal(one: Any, two: Any) -> bool:
     if isinstance(one, list):
-        return type(one) is type(two) and len(one) == len(two) and all(map(alike, one, two))
+        return type(one) is type(two) and len(one) == len(two) and all(map(equal, one, two))
     return (
         type(one) is type(two) is mx.nd.NDArray
         and (one.dtype, one.shape, one.context) == (two.dtype, two.shape, two.context)
@@ -121,49 +121,49 @@ def compare(make: Callable[[], Any]) -> None:
     assert by_index(loader) is not None
     expected, drawn = seeded(lambda: loader)
     found, also = seeded(lambda: iterate(other))
-    assert alike(found, expected) and expected
+    assert equal(found, expected) and expected
     assert also[1] == drawn[1] and np.array_equal(also[0], drawn[0])
 
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
-def test_every_kind_of_data(dataset: Callable[[], Any]) -> None:
+def test_datasets(dataset: Callable[[], Any]) -> None:
     compare(lambda: DataLoader(dataset(), 4, shuffle=True))
 
 
 @pytest.mark.parametrize("options", SAMPLERS.values(), ids=SAMPLERS)
-def test_every_kind_of_order(options: Callable[[], dict[str, Any]]) -> None:
+def test_samplers(options: Callable[[], dict[str, Any]]) -> None:
     compare(lambda: DataLoader(ArrayDataset(images(), mx.nd.array(column("int32", 2))), **options()))
 
 
-def test_a_file_on_disk(tmp_path: Path) -> None:
+def test_a_memory_mapped_file(tmp_path: Path) -> None:
     compare(lambda: DataLoader(ArrayDataset(memmap(tmp_path), column()), 4))
 
 
 @pytest.mark.parametrize("context", [mx.cpu(1), mx.Context("cpu_shared", 0)], ids=str)
-def test_batches_come_to_the_current_context(context: Any) -> None:
+def test_batches_are_on_the_current_context(context: Any) -> None:
     with context:
         compare(lambda: DataLoader(ArrayDataset(images(), column()), 4))
 
 
-def test_what_is_left_of_an_epoch() -> None:
+def test_the_rest_of_an_epoch() -> None:
     def make() -> Any:
         return DataLoader(ArrayDataset(images(), column()), 2, shuffle=True)
 
     np.random.seed(4)
     expected = list(make())[2:]
     np.random.seed(4)
-    assert alike(list(iterate_from(make(), 2, lambda: None)), expected)
+    assert equal(list(iterate_from(make(), 2, lambda: None)), expected)
 
 
 class Lazy(ArrayDataset):
-    """Of the user's own."""
+    """A user-defined data set."""
 
     def __getitem__(self, index: int) -> Any:
         return tuple(part + 1 for part in super().__getitem__(index))
 
 
 class Own(DataLoader):
-    """A loader of the user's own."""
+    """A user-defined loader."""
 
     def __iter__(self) -> Iterator[Any]:
         yield "mine"
@@ -174,33 +174,33 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "a subclass": lambda: Own(images(), 4),
     "threads": lambda: DataLoader(images(), 4, num_workers=1, thread_pool=True),
     "batchify": lambda: DataLoader(images(), 4, batchify_fn=list),
-    "drawn ahead": lambda: DataLoader(images(), 4, auto_reload=True),
-    "a data set of the user's": lambda: DataLoader(Lazy(images(), column()), 4),
+    "order drawn ahead": lambda: DataLoader(images(), 4, auto_reload=True),
+    "a user-defined data set": lambda: DataLoader(Lazy(images(), column()), 4),
     "transformed": lambda: DataLoader(ArrayDataset(images(), column()).transform_first(lambda x: x * 2), 4),
     "lists": lambda: DataLoader(ArrayDataset([1.0, 2.0], images()[:2]), 1),
     "a vector on a device": lambda: DataLoader(mx.nd.arange(N), 4),
     "sparse": lambda: DataLoader(mx.nd.array(images()[:, 0]).tostype("csr"), 4),
     "another byte order": lambda: DataLoader(images().astype(">f4"), 4),
     "objects": lambda: DataLoader(np.array([images()[0], "x"], object), 1),
-    "a type that MXNet lacks": lambda: DataLoader(column("uint16"), 4),
-    "nothing in a row": lambda: DataLoader(np.zeros((3, 0), "float32"), 1),
+    "a dtype that MXNet lacks": lambda: DataLoader(column("uint16"), 4),
+    "empty rows": lambda: DataLoader(np.zeros((3, 0), "float32"), 1),
     "pinned": lambda: DataLoader(images(), 4, pin_memory=True),
 }
 
 
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
-def test_anything_else_goes_its_own_way(make: Callable[[], Any]) -> None:
+def test_other_loaders_are_not_read_by_index(make: Callable[[], Any]) -> None:
     assert by_index(make()) is None
 
 
 @pytest.mark.parametrize("make", [mx.util.np_array, mx.util.np_shape], ids=["arrays", "shapes"])
-def test_numpy_semantics_go_the_loaders_way(make: Callable[[bool], Any]) -> None:
+def test_with_numpy_semantics_loaders_are_not_read_by_index(make: Callable[[bool], Any]) -> None:
     with make(True):
         assert by_index(DataLoader(images(), 4)) is None
 
 
 class Strange:
-    """A batch sampler with batches of no whole numbers."""
+    """A batch sampler whose batches are not lists of integers."""
 
     def __init__(self, *batches: Any) -> None:
         self.batches = batches
@@ -214,14 +214,14 @@ class Strange:
     [[slice(0, 2)], [[0, 1]], [True, True], (i for i in [1, 2])],
     ids=["slice", "list", "bools", "generator"],
 )
-def test_a_strange_index_is_the_data_sets_business(batch: Any) -> None:
+def test_an_unusual_index_is_passed_to_the_data_set(batch: Any) -> None:
     once = batch if isinstance(batch, list) else [1, 2]
     expected = list(DataLoader(images(), batch_sampler=Strange(once)))
-    assert alike(list(iterate(DataLoader(images(), batch_sampler=Strange(batch)))), expected)
+    assert equal(list(iterate(DataLoader(images(), batch_sampler=Strange(batch)))), expected)
 
 
 @pytest.mark.parametrize(("batch", "error"), [([N], IndexError), ([-N - 1], IndexError), ([], Exception)])
-def test_a_wrong_index_is_refused_as_the_loader_does(batch: Any, error: type) -> None:
+def test_a_wrong_index_raises_the_loaders_own_error(batch: Any, error: type) -> None:
     loader = DataLoader(images(), batch_sampler=Strange(batch))
     with pytest.raises(error) as expected:
         list(loader)
@@ -242,7 +242,7 @@ def test_batch_and_data_share_no_memory(array: Callable[..., Any]) -> None:
     assert np.array_equal(np.concatenate([b.asnumpy() for b in batches]), images())
 
 
-def test_what_is_changed_in_the_data_is_seen() -> None:
+def test_later_changes_of_the_data_are_visible() -> None:
     data = images()
     batches = iterate(DataLoader(data, 4))
     next(batches)

@@ -1,4 +1,4 @@
-"""Devices as text."""
+"""parse_devices reads devices given as text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from multifit.gluon.data.device_names import parse_devices
         ("gpu:3", [mx.gpu(3)]),
     ],
 )
-def test_forms(text, devices):
+def test_valid_device_names(text, devices):
     assert parse_devices(text) == devices
 
 
 @pytest.mark.parametrize("text", ["", " ", "tpu", "cpu:0", "0", "-1", "cpu:0,1", "gpu:0,", "gpu:0,0", "2.5"])
-def test_what_cannot_be_read_says_what_can(text):
+def test_an_invalid_device_name_is_an_error(text):
     with pytest.raises(ValueError, match="write a number of CPUs") as caught:
         parse_devices(text)
     assert repr(text) in str(caught.value)

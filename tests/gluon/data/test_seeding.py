@@ -1,4 +1,4 @@
-"""One seed for all random sources."""
+"""seed_everything seeds all random generators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_numbers(seed):
     assert all(one != other for one, other in zip(first, after))
 
 
-def test_other_seeds_give_other_numbers():
+def test_different_seeds_give_different_numbers():
     seed_everything(1)
     first = draw()
     seed_everything(2)
@@ -33,6 +33,6 @@ def test_other_seeds_give_other_numbers():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_out_of_range_is_refused(seed):
+def test_a_seed_out_of_range_is_an_error(seed):
     with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
         seed_everything(seed)

@@ -1,4 +1,4 @@
-"""Workers are seeded apart: a batch's random numbers follow from its number, not from who makes it."""
+"""A batch's random numbers depend on its number, not on the worker that makes it."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def two() -> Any:
     return loader()
 
 
-def test_every_sample_draws_its_own(two: Any) -> None:
+def test_every_sample_has_different_random_numbers(two: Any) -> None:
     for numbers in drawn(iterate(two, 0)).T:
         assert len(set(numbers)) == N
 
 
-def test_it_does_not_matter_how_many_workers_there_are(two: Any) -> None:
+def test_the_number_of_workers_does_not_matter(two: Any) -> None:
     state = np.random.get_state()
     first = drawn(iterate(two, 3))
     np.random.set_state(state)
     assert np.array_equal(drawn(iterate(loader(1), 3)), first)
 
 
-def test_nothing_is_drawn_here(two: Any) -> None:
+def test_the_main_process_draws_nothing(two: Any) -> None:
     def states() -> Any:
         return np.random.get_state()[1].tobytes(), np.random.get_state()[2], random.getstate()
 
@@ -88,7 +88,7 @@ def test_nothing_is_drawn_here(two: Any) -> None:
     assert np.array_equal(mx.nd.random.uniform(shape=3).asnumpy(), expected)
 
 
-def test_numpys_seed_and_the_turn_make_the_difference(two: Any) -> None:
+def test_numbers_depend_on_numpys_seed_and_the_number_of_the_pass(two: Any) -> None:
     def numbers(seed: int, turn: int) -> bytes:
         np.random.seed(seed)
         return drawn(iterate(two, turn)).tobytes()
@@ -98,7 +98,7 @@ def test_numpys_seed_and_the_turn_make_the_difference(two: Any) -> None:
     assert numbers(0, 1) == found[1]
 
 
-def test_where_nobody_counts_each_pass_is_another(two: Any) -> None:
+def test_passes_without_a_number_are_counted(two: Any) -> None:
     assert drawn(iterate(two)).tobytes() != drawn(iterate(two)).tobytes()
     other = loader(1)
     state = np.random.get_state()
@@ -107,7 +107,7 @@ def test_where_nobody_counts_each_pass_is_another(two: Any) -> None:
     assert first == pass_seed(other, 0) != pass_seed(other, None) == pass_seed(other, 1)
 
 
-def test_the_rest_of_an_epoch_is_as_it_was() -> None:
+def test_the_rest_of_an_epoch_has_the_same_random_numbers() -> None:
     shuffled = loader(shuffle=True)
     np.random.seed(1)
     whole = drawn(iterate(shuffled, 4))
@@ -118,7 +118,7 @@ def test_the_rest_of_an_epoch_is_as_it_was() -> None:
     assert len(read(iterate(shuffled))) == N  # its workers are still there
 
 
-def test_workers_are_kept_between_epochs() -> None:
+def test_workers_live_on_between_epochs() -> None:
     kept = loader()
     pids = {worker.pid for worker in kept._worker_pool._pool}
     for turn in range(3):
@@ -129,7 +129,7 @@ def test_workers_are_kept_between_epochs() -> None:
 @pytest.mark.parametrize(
     "how", [iterate, lambda data: iterate_from(data, 1, lambda: None)], ids=["all", "rest"]
 )
-def test_an_exception_in_a_worker_is_told(how: Callable[[Any], Any]) -> None:
+def test_an_exception_in_a_worker_is_raised(how: Callable[[Any], Any]) -> None:
     broken = loader(batch_sampler=[[0], [1, 99]], batch_size=None)
     with pytest.raises(KeyError, match="no such picture") as caught:
         list(how(broken))
@@ -140,7 +140,7 @@ def doubled(samples: Any) -> Any:
     return mx.nd.array(np.stack(samples) * 2 + np.random.rand(), mx.Context("cpu_shared", 0))
 
 
-def test_a_batchify_of_the_users_own_is_used_and_seeded() -> None:
+def test_a_user_defined_batchify_function_is_used_and_seeded() -> None:
     own = DataLoader(np.ones((4, 2), "float32"), 2, num_workers=2, batchify_fn=doubled)
     np.random.seed(0)
     first = read(iterate(own, 0))
@@ -158,17 +158,17 @@ def test_batches_are_those_of_the_loader() -> None:
             assert np.array_equal(found.asnumpy(), expected.asnumpy())
 
 
-# ------------------------------------------------------------------------------------ who is left alone
+# -------------------------------------------------------------------------------- loaders that are not seeded
 
 
 class Own(DataLoader):
-    """A loader with a way of its own."""
+    """A loader that iterates in its own way."""
 
     def __iter__(self) -> Iterator[Any]:
         yield "mine"
 
 
-def test_who_goes_its_own_way_is_left_alone() -> None:
+def test_other_loaders_are_not_seeded() -> None:
     assert not has_own_workers([1]) and not has_own_workers(loader(0))
     threads = loader(1, thread_pool=True)
     threads._worker_pool.terminate()
@@ -225,8 +225,8 @@ def script(code: str, folder: Path) -> str:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there, mxnet cannot be imported before multifit")
 @pytest.mark.parametrize(("hidden", "seeded"), [(0, True), (1, False)])
-def test_workers_that_were_there_before_multifit(tmp_path: Path, hidden: int, seeded: bool) -> None:
-    """They import it, or are left alone where they cannot."""
+def test_workers_started_before_multifit_was_imported(tmp_path: Path, hidden: int, seeded: bool) -> None:
+    """They import it, or are not seeded if they cannot."""
     assert script(LATE.format(hidden=hidden), tmp_path) == f"{seeded} {BATCHES}"
 
 
@@ -234,15 +234,15 @@ def test_spawned_workers(tmp_path: Path) -> None:
     assert script(SPAWN, tmp_path) == f"True {BATCHES}"
 
 
-def test_what_a_worker_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here, in this process: what is measured in another one, no report of coverage sees."""
+def test_make_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, because coverage does not see the workers."""
     monkeypatch.setattr(mx.gluon.data.dataloader, "_worker_dataset", Drawn())
     made = [workers._make_batch((seed, [1, 2]), np.stack) for seed in (5, 5, 6, None)]
     assert made[0] == made[1] and len(set(made)) == 3
 
 
-def test_a_pool_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real ones: one that has ended, and one whose workers do not find the file."""
+def test_a_pool_whose_workers_cannot_import_multifit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has ended, and one whose workers do not find the file."""
     pool = ThreadPool(1)
     with monkeypatch.context() as patch:
         patch.setattr(workers, "__name__", "multifit.gluon.nowhere")
@@ -254,7 +254,7 @@ def test_a_pool_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not workers._can_import(ended, 60)
 
 
-# ------------------------------------------------------------------------------------ what cannot draw
+# ------------------------------------------------------------------------------------ deterministic data sets
 
 
 def images() -> Any:
@@ -292,10 +292,10 @@ DRAWING = {
 
 
 @pytest.mark.parametrize("make", STEADY.values(), ids=STEADY)
-def test_what_cannot_draw(make: Callable[[], Any]) -> None:
+def test_deterministic_data_sets(make: Callable[[], Any]) -> None:
     assert not may_use_randomness(make())
 
 
 @pytest.mark.parametrize("make", DRAWING.values(), ids=DRAWING)
-def test_what_may_draw(make: Callable[[], Any]) -> None:
+def test_data_sets_that_may_use_randomness(make: Callable[[], Any]) -> None:
     assert may_use_randomness(make())

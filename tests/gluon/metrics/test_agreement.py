@@ -1,4 +1,4 @@
-"""Every device-side figure equals the metric's own: eager and traced, several pairs, devices and batches."""
+"""Every device metric equals the metric itself: eager and traced, several pairs, devices and batches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from gluoncv.utils.metrics.segmentation import SegmentationMetric
 
 from multifit.gluon.metrics import BinaryAccuracy, device_metric
+
+from .device_totals import check_agreement, device_totals
 
 import mxnet as mx  # isort: skip
 
@@ -75,28 +77,27 @@ CASES = {
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("pairs", [1, 2])
 @pytest.mark.parametrize("case", CASES)
-def test_equals_the_metric(case: str, pairs: int, devices: int, agree: Callable[..., None]) -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_equals_the_metric(case: str, pairs: int, devices: int, traced: bool) -> None:
     metric, label, output = CASES[case]
     batches = [
         [([label(n) for _ in range(pairs)], [output(n) for _ in range(pairs)]) for n in sizes[:devices]]
         for sizes in [(8, 5), (8, 5), (3, 2)]
     ]
-    agree(metric(), batches)
+    check_agreement(metric(), batches, traced)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_order_of_samples_and_how_they_are_split_do_not_matter(
-    case: str, totals: Callable[..., np.ndarray]
-) -> None:
+def test_order_and_splitting_of_samples_do_not_matter(case: str) -> None:
     metric, label, output = CASES[case]
     labels, outputs = label(12), output(12)
     order = mx.nd.array(RNG.permutation(12))
     shuffled = [([mx.nd.take(labels, order)], [mx.nd.take(outputs, order)])]
     device = device_metric(metric())
-    whole = totals(device, [[([labels], [outputs])]], False)
-    np.testing.assert_allclose(totals(device, [shuffled], False), whole, rtol=1e-6)
+    whole = device_totals(device, [[([labels], [outputs])]], False)
+    np.testing.assert_allclose(device_totals(device, [shuffled], False), whole, rtol=1e-6)
     halves = [[([labels[part]], [outputs[part]]) for part in (slice(0, 6), slice(6, 12))]]
-    split = totals(device, halves, False)
+    split = device_totals(device, halves, False)
     if type(metric()) in (M.MAE, M.MSE, M.RMSE):  # which count pairs
         assert split[1] == 2 * whole[1]
     else:
@@ -104,7 +105,7 @@ def test_the_order_of_samples_and_how_they_are_split_do_not_matter(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_gradient_comes_from_a_figure(case: str) -> None:
+def test_no_gradient_flows_through_statistics(case: str) -> None:
     metric, label, output = CASES[case]
     device, labels, outputs = device_metric(metric()), label(6), output(6).astype("float32")
     assert device.bind([labels.shape], [outputs.shape])
@@ -125,7 +126,7 @@ def test_no_gradient_comes_from_a_figure(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_epoch_without_a_batch_says_what_a_fresh_metric_says(case: str) -> None:
+def test_without_a_batch_it_equals_a_fresh_metric(case: str) -> None:
     metric = CASES[case][0]()
     fresh = metric.get()
     device = device_metric(metric)

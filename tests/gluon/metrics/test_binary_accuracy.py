@@ -1,4 +1,4 @@
-"""BinaryAccuracy by itself."""
+"""BinaryAccuracy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import mxnet as mx  # isort: skip
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
-def test_logits_above_zero_say_one(shape: tuple) -> None:
+def test_logits_above_0_predict_1(shape: tuple) -> None:
     metric = BinaryAccuracy()
     logits = mx.nd.array([-2, 0.3, 0.0, 5]).reshape(shape)
     metric.update(mx.nd.array([0, 1, 1, 0]), logits)
@@ -21,7 +21,7 @@ def test_logits_above_zero_say_one(shape: tuple) -> None:
     assert metric.get_global()[1] == 3 / 5
 
 
-def test_the_threshold_is_for_probabilities() -> None:
+def test_a_threshold_for_probabilities() -> None:
     metric = BinaryAccuracy(threshold=0.5, name="odd")
     metric.update([mx.nd.array([0, 1])], [mx.nd.array([0.4, 0.6])])
     assert metric.get() == ("odd", 1.0)
@@ -31,6 +31,6 @@ def test_the_threshold_is_for_probabilities() -> None:
 @pytest.mark.parametrize(
     ("labels", "outputs"), [([mx.nd.ones((3,))], [mx.nd.ones((3, 2))]), ([mx.nd.ones((3,))], [])]
 )
-def test_sizes_must_match(labels: list, outputs: list) -> None:
+def test_different_sizes_are_an_error(labels: list, outputs: list) -> None:
     with pytest.raises(ValueError, match="does not match"):
         BinaryAccuracy().update(labels, outputs)

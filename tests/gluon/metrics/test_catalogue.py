@@ -1,4 +1,4 @@
-"""Which metrics are known, and that nothing is guessed about others."""
+"""Known metrics have device metrics and directions; others have none."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ STOCK = [
     for value in vars(M).values()
     if isinstance(value, type) and issubclass(value, M.EvalMetric) and value.__module__ == M.__name__
 ]
-OWNED = {M.EvalMetric, M.CompositeEvalMetric, M.CustomMetric}  # these say nothing by themselves
+OWNED = {M.EvalMetric, M.CompositeEvalMetric, M.CustomMetric}  # without a value of their own
 
 
 class Negated(M.Accuracy):
-    """A subclass that turns its parent around."""
+    """A subclass with the opposite direction."""
 
     def get(self) -> tuple:
         name, value = super().get()
@@ -55,11 +55,11 @@ def replaced() -> Any:
     ],
     ids=lambda metric: type(metric).__name__,
 )
-def test_anything_that_is_not_known_exactly_has_no_device_path(metric: Any) -> None:
+def test_unknown_metrics_have_no_device_metric(metric: Any) -> None:
     assert device_metric(metric) is None
 
 
-def test_a_known_metric_has_one() -> None:
+def test_a_known_metric_has_a_device_metric() -> None:
     metric = M.Accuracy()
     device = device_metric(metric)
     assert isinstance(device, DeviceMetric)
@@ -86,12 +86,12 @@ def test_directions() -> None:
     assert direction(M.create(lambda label, pred: 0.0)) is None
 
 
-def test_a_family_must_say_which_shapes_it_takes() -> None:
+def test_graph_for_is_abstract() -> None:
     with pytest.raises(NotImplementedError):
         DeviceMetric(M.Accuracy()).bind([(3,)], [(3,)])
 
 
-def test_every_device_path_has_a_direction() -> None:
+def test_every_device_metric_has_a_direction() -> None:
     assert set(DEVICE_METRICS) <= set(DIRECTIONS)
 
 

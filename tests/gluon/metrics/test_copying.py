@@ -1,4 +1,4 @@
-"""Copies of metrics are independent, reset, and share only what cannot or must not be copied."""
+"""Copies of metrics are independent and reset; they share only what cannot or must not be copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ M = mx.metric
 
 
 class OfANet(M.EvalMetric):
-    """A metric that looks at a net and keeps an array."""
+    """A metric that holds a net and an array."""
 
     def __init__(self, net: Any) -> None:
         super().__init__("of_a_net")
@@ -29,7 +29,7 @@ class OfANet(M.EvalMetric):
     [M.Accuracy(axis=-1, name="tokens"), M.F1(average="micro"), M.TopKAccuracy(3), M.PCC(), M.MCC()],
     ids=lambda metric: type(metric).__name__,
 )
-def test_a_copy_is_configured_alike_and_reset(metric: Any) -> None:
+def test_a_copy_has_the_same_options_and_is_reset(metric: Any) -> None:
     labels, outputs = mx.nd.array([0, 1, 1]), mx.nd.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
     metric.update([labels], [outputs])
     before = metric.get()
@@ -58,7 +58,7 @@ def test_a_lock_is_shared_and_nothing_else() -> None:
     assert (metric.total_inter == inter).all()
 
 
-def test_metrics_inside_of_a_composite_are_copied_one_by_one() -> None:
+def test_metrics_in_a_composite_are_copied() -> None:
     metric = M.CompositeEvalMetric([M.Accuracy(), SegmentationMetric(3)])
     metric.metrics[0].update([mx.nd.ones((2,))], [mx.nd.ones((2,))])
     twin = copy_metric(metric)
@@ -68,7 +68,7 @@ def test_metrics_inside_of_a_composite_are_copied_one_by_one() -> None:
     assert metric.metrics[0].num_inst == 2
 
 
-def test_a_metric_keeps_its_net_and_copies_its_arrays() -> None:
+def test_a_copy_shares_the_net_but_not_the_arrays() -> None:
     metric = OfANet(mx.gluon.nn.Dense(2))
     twin = copy_metric(metric)
     assert twin.net is metric.net
@@ -87,7 +87,7 @@ def test_state_made_at_the_first_update_is_not_shared() -> None:
     assert twin.get()[1][-1] == 0.0
 
 
-def test_what_is_there_twice_is_there_twice_in_the_copy() -> None:
+def test_an_object_that_is_held_twice_is_copied_once() -> None:
     metric = OfANet(None)
     metric.best, metric.itself, metric.array = metric.seen[1][0], metric, metric.seen[0]
     twin = copy_metric(metric)
@@ -96,7 +96,7 @@ def test_what_is_there_twice_is_there_twice_in_the_copy() -> None:
     assert twin.array is twin.seen[0]
 
 
-def test_a_function_of_the_users_is_kept() -> None:
+def test_a_function_is_shared() -> None:
     metric = M.create(lambda label, pred: 3.0)
     twin = copy_metric(metric)
     twin.update([mx.nd.ones((2,))], [mx.nd.ones((2,))])

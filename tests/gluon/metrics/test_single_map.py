@@ -1,4 +1,4 @@
-"""A segmentation net with one map of scores says class 0 everywhere."""
+"""A segmentation net with one map of scores predicts class 0 everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Update: what a trainer's own update does, in fewer calls."""
+"""FusedUpdate equals the trainer's own update, in fewer calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def backward(held: list[Any], step: int, skip: int | None = None) -> None:
 def pair(
     optimizer: str, options: dict[str, Any], contexts: list[Any] | None = None
 ) -> list[tuple[list[Any], Any]]:
-    """Return parameters and trainer, twice alike."""
+    """Return two equal pairs of parameters and trainer."""
     found = []
     for _ in range(2):
         held, own = parameters(contexts or [mx.cpu()]), dict(options)
@@ -99,7 +99,7 @@ def move_both(step: int, ours: Any, theirs: Any, update: Any, other: Any) -> Non
     other.update(1)
 
 
-def assert_alike(ours: Any, theirs: Any) -> None:
+def assert_equal(ours: Any, theirs: Any) -> None:
     for a, b in zip(ours, theirs):
         np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=1e-5, atol=1e-5)
 
@@ -115,20 +115,20 @@ def test_states_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
     other.load_states(str(tmp_path / "states"))  # and back: what was loaded is used from then on
     one.load_states(str(tmp_path / "states"))
     move_both(3, ours, theirs, update, other)
-    assert_alike(ours, theirs)
+    assert_equal(ours, theirs)
 
 
-def test_momentum_that_is_taken_away_meanwhile() -> None:
+def test_momentum_that_changes_between_steps() -> None:
     (ours, one), (theirs, other) = pair("sgd", {"learning_rate": 0.05, "momentum": 0.9})
     update = FusedUpdate(one)
     for step in range(4):
         move_both(step, ours, theirs, update, other)
         one.optimizer.momentum = other.optimizer.momentum = 0.9 * (step % 2)
-    assert_alike(ours, theirs)
+    assert_equal(ours, theirs)
 
 
-def test_a_factor_of_nothing_is_no_overflow() -> None:
-    """MXNet's AdamW leaves an update out then; Adam's means fade, and it moves on."""
+def test_a_gradient_scale_of_0() -> None:
+    """MXNet's AdamW skips the update then; Adam decays its means and moves on."""
     (ours, one), (theirs, other) = pair("adam", {"learning_rate": 0.01})
     update = FusedUpdate(one)
     for step in range(3):
@@ -137,7 +137,7 @@ def test_a_factor_of_nothing_is_no_overflow() -> None:
         one._scale = other._scale = float(step != 1)
         update()
         other.update(1)
-    assert_alike(ours, theirs)
+    assert_equal(ours, theirs)
 
 
 class Own(mx.optimizer.SGD):
@@ -155,7 +155,7 @@ class Quiet(gluon.Trainer):
         self.asked = True
 
 
-def test_what_is_somebodys_own_is_called() -> None:
+def test_user_defined_optimizers_and_trainers_update_by_themselves() -> None:
     held = parameters([mx.cpu()])
     update = FusedUpdate(gluon.Trainer(held, Own(), update_on_kvstore=False))
     assert update.calls is None
@@ -167,7 +167,7 @@ def test_what_is_somebodys_own_is_called() -> None:
     assert trainer.asked
 
 
-def test_a_method_that_is_replaced_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_method_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     held = parameters([mx.cpu()])
     trainer = gluon.Trainer(held, "sgd", update_on_kvstore=False)
@@ -177,7 +177,7 @@ def test_a_method_that_is_replaced_is_called(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", ["sparse", "float64", "amp"])
-def test_what_is_special_is_left_to_the_trainer(kind: str) -> None:
+def test_special_parameters_are_left_to_the_trainer(kind: str) -> None:
     options = {"sparse": {"grad_stype": "row_sparse"}, "float64": {"dtype": "float64"}}.get(kind, {})
     held = parameters([mx.cpu()], [(4, 3)], **options)
     trainer = gluon.Trainer(held, "sgd", {"learning_rate": 1.0}, update_on_kvstore=False)
@@ -203,7 +203,7 @@ def test_what_is_special_is_left_to_the_trainer(kind: str) -> None:
     )
 
 
-def test_how_many_calls() -> None:
+def test_the_number_of_calls() -> None:
     many = parameters([mx.cpu()], [(2,)] * (GROUP_SIZE + 1) + [(110, 100)])
     assert FusedUpdate(gluon.Trainer(many, "sgd", update_on_kvstore=False)).calls == 3
     assert FusedUpdate(gluon.Trainer(many[:5], "adam", update_on_kvstore=False)).calls == 1

@@ -1,4 +1,4 @@
-"""Learning rates by update, and weights by epoch or batch."""
+"""Schedules of learning rates by update, and of loss weights by epoch or batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_one_cycle_rises_once_and_falls_once() -> None:
     assert np.all(np.diff(rates[:21]) > 0) and np.all(np.diff(rates[20:101]) < 0)
     assert rates[10] == pytest.approx((0.05 + 0.5) / 2)  # half of each cosine
     assert rates[60] == pytest.approx((0.5 + 0.0005) / 2)
-    assert [cycle(update) for update in range(130)] == rates  # it keeps nothing
+    assert [cycle(update) for update in range(130)] == rates  # it has no state
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -46,7 +46,7 @@ def test_one_cycle_in_an_optimizer(own: bool) -> None:
     assert max(history["lr"]) == 0.5
 
 
-def test_warm_up_leaves_the_schedule_whole() -> None:
+def test_warm_up_delays_the_schedule() -> None:
     inner = mx.lr_scheduler.CosineScheduler(50, base_lr=1.0, final_lr=0.1)
     warm = WarmUp(copy.deepcopy(inner), 10, start=0.2)
     assert [warm(update) for update in range(11)] == pytest.approx([0.2 + 0.08 * i for i in range(11)])
@@ -61,7 +61,7 @@ def test_warm_up_shares_the_base_rate() -> None:
     assert [warm(update) for update in range(6)] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.0]
 
 
-def test_scaled_is_exact_now_and_in_proportion_later() -> None:
+def test_scaled_is_exact_now_and_proportional_later() -> None:
     inner = mx.lr_scheduler.PolyScheduler(100, base_lr=1.0)
     scaled = ScaledSchedule(copy.deepcopy(inner))
     assert [scaled(update) for update in range(30)] == [inner(update) for update in range(30)]
@@ -73,7 +73,7 @@ def test_scaled_is_exact_now_and_in_proportion_later() -> None:
     assert scaled(50) == pytest.approx(0.3 * inner(50) / inner(40), rel=1e-12)
 
 
-def test_scaled_where_the_schedule_is_at_0() -> None:
+def test_scaled_while_the_schedule_is_at_0() -> None:
     rise = ScaledSchedule(WarmUp(mx.lr_scheduler.FactorScheduler(1000, base_lr=1.0), 4))
     rise.set(0.3, 0)
     assert [rise(update) for update in range(6)] == [0.3, 0.25, 0.5, 0.75, 1.0, 1.0]
@@ -83,8 +83,8 @@ def test_scaled_where_the_schedule_is_at_0() -> None:
     assert [fall(update) for update in range(5, 9)] == [0.3] * 4
 
 
-def test_scaled_is_its_attributes() -> None:
-    """What a checkpoint saves is enough: a schedule made anew with these attributes goes on the same."""
+def test_the_state_of_scaled_is_in_its_attributes() -> None:
+    """A new schedule with the attributes that a checkpoint saves continues in the same way."""
     scaled = ScaledSchedule(mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=1.0))
     scaled.set(0.25, 5)
     twin = ScaledSchedule(mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=1.0))
@@ -161,7 +161,7 @@ def test_piecewise() -> None:
     assert [weight(RunState(epoch=e)) for e in (0, 1, 2, 4, 5, 50)] == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 
-def test_weights_cannot_change_and_read_as_they_were_written() -> None:
+def test_weights_are_immutable_and_have_a_readable_repr() -> None:
     assert repr(ramp(0, 1, epochs=5)) == "ramp(0, 1, epochs=5)"
     assert repr(piecewise({5: 1, 0: 0.1})) == "piecewise({0: 0.1, 5: 1})"
     losses = {
@@ -175,7 +175,7 @@ def test_weights_cannot_change_and_read_as_they_were_written() -> None:
         ramp(0, 1, epochs=5).start = 3.0  # type: ignore[attr-defined]
 
 
-def test_a_weight_by_schedule_weighs() -> None:
+def test_a_scheduled_weight_scales_the_objective() -> None:
     """The objective of each epoch is the term times what the schedule says."""
     weight = piecewise({0: 0.5, 2: 4.0})
     spec = TaskSpec(

@@ -1,4 +1,4 @@
-"""TrainerHandle: what is set is what the optimizer would have been made with."""
+"""TrainerHandle: setting a control equals building the optimizer with it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def step(handle: Any, times: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_what_each_optimizer_has(name: str) -> None:
+def test_the_controls_of_each_optimizer(name: str) -> None:
     one = handle(name)
     assert one.learning_rate > 0
     assert (one.weight_decay is None) == (name == "groupadagrad")
@@ -69,7 +69,7 @@ def test_what_each_optimizer_has(name: str) -> None:
         ("betas", (0.5, 0.75), {"beta1": 0.5, "beta2": 0.75}),
     ],
 )
-def test_set_is_as_if_made_with_it(name: str, control: str, value: Any, options: dict[str, Any]) -> None:
+def test_setting_equals_building_with(name: str, control: str, value: Any, options: dict[str, Any]) -> None:
     one = handle(name)
     if control not in one.settable or (name, control) == ("dcasgd", "momentum"):
         with pytest.raises(TrainerError):
@@ -95,7 +95,7 @@ def test_the_momentum_of_a_centered_rmsprop() -> None:
 @pytest.mark.parametrize("name", ["sgd", "nag", "signum", "lars", "lbsgd"])
 @pytest.mark.parametrize("on_kvstore", [False, True])
 @pytest.mark.parametrize("contexts", [CONTEXTS[:1], CONTEXTS])
-def test_momentum_begins_at_rest(name: str, on_kvstore: bool, contexts: Any) -> None:
+def test_momentum_raised_from_0_starts_with_an_empty_mean(name: str, on_kvstore: bool, contexts: Any) -> None:
     one = handle(name, contexts, on_kvstore, momentum=0.0)
     step(one, 2)
     for _ in range(2):  # the second time there are old states, and a clean start all the same
@@ -116,14 +116,14 @@ def test_momentum_begins_at_rest(name: str, on_kvstore: bool, contexts: Any) -> 
         np.testing.assert_array_equal(replica.asnumpy(), one._params[0].data(contexts[0]).asnumpy())
 
 
-def test_momentum_that_was_there_goes_on() -> None:
+def test_changed_momentum_keeps_its_states() -> None:
     one, other = handle(momentum=0.9), handle(momentum=0.9)
     step(one), step(other)
     one.momentum = other.optimizer.momentum = 0.5
     np.testing.assert_array_equal(step(one, 2), step(other, 2))
 
 
-def test_an_optimizer_of_ones_own_keeps_its_states() -> None:
+def test_a_user_defined_optimizer_keeps_its_states() -> None:
     class Mine(mx.optimizer.SGD):
         """Counts in its states."""
 
@@ -145,7 +145,7 @@ def test_an_optimizer_of_ones_own_keeps_its_states() -> None:
 
 @pytest.mark.parametrize("on_kvstore", [False, True])
 @pytest.mark.parametrize("contexts", [CONTEXTS[:1], CONTEXTS])
-def test_controls_hold_in_the_middle_of_a_run(on_kvstore: bool, contexts: Any) -> None:
+def test_controls_take_effect_within_a_run(on_kvstore: bool, contexts: Any) -> None:
     one = handle("sgd", contexts, on_kvstore, learning_rate=1.0)
     before = step(one)
     one.learning_rate = 0.125
@@ -155,7 +155,7 @@ def test_controls_hold_in_the_middle_of_a_run(on_kvstore: bool, contexts: Any) -
     np.testing.assert_allclose(step(one), after - 0.5 * (len(contexts) * SLOPE + 2.0 * after), rtol=1e-5)
 
 
-def test_a_schedule_goes_on_scaled() -> None:
+def test_setting_the_rate_scales_the_schedule() -> None:
     own = mx.lr_scheduler.CosineScheduler(20, base_lr=1.0)
     one = handle("sgd", lr_scheduler=mx.lr_scheduler.CosineScheduler(20, base_lr=1.0))
     step(one, 4)
@@ -182,7 +182,7 @@ def test_set_learning_rate_works_with_a_schedule_too() -> None:
     assert one.learning_rate == 0.125
 
 
-def test_it_stands_for_its_trainer() -> None:
+def test_a_handle_acts_as_its_trainer() -> None:
     one = handle()
     assert isinstance(one, mx.gluon.Trainer) and isinstance(one, TrainerHandle)
     assert one.optimizer is one.trainer.optimizer
@@ -212,13 +212,13 @@ def test_it_stands_for_its_trainer() -> None:
         ("groupadagrad", "weight_decay", 0.5, 'GroupAdaGrad has none; it has "learning_rate"'),
     ],
 )
-def test_a_control_that_is_not_there(optimizer: str, control: str, value: Any, message: str) -> None:
+def test_a_missing_control_is_an_error(optimizer: str, control: str, value: Any, message: str) -> None:
     with pytest.raises(TrainerError) as caught:
         setattr(handle(optimizer), control, value)
     assert caught.value.problems[0].message == f'trainers["body"].{control}: {message}'
 
 
-def test_a_momentum_that_the_optimizer_cannot_use_is_not_set() -> None:
+def test_a_momentum_that_breaks_the_optimizer_is_an_error() -> None:
     one = handle("dcasgd")
     step(one)
     with pytest.raises(TrainerError, match='trainers\\["body"\\]: dcasgd cannot make a step'):
@@ -229,7 +229,7 @@ def test_a_momentum_that_the_optimizer_cannot_use_is_not_set() -> None:
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "0.1", None, True, [0.1]])
 @pytest.mark.parametrize("control", ["learning_rate", "weight_decay", "momentum"])
-def test_bad_values(control: str, value: Any) -> None:
+def test_invalid_values(control: str, value: Any) -> None:
     one = handle()
     before = getattr(one, control)
     with pytest.raises(ValueError, match=rf'trainers\["body"\].{control} is .*; valid is a finite number of'):
@@ -240,7 +240,7 @@ def test_bad_values(control: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "pair", [(0.9,), (0.9, 0.99, 0.9), 0.9, "ab", None, (0.9, 1.0), (-0.1, 0.9), (0.9, "x")]
 )
-def test_bad_betas(pair: Any) -> None:
+def test_invalid_betas(pair: Any) -> None:
     one = handle("adam")
     with pytest.raises(ValueError, match=r'trainers\["body"\].betas is .*; valid'):
         one.betas = pair
@@ -249,7 +249,7 @@ def test_bad_betas(pair: Any) -> None:
         one.momentum = 1.0
 
 
-def test_where_servers_update_it_says_so() -> None:
+def test_setting_a_control_is_an_error_if_servers_update() -> None:
     one = handle()
     one._distributed = one._update_on_kvstore = True
     with pytest.raises(

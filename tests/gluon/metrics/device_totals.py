@@ -1,11 +1,10 @@
-"""Run a metric's device-side path as an engine does, beside the metric itself."""
+"""Run device metrics as a stage does, and compare them with the metrics themselves."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
-import pytest
 
 from multifit.gluon.execution.loss_graph import agreeing
 from multifit.gluon.metrics import copy_metric, device_metric
@@ -15,7 +14,7 @@ import mxnet as mx  # isort: skip
 Batch = list  # per device: (labels, outputs), each a list of NDArrays
 
 
-class CachedGraph(mx.gluon.HybridBlock):
+class StatisticsGraph(mx.gluon.HybridBlock):
     """A device metric as one graph, called with the labels and then the outputs."""
 
     def __init__(self, device: Any, labels: int) -> None:
@@ -30,7 +29,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
 
-class Folded(mx.gluon.HybridBlock):
+class FoldGraph(mx.gluon.HybridBlock):
     """A device metric's fold as one graph."""
 
     def __init__(self, device: Any) -> None:
@@ -45,12 +44,12 @@ def shapes(arrays: list) -> list[tuple]:
     return [array.shape for array in arrays]
 
 
-def totals_of(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
+def device_totals(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
     """Sum a device metric's statistics over devices, fold them, and sum them over batches."""
     labels, outputs = batches[0][0]
     samples = {array.shape[0] for array in labels}
     assert device.bind(shapes(labels), shapes(outputs), samples.pop() if len(samples) == 1 else None)
-    graph, fold = CachedGraph(device, len(labels)), Folded(device)
+    graph, fold = StatisticsGraph(device, len(labels)), FoldGraph(device)
     if traced:
         graph.hybridize(static_alloc=True)
         fold.hybridize(static_alloc=True)
@@ -65,29 +64,17 @@ def totals_of(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
     return totals
 
 
-@pytest.fixture
-def totals() -> Callable[..., np.ndarray]:
-    return totals_of
-
-
-@pytest.fixture(params=["eager", "traced"])
-def agree(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """``agree(metric, batches)``: the device-side path and `metric` itself say the same."""
-
-    def agree(metric: Any, batches: list[Batch], rtol: float = 1e-6) -> None:
-        twin = copy_metric(metric)
-        device = device_metric(twin)
-        assert device is not None
-        device.load(totals_of(device, batches, request.param == "traced"))
-        for batch in batches:
-            labels, outputs = [sum(slots, []) for slots in zip(*batch)]
-            metric.update(labels, outputs)
-        for said, expected in zip((twin.get(), twin.get_global()), (metric.get(), metric.get_global())):
-            figures = [
-                x for x in expected if not isinstance(x, str)
-            ]  # the names are first, where there are any
-            assert said[: -len(figures)] == expected[: -len(figures)]
-            np.testing.assert_allclose(said[-len(figures) :], figures, rtol=rtol)
-        assert not np.isnan(metric.get()[-1])
-
-    return agree
+def check_agreement(metric: Any, batches: list[Batch], traced: bool, rtol: float = 1e-6) -> None:
+    """Check that the device metric of `metric` computes what `metric` itself computes."""
+    twin = copy_metric(metric)
+    device = device_metric(twin)
+    assert device is not None
+    device.load(device_totals(device, batches, traced))
+    for batch in batches:
+        labels, outputs = [sum(slots, []) for slots in zip(*batch)]
+        metric.update(labels, outputs)
+    for result, expected in zip((twin.get(), twin.get_global()), (metric.get(), metric.get_global())):
+        values = [value for value in expected if not isinstance(value, str)]  # behind a name, if there is one
+        assert result[: -len(values)] == expected[: -len(values)]
+        np.testing.assert_allclose(result[-len(values) :], values, rtol=rtol)
+    assert not np.isnan(metric.get()[-1])
