@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+import multifit
 from multifit.gluon import compat
 
 OLD_NUMPY = numpy.lib.NumpyVersion(numpy.__version__) < "1.24.0"
@@ -116,3 +117,23 @@ def test_another_module_that_mxnet_lacks_is_named(monkeypatch, tmp_path):
     fake_mxnet(monkeypatch, tmp_path, "import no_such_module")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         compat.load_mxnet()
+
+
+# -------------------------------------------------------------------------------- importing late
+
+
+def test_importing_multifit_prepares_mxnet_but_does_not_import_it():
+    code = """
+import sys, multifit
+print("mxnet" in sys.modules, hasattr(multifit, "__wrapped__"))
+import mxnet
+print(multifit.TaskSpec.__name__, sorted(set(multifit.__all__) - set(vars(multifit.exports))))
+"""
+    assert run(code).splitlines() == ["False False", "TaskSpec []"]
+
+
+@pytest.mark.parametrize("module", [multifit, compat])
+def test_an_unknown_name_is_an_error(module):
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+    assert not hasattr(module, "__wrapped__")
