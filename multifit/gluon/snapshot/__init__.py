@@ -1,4 +1,4 @@
-"""Everything of a run that lives in the engine's arrays, to files and back, without pickle."""
+"""Save and restore the engine's part of a run: parameters, trainers, figures, random states; no pickle."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an object remembers: its attributes as a tree, and back into an object of the same class.
+"""Save an object's attributes as a tree, and restore them into an object of the same class.
 
-Code makes the object, the tree only fills it: no class is looked up by a name that was read, nothing is
-called. So functions, nets, devices and locks, which code puts there, are left as they are.
+The program creates the object, and the tree only fills it: no class is looked up by a name from a file, and
+nothing is called. Functions, nets, devices and locks belong to the program and are left as they are.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def remembered(thing: Any, where: str, lost: list[str], skip: Iterable[str] = ()
     Parameters
     ----------
     thing : object
-        A metric, an optimizer, a schedule; what is within it, object in object, is taken along.
+        A metric, an optimizer or a schedule. Objects among its attributes are saved with it.
     where : str
-        How `lost` names it.
+        Its name in `lost`.
     lost : list of str
-        Grows by the names of attributes that cannot be saved.
+        The names of attributes that cannot be saved are appended.
     skip : iterable of str
-        Attributes that are left out.
+        Attributes to leave out.
     """
     return _attributes(thing, where, lost, frozenset(skip), (id(thing),))
 
@@ -59,11 +59,11 @@ def fill(thing: Any, attributes: Mapping[str, Any], where: str) -> None:
     Raises
     ------
     ValueError
-        An object within it is of another class than the one that was saved.
+        An object among the attributes is of another class than the saved one.
     """
     present = vars(thing)
     for name, value in attributes.items():
-        # not setattr: what was read must not reach properties
+        # not setattr: values from a file must not call properties
         present[name] = _restored(value, present.get(name), f"{where}.{name}")
 
 
@@ -82,34 +82,34 @@ def stable_name(name: str) -> str:
 def _attributes(
     thing: Any, where: str, lost: list[str], skip: frozenset[str], inside: tuple[int, ...]
 ) -> dict[str, Any]:
-    found = {}
+    attributes = {}
     for name, value in vars(thing).items():
         if name not in skip and not isinstance(value, FIXED):
             try:
-                found[name] = _saved(value, f"{where}.{name}", lost, inside)
+                attributes[name] = _saved(value, f"{where}.{name}", lost, inside)
             except ValueError:
                 lost.append(f"{where}.{name}")
-    return found
+    return attributes
 
 
 def _saved(value: Any, where: str, lost: list[str], inside: tuple[int, ...]) -> Any:
-    """Return a value as a tree; ValueError where it cannot be one."""
+    """Return a value as a tree; raises ValueError if it cannot be saved."""
     if id(value) in inside:
-        raise ValueError(f"{where} is within itself")
+        raise ValueError(f"{where} contains itself")
     deeper = (*inside, id(value))
     if isinstance(value, FIXED):
         return {CLASS: None}
     if isinstance(value, dict):
         return {_key(k, where): _saved(item, f"{where}.{k}", lost, deeper) for k, item in value.items()}
     if isinstance(value, deque) or type(value) in (list, tuple):
-        if all(type(item) in NUMBERS for item in value):  # often very many
+        if all(type(item) in NUMBERS for item in value):  # there can be many thousands
             return tuple(value) if isinstance(value, tuple) else list(value)
         items = [_saved(item, f"{where}[{i}]", lost, deeper) for i, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
     if _is_plain_object(value):
         attributes = _attributes(value, where, lost, frozenset(), deeper)
         return {CLASS: class_name(value), "attributes": attributes}
-    if type(value) is not mx.nd.NDArray:  # which the engine may still be computing
+    if type(value) is not mx.nd.NDArray:  # encoding would wait for the engine
         encoded(value, where, [])
     return value
 
@@ -143,14 +143,14 @@ def _restored(saved: Any, present: Any, where: str) -> Any:
 
 
 def _refilled(container: Any, content: Any) -> Any:
-    """Return a container of a special kind (a defaultdict, a deque of some length) with other content."""
+    """Replace the content of a special container (a defaultdict, a deque with a length) and return it."""
     container.clear()
     (container.update if isinstance(container, dict) else container.extend)(content)
     return container
 
 
 def _is_plain_object(value: Any) -> bool:
-    """Whether an object is its attributes, and nothing behind them, as generators and containers have it."""
+    """Whether an object has no state but its attributes, unlike generators and containers."""
     kind = type(value)
     python = all(base.__flags__ & PYTHON_CLASS for base in kind.__mro__[:-1])
     usual = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__

@@ -1,6 +1,6 @@
-"""Trees as JSON and a list of arrays.
+"""Encode trees as JSON and a list of arrays.
 
-JSON's own types stand for themselves, except that an object is always a tag with its content:
+JSON's own types stand for themselves. Everything else is an object of a tag with its content:
 ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "nan"}``, ``{"array": 3}``.
 """
 
@@ -22,23 +22,23 @@ VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scal
 
 
 def encoded(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
-    """Return what JSON can hold of a tree; its arrays go to `arrays`.
+    """Return the structure of a tree as JSON; its arrays are appended to `arrays`.
 
     Parameters
     ----------
     tree : object
         The tree.
     where : str
-        How messages name it.
+        Its name in error messages.
     arrays : list of numpy.ndarray
-        Grows by the arrays that are found.
+        The arrays of the tree are appended.
 
     Raises
     ------
     ValueError
-        Something in it cannot be saved; the message says where.
+        A value cannot be saved; the message says where.
     """
-    kind = type(tree)  # exactly: of a subclass more would be lost than its name
+    kind = type(tree)  # exactly this class: a subclass may have more state
     if kind in (type(None), bool, int, str) or (kind is float and math.isfinite(tree)):
         return tree
     if kind is float:
@@ -50,12 +50,12 @@ def encoded(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
     if kind is dict:
         return {"dict": [[_key(k, where), encoded(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
     if kind is mx.nd.NDArray:
-        return {"ndarray": _kept(tree.asnumpy(), arrays), "on": str(tree.context)}
+        return {"ndarray": _stored(tree.asnumpy(), arrays), "on": str(tree.context)}
     if kind is np.ndarray and not tree.dtype.hasobject:
-        return {"array": _kept(tree, arrays)}
+        return {"array": _stored(tree, arrays)}
     if isinstance(tree, np.generic) and not isinstance(tree, np.object_):
-        return {"scalar": _kept(np.asarray(tree), arrays)}
-    raise ValueError(f"{where} is {_said(tree)}, which cannot be saved; valid are {VALID}")
+        return {"scalar": _stored(np.asarray(tree), arrays)}
+    raise ValueError(f"{where} is {_described(tree)}, which cannot be saved; valid are {VALID}")
 
 
 def decoded(structure: Any, arrays: list[np.ndarray]) -> Any:
@@ -64,7 +64,7 @@ def decoded(structure: Any, arrays: list[np.ndarray]) -> Any:
     Raises
     ------
     LookupError, TypeError, ValueError
-        The structure is none that it returns.
+        The structure is not valid.
     """
     if isinstance(structure, list):
         return [decoded(item, arrays) for item in structure]
@@ -79,19 +79,19 @@ def _items(items: Any, where: str, arrays: list[np.ndarray]) -> list[Any]:
 
 
 def _packed(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:
-    """Return a long list of numbers of one type as one array: metrics of detection keep many thousands."""
+    """Return a long list of numbers of one type as one array: metrics of detection store many thousands."""
     kind = type(items[0]) if len(items) >= PACKED else None
     if kind is None or any(type(item) is not kind for item in items):
         return None
     if issubclass(kind, (np.number, np.bool_)):
-        return {"scalars": _kept(np.array(items, items[0].dtype), arrays)}
+        return {"scalars": _stored(np.array(items, items[0].dtype), arrays)}
     dtype = {float: "float64", int: "int64"}.get(kind)
     if dtype is None or (kind is int and not all(-(2**63) <= item < 2**63 for item in items)):
         return None
-    return {"numbers": _kept(np.array(items, dtype), arrays)}
+    return {"numbers": _stored(np.array(items, dtype), arrays)}
 
 
-def _kept(array: np.ndarray, arrays: list[np.ndarray]) -> int:
+def _stored(array: np.ndarray, arrays: list[np.ndarray]) -> int:
     arrays.append(array)
     return len(arrays) - 1
 
@@ -102,16 +102,16 @@ def _key(key: Any, where: str) -> Any:
     raise ValueError(f"{where} has the key {shown(key)}, which cannot be saved; valid are str and int")
 
 
-def _said(value: Any) -> str:
+def _described(value: Any) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     return f"a {kind} of objects" if isinstance(value, (np.ndarray, np.generic)) else f"a {kind}"
 
 
 def _array_on(array: np.ndarray, device: str) -> Any:
-    found = re.fullmatch(r"(\w+)\((\d+)\)", device)
-    if found is None or found[1] not in mx.Context.devstr2type:
+    match = re.fullmatch(r"(\w+)\((\d+)\)", device)
+    if match is None or match[1] not in mx.Context.devstr2type:
         raise ValueError(f'there is no device "{device}"')
-    return mx.nd.array(array, ctx=mx.Context(found[1], int(found[2])), dtype=array.dtype)
+    return mx.nd.array(array, ctx=mx.Context(match[1], int(match[2])), dtype=array.dtype)
 
 
 READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {

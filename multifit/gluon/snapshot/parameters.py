@@ -1,4 +1,4 @@
-"""The parameters: in Gluon's own format, and beside that what the format cannot hold."""
+"""Save and restore parameters: in Gluon's format, and separately what that format cannot hold."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NET, OTHERS = "net.params", "losses.params"
 
 
 def write_parameters(folder: Path, net: Any, parameters: Mapping[str, Any]) -> None:
-    """Write ``net.params``, which `net.load_parameters` reads, and ``losses.params`` with all others.
+    """Write ``net.params``, which `net.load_parameters` reads, and all others to ``losses.params``.
 
     Parameters
     ----------
     folder : Path
-        Where; it is there already.
+        An existing folder.
     net : Block
         Parameters of its that have no shape yet, as no batch reached them, are left out.
     parameters : mapping of str to Parameter
@@ -35,7 +35,7 @@ def write_parameters(folder: Path, net: Any, parameters: Mapping[str, Any]) -> N
     Raises
     ------
     OSError
-        A file cannot be written wholly.
+        A file cannot be written completely.
     """
     own = net._collect_params_with_prefix()
     others = {name: p for name, p in parameters.items() if name not in own}
@@ -56,12 +56,12 @@ def read_parameters(folder: Path, parameters: Mapping[str, Any], contexts: Seque
     parameters : mapping of str to Parameter
         All by name.
     contexts : sequence of Context
-        Where those go that are not initialised.
+        The devices of parameters that are not initialised.
 
     Raises
     ------
     ValueError
-        A parameter is not in the files, or has another shape or dtype there. None was set.
+        A parameter is missing in the files, or has another shape or dtype there. None was set.
     """
     saved: dict[str, Any] = {}
     for name in (NET, OTHERS):
@@ -71,19 +71,19 @@ def read_parameters(folder: Path, parameters: Mapping[str, Any], contexts: Seque
     if missing:
         near = suggest(missing[0], saved)
         raise ValueError(f"{folder} has no parameters {listing(missing)}{near}")
-    wanted = {name: p for name, p in parameters.items() if name in saved}
-    for name, parameter in wanted.items():
+    present = {name: p for name, p in parameters.items() if name in saved}
+    for name, parameter in present.items():
         _check(f'{folder}: parameter "{name}"', parameter, saved[name])
-    for name, parameter in wanted.items():
+    for name, parameter in present.items():
         fresh = parameter._data is None and not parameter._deferred_init
         parameter._load_init(saved[name], list(contexts) if fresh else None)
 
 
 def device_state(parameters: Mapping[str, Any], held: Iterable[str]) -> dict[str, Any]:
-    """Return what differs from device to device, and the gradients that no trainer has used yet.
+    """Return the values that differ between devices, and the gradients that no trainer has used yet.
 
-    Running statistics are each device's own; Gluon's format has their mean. A mean over three devices need
-    not be what all three have.
+    Each device has its own running statistics, of which Gluon's format stores the mean. Because of rounding,
+    even the mean of equal values can differ from them.
 
     Parameters
     ----------
@@ -102,12 +102,12 @@ def device_state(parameters: Mapping[str, Any], held: Iterable[str]) -> dict[str
 
 
 def load_device_state(parameters: Mapping[str, Any], held: Iterable[str], state: Mapping[str, Any]) -> None:
-    """Set what :func:`device_state` returned, behind the parameters and the trainers.
+    """Restore what :func:`device_state` returned, after the parameters and the trainers.
 
     Raises
     ------
     ValueError
-        The checkpoint is of another number of devices.
+        The checkpoint was saved on another number of devices.
     """
     for name, arrays in state["replicas"].items():
         _set(name, parameters[name].list_data(), arrays)
@@ -134,10 +134,10 @@ def _check(where: str, parameter: Any, saved: Any) -> None:
     shape = tuple(parameter.shape or saved.shape)  # a SymbolBlock's parameter may not know its own
     known = len(shape) == len(saved.shape) and all(a in (0, -1, b) for a, b in zip(shape, saved.shape))
     if not known:
-        raise ValueError(f"{where} is {tuple(saved.shape)} there, {shape} here")
+        raise ValueError(f"{where} is {tuple(saved.shape)} in the checkpoint, {shape} here")
     here, there = np.dtype(parameter.dtype or saved.dtype), np.dtype(saved.dtype)
     if here != there:
-        raise ValueError(f"{where} is {there} there, {here} here; cast the net before")
+        raise ValueError(f"{where} is {there} in the checkpoint, {here} here; cast the net first")
 
 
 def _is_mean(parameter: Any) -> bool:
@@ -149,7 +149,7 @@ def _set(name: str, arrays: Sequence[Any], saved: Sequence[Any]) -> None:
     if len(arrays) != len(saved):
         raise ValueError(
             f'parameter "{name}" was saved on {len(saved)} devices, and is on {len(arrays)} here; '
-            "go on with as many devices"
+            "resume with as many devices"
         )
     for array, value in zip(arrays, saved):
         array[:] = value
@@ -157,7 +157,7 @@ def _set(name: str, arrays: Sequence[Any], saved: Sequence[Any]) -> None:
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:
     mx.nd.save(str(path), dict(arrays))
-    try:  # MXNet says nothing of a disk that is full when the last bytes are written
+    try:  # MXNet does not report a disk that is full at the last bytes
         mx.nd.load(str(path))
     except mx.base.MXNetError as error:
         raise OSError(errno.ENOSPC, "the file is not complete", str(path)) from error

@@ -1,4 +1,4 @@
-"""The random generators: NumPy's and Python's as trees; MXNet's, whose state nobody can read, seeded anew."""
+"""Random generators: NumPy's and Python's states are saved; MXNet's cannot be read, and is seeded instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..data.seeding import mixed, seed_everything
 
 __all__ = ["random_state", "reseed", "reseed_epoch", "set_random_state"]
 
-STEP, EPOCH = 0, 1  # so that a step's seeds and an epoch's are of two streams
+STEP, EPOCH = 0, 1  # separate streams for steps and epochs
 
 
 def random_state() -> dict[str, Any]:
@@ -27,12 +27,12 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 
 def reseed(seed: int, epoch: int, step: int) -> None:
-    """Seed MXNet's generators, on all devices, for a place in the run.
+    """Seed MXNet's generators, on all devices, for a step of the run.
 
     Parameters
     ----------
     seed, epoch, step : int
-        The run's seed and the place, each at least 0; other numbers, other streams.
+        The run's seed and position, each at least 0.
     """
     mx.random.seed(mixed(seed, STEP, epoch, step) % 2**31)
 

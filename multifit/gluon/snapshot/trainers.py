@@ -1,8 +1,8 @@
-"""The trainers: what their optimizers remember of every parameter, their counters, scalars and schedules.
+"""Save and restore trainers: the optimizers' states of every parameter, counters, scalars and schedules.
 
-``Trainer.save_states`` pickles, which runs whatever a file says; this is a tree of names, numbers and arrays.
-All of MXNet's optimizers go on exactly, with two exceptions that are MXNet's own: LBSGD with ``batch_scale``
-above 1 accumulates in the gradient array itself, and DCASGD with momentum cannot make a step.
+``Trainer.save_states`` uses pickle, which can run code from a file; this is a tree of names, numbers and
+arrays. All optimizers of MXNet are restored exactly, with two exceptions due to MXNet: LBSGD with
+``batch_scale`` above 1 accumulates in the gradient array itself, and DCASGD with momentum cannot make a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .attributes import class_name, fill, remembered, stable_name
 
 __all__ = ["load_trainer_state", "trainer_state"]
 
-# The parameters are code's, and the counters are saved by the parameters' names.
+# The program sets the parameters; the counters are saved by parameter name.
 APART = ("param_dict", "idx2name", "sym_info", "_all_index_update_counts", "_index_update_count")
 SCALED = f"multifit.{ScaledSchedule.__name__}"
 
@@ -26,7 +26,7 @@ def trainer_state(
 ) -> dict[str, Any]:
     """Return everything of a trainer that changes while it trains, as a tree.
 
-    The arrays in it are the trainer's own: write it, or copy them, before the next step.
+    The tree refers to the trainer's arrays: write it, or copy them, before the next step.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def trainer_state(
     held : sequence of str, optional
         The names of its parameters, in its own order; default: those that Gluon gave them.
     where : str
-        How `lost` names the trainer.
+        The trainer's name in `lost`.
     lost : list of str, optional
-        Grows by the names of the optimizer's attributes that cannot be saved.
+        The names of optimizer attributes that cannot be saved are appended.
     """
     optimizer, held = trainer.optimizer, _names(trainer, held)
     counts = optimizer._all_index_update_counts
@@ -70,14 +70,14 @@ def load_trainer_state(
     state : mapping
         Its state.
     held : sequence of str, optional
-        As for :func:`trainer_state`; the order may be another one.
+        As for :func:`trainer_state`; the order may differ.
     where : str
-        How messages name the trainer.
+        The trainer's name in error messages.
 
     Raises
     ------
     ValueError
-        The state is another optimizer's, of other parameters or of another number of devices.
+        The state is of another optimizer, of other parameters or of another number of devices.
     """
     optimizer, index = trainer.optimizer, {name: i for i, name in enumerate(_names(trainer, held))}
     _check(where, optimizer, state, index)
@@ -93,7 +93,7 @@ def load_trainer_state(
     optimizer._index_update_count = counts[state["device"]]
     for updater, states in zip(updaters, state["states"]):
         updater.states = {index[name]: value for name, value in states.items()}
-        # the updater brings them to its weights' device when it first needs them
+        # the updater copies them to its weights' device when it first needs them
         updater.states_synced = dict.fromkeys(updater.states, False)
     trainer._scale = state["scale"]
 
@@ -111,7 +111,7 @@ def _updaters(trainer: Any) -> list[Any]:
 
 
 def _begin(trainer: Any) -> None:
-    # as a first step does: it gives all devices the first one's values, which must not happen amid a run
+    # as the first step would, which copies the first device's values to all devices: not within a run
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     if trainer._params_to_init:
@@ -139,7 +139,7 @@ def _check(where: str, optimizer: Any, state: Mapping[str, Any], index: Mapping[
 def _refuse_devices(where: str, state: Mapping[str, Any], trainer: Any) -> None:
     raise ValueError(
         f"{where}: the state is of {_spread(len(state['states']), state['on_kvstore'])}, the trainer updates "
-        f"on {_spread(len(_updaters(trainer)), _on_kvstore(trainer))}; go on as it was saved"
+        f"on {_spread(len(_updaters(trainer)), _on_kvstore(trainer))}; resume as it was saved"
     )
 
 
@@ -148,7 +148,7 @@ def _spread(count: int, on_kvstore: bool) -> str:
 
 
 def _wrap_schedule(optimizer: Any, saved: str | None) -> None:
-    """Give the schedule the wrapper that it got, or did not get, when somebody set the rate amid it."""
+    """Wrap or unwrap the schedule, as it was wrapped when the rate was set during the run."""
     scaled = saved is not None and stable_name(saved) == SCALED
     if scaled and not isinstance(optimizer.lr_scheduler, ScaledSchedule):
         optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)

@@ -1,6 +1,6 @@
-"""Trees of plain values and arrays, to files and back: the structure as JSON, the arrays as NumPy's archive.
+"""Write and read trees of plain values and arrays: the structure as JSON, the arrays as a NumPy archive.
 
-Nothing that is read can run: JSON has no code, and the archive is read without pickle.
+Nothing in the files can run code: JSON has none, and the archive is read without pickle.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ __all__ = ["read_tree", "write_tree"]
 
 
 def write_tree(folder: Path, name: str, tree: Any) -> None:
-    """Write a tree to ``<name>.json`` and, where there are arrays in it, ``<name>.npz``.
+    """Write a tree to ``<name>.json`` and, if it has arrays, ``<name>.npz``.
 
     Parameters
     ----------
     folder : Path
-        Where; it is there already.
+        An existing folder.
     name : str
         The files' name without suffix.
     tree : object
-        Of None, bool, int, float (every one comes back exactly), str, list, tuple, dict with keys of str or
-        int, NumPy arrays and scalars, and NDArrays, which come back on their device.
+        None, bool, int, float, str, list, tuple, dict with keys of str or int, NumPy arrays and scalars, and
+        NDArrays. All are restored exactly; NDArrays on their device.
 
     Raises
     ------
     ValueError
-        Something in it is of another type; the message says where. Nothing is written.
+        It contains a value of another type; the message says where. Nothing is written.
     OSError
         A file cannot be written.
     """
@@ -52,22 +52,21 @@ def read_tree(folder: Path, name: str) -> Any:
     Raises
     ------
     OSError
-        A file is not there.
+        A file is missing.
     ValueError
-        A file does not hold what was written. Nothing of it was run.
+        A file is damaged. Nothing in it was run.
     """
     path = folder / f"{name}.json"
     try:
-        found = json.loads(path.read_text("utf-8"))
-        return decoded(found["tree"], _arrays(folder / f"{name}.npz") if found["arrays"] else [])
+        content = json.loads(path.read_text("utf-8"))
+        return decoded(content["tree"], _arrays(folder / f"{name}.npz") if content["arrays"] else [])
     except OSError:
         raise
-    except Exception as error:  # what broken files make json, zipfile, zlib and numpy raise is of many types
-        said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path} or its .npz does not hold what was written ({said})") from error
+    except Exception as error:  # json, zipfile, zlib and numpy raise many types
+        raise ValueError(f"{path} or its .npz is damaged ({type(error).__name__}: {error})") from error
 
 
 def _arrays(path: Path) -> list[np.ndarray]:
-    # opened here: NumPy leaves a broken archive open
+    # opened here: NumPy does not close a damaged archive
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return [archive[str(i)] for i in range(len(archive.files))]

@@ -157,13 +157,13 @@ def test_what_no_batch_reached_is_left_out(tmp_path):
         ),
         (
             lambda net: net[2].weight.__setattr__("_shape", (3, 5)),
-            r'parameter "2.weight" is \(2, 5\) there, \(3, 5\)',
+            r'parameter "2.weight" is \(2, 5\) in the checkpoint, \(3, 5\)',
         ),
         (
             lambda net: net[2].weight.__setattr__("_shape", (3,)),
-            r'parameter "2.weight" is \(2, 5\) there, \(3,\)',
+            r'parameter "2.weight" is \(2, 5\) in the checkpoint, \(3,\)',
         ),
-        (lambda net: net.cast("float64"), "is float32 there, float64 here; cast the net before"),
+        (lambda net: net.cast("float64"), "is float32 in the checkpoint, float64 here; cast the net first"),
     ],
 )
 def test_another_net_s_parameters_are_refused_and_none_is_set(tmp_path, change, match):
