@@ -1,34 +1,45 @@
-"""The short form: a TaskSpec for a net with one input, one output and one label, from its loss alone."""
+"""The TaskSpec of an estimator that is given a loss instead of one."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..protocols import Loss
 from ..spec import LossSpec, MetricSpec, TaskSpec
 from .compat import mx
 from .metrics import BinaryAccuracy
 
 __all__ = ["default_spec"]
 
-_LOSSES = mx.gluon.loss
+losses = mx.gluon.loss
 METRICS = (
-    (_LOSSES.SoftmaxCrossEntropyLoss, "accuracy", lambda loss: mx.metric.Accuracy(axis=loss._axis)),
+    (losses.SoftmaxCrossEntropyLoss, "accuracy", lambda loss: mx.metric.Accuracy(axis=loss._axis)),
     (
-        _LOSSES.SigmoidBinaryCrossEntropyLoss,
+        losses.SigmoidBinaryCrossEntropyLoss,
         "binary_accuracy",
         lambda loss: BinaryAccuracy(0.5 if loss._from_sigmoid else 0.0),
     ),
-    (_LOSSES.L2Loss, "rmse", lambda loss: mx.metric.RMSE()),
-    (_LOSSES.HuberLoss, "rmse", lambda loss: mx.metric.RMSE()),
-    (_LOSSES.L1Loss, "mae", lambda loss: mx.metric.MAE()),
+    (losses.L2Loss, "rmse", lambda loss: mx.metric.RMSE()),
+    (losses.HuberLoss, "rmse", lambda loss: mx.metric.RMSE()),
+    (losses.L1Loss, "mae", lambda loss: mx.metric.MAE()),
 )
 
 
-def default_spec(loss: Any) -> tuple[TaskSpec, list[str]]:
-    """Return the TaskSpec for a single loss, and a line for each default.
+def default_spec(loss: Loss) -> tuple[TaskSpec, list[str]]:
+    """Return the TaskSpec for a net with one input, output and label, and the notices to log.
 
-    Softmax cross-entropy is measured by accuracy, sigmoid cross-entropy by binary accuracy, L2 and Huber by
-    RMSE, L1 by MAE; any other loss by itself alone.
+    Its metric is accuracy for softmax cross entropy, binary accuracy for sigmoid cross entropy, RMSE for L2
+    and Huber, and MAE for L1; other losses have none.
+
+    Parameters
+    ----------
+    loss : Loss or function
+        As ``LossSpec(loss)`` takes it.
+
+    Returns
+    -------
+    spec : TaskSpec
+        With the names "data", "output" and "label".
+    notices : list of str
+        One for each default that is used.
     """
     kind = getattr(loss, "__name__", type(loss).__name__)
     notices = [

@@ -1,4 +1,4 @@
-"""What handlers written for Gluon's Estimator expect: one trainer, and metrics that are EvalMetrics."""
+"""The view of handlers written for Gluon's Estimator: one trainer, and metrics that are EvalMetrics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping
 from zipfile import ZipFile
 
 from ..files import atomic_path
+from ..protocols import Figures, Trainer
 from .compat import mx
 
 __all__ = ["FigureMetric", "single_trainer"]
@@ -17,10 +18,10 @@ _GLUON_PREFIXES = {"train": "training", "val": "validation"}
 
 
 class FigureMetric(mx.metric.EvalMetric):
-    """A figure as an EvalMetric: reads it from the estimator, and is neither updated nor reset by others.
+    """A figure as a read-only EvalMetric.
 
-    Its `name` is as Gluon's Estimator names its metrics, ``training accuracy``, for Gluon's handlers look at
-    that; `get` returns the figure's own.
+    Its `name` is the one that Gluon's Estimator would give it, such as ``training accuracy``, because Gluon's
+    handlers read that; `get` returns the figure's own name.
 
     Parameters
     ----------
@@ -29,36 +30,36 @@ class FigureMetric(mx.metric.EvalMetric):
     name : str
         The figure's name without prefix, such as ``accuracy``.
     read : callable
-        Returns all figures of the stage by their whole name, such as ``train_accuracy``.
+        Returns all figures of the stage by their full name, such as ``train_accuracy``.
     """
 
-    def __init__(self, prefix: str, name: str, read: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, prefix: str, name: str, read: Callable[[], Figures]) -> None:
         self.figure, self._read = f"{prefix}_{name}", read
         super().__init__(f"{_GLUON_PREFIXES[prefix]} {name}")
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Do nothing: the estimator measures."""
+        """Do nothing: the estimator updates its figures."""
 
     def reset(self) -> None:
-        """Do nothing: the estimator begins each epoch anew."""
+        """Do nothing: the estimator resets its figures with each epoch."""
 
     reset_local = reset
 
     def get(self) -> tuple[Any, Any]:
-        """Return name and value; lists of them for a metric of several figures."""
+        """Return name and value, or a list of each for a metric with several figures."""
         figures = self._read()
-        several = {name: value for name, value in figures.items() if name.startswith(self.figure + ".")}
-        if several and self.figure not in figures:
-            return list(several), list(several.values())
+        parts = {name: value for name, value in figures.items() if name.startswith(self.figure + ".")}
+        if parts and self.figure not in figures:
+            return list(parts), list(parts.values())
         return self.figure, figures.get(self.figure, math.nan)
 
     get_global = get
 
 
 class _SeveralTrainers:
-    """Several trainers as one: the first one's attributes, and the states of all in one file."""
+    """Several trainers as one, with the attributes of the first; it saves all states to one file."""
 
-    def __init__(self, trainers: Mapping[str, Any]) -> None:
+    def __init__(self, trainers: Mapping[str, Trainer]) -> None:
         self._trainers = dict(trainers)
 
     def __getattr__(self, name: str) -> Any:
@@ -72,20 +73,20 @@ class _SeveralTrainers:
             ZipFile(path, "w") as archive,
         ):
             for i, (name, trainer) in enumerate(self._trainers.items()):
-                own = os.path.join(folder, str(i))  # a trainer's name need not be a file's
-                trainer.save_states(own)
-                archive.write(own, name)
+                path_of_states = os.path.join(folder, str(i))  # a trainer's name may not be valid for a file
+                trainer.save_states(path_of_states)
+                archive.write(path_of_states, name)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` saved."""
         with tempfile.TemporaryDirectory() as folder, ZipFile(fname) as archive:
             for i, (name, trainer) in enumerate(self._trainers.items()):
-                own = os.path.join(folder, str(i))
-                with open(own, "wb") as file:
+                path_of_states = os.path.join(folder, str(i))
+                with open(path_of_states, "wb") as file:
                     file.write(archive.read(name))
-                trainer.load_states(own)
+                trainer.load_states(path_of_states)
 
 
-def single_trainer(trainers: Mapping[str, Any]) -> Any:
+def single_trainer(trainers: Mapping[str, Trainer]) -> Any:
     """Return the one trainer, or a stand-in for several."""
     return next(iter(trainers.values())) if len(trainers) == 1 else _SeveralTrainers(trainers)

@@ -1,4 +1,4 @@
-"""Which versions of what matters are installed."""
+"""The installed versions of Python, NumPy and MXNet."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ __all__ = ["installed_versions"]
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python, numpy and mxnet, of which the figures of a run depend most."""
+    """Return the versions that a run's figures depend on most, by name: python, numpy and mxnet."""
     return {"python": platform.python_version(), "numpy": numpy.__version__, "mxnet": mx.__version__}

@@ -1,37 +1,37 @@
-"""The losses that Gluon and its toolkits lack or have wrong; take all others from them."""
+"""Losses that Gluon and its toolkits lack, or compute wrongly."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..protocols import Tensor
 from .compat import mx
 
 __all__ = ["SegmentationCELoss", "SequenceCELoss", "sample_sums"]
 
 
-class SequenceCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
+class SequenceCELoss(mx.gluon.loss.Loss):
     r"""Softmax cross entropy of sequences, summed over each sequence's valid tokens.
 
     .. math:: L_n = -\sum_{t < \mathrm{length}_n} \log \mathrm{softmax}(x_{n,t})_{y_{n,t}}
 
-    gluonnlp's ``MaskedSoftmaxCELoss`` divides by the padded length, so that a batch's padding changes what is
-    learned. With ``LossSpec(SequenceCELoss(), ..., normalize_by="target_length")`` the term is the mean per
-    token of the whole batch. What stands in the padding, NaN included, reaches neither the loss nor a
-    gradient.
+    gluonnlp's ``MaskedSoftmaxCELoss`` divides by the padded length, so that padding changes the gradients.
+    With ``LossSpec(SequenceCELoss(), ..., normalize_by="target_length")`` the term is the mean per token of
+    the whole batch. Values in the padding, NaN included, affect neither the loss nor a gradient.
 
     Parameters
     ----------
     axis : int, default -1
-        Where the classes are: -1 or 2 for logits of shape (N, T, V), 1 for (N, V, T).
+        The axis of the classes: -1 or 2 for logits of shape (N, T, V), 1 for (N, V, T).
     sparse_label : bool, default True
-        Whether labels are class indices (N, T), or distributions of the logits' shape.
+        Whether labels are class indices (N, T); otherwise they are distributions of the logits' shape.
     weight : float, optional
         Factor for the whole loss.
 
     Raises
     ------
     ValueError
-        Another axis.
+        `axis` is none of these.
 
     Notes
     -----
@@ -49,10 +49,10 @@ class SequenceCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
         self._sparse_label = sparse_label
 
     def hybrid_forward(
-        self, F: Any, pred: Any, label: Any, valid_length: Any, sample_weight: Any = None
-    ) -> Any:
-        """Compute the loss; see the class."""
-        # Both are masked before the logarithm: behind it, 0 * NaN would bring a NaN back into the gradient.
+        self, F: Any, pred: Tensor, label: Tensor, valid_length: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of each sample; see the class."""
+        # Both are masked before the logarithm: masked behind it, 0 * NaN would put NaN into the gradient.
         logits = self._mask(F, self._last(F, pred), valid_length)
         log_prob = F.log_softmax(logits, axis=-1)
         label = self._mask(F, label if self._sparse_label else self._last(F, label), valid_length)
@@ -60,30 +60,30 @@ class SequenceCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
         loss = F.sum(self._mask(F, loss, valid_length), axis=1)
         return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
 
-    def _last(self, F: Any, array: Any) -> Any:
-        """Bring the classes to the last axis."""
+    def _last(self, F: Any, array: Tensor) -> Tensor:
+        """Move the classes to the last axis."""
         return array if self._classes_last else F.swapaxes(array, dim1=1, dim2=2)
 
     @staticmethod
-    def _mask(F: Any, array: Any, valid_length: Any) -> Any:
-        """Put zeros into the padding of (N, T, ...)."""
+    def _mask(F: Any, array: Tensor, valid_length: Tensor) -> Tensor:
+        """Set the padding of (N, T, ...) to 0."""
         return F.SequenceMask(array, valid_length, use_sequence_length=True, value=0, axis=1)
 
 
-class SegmentationCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
-    """Softmax cross entropy of pixels: each sample's mean over its valid pixels, and 0 where it has none.
+class SegmentationCELoss(mx.gluon.loss.Loss):
+    """Softmax cross entropy of pixels: each sample's mean over its valid pixels, and 0 if it has none.
 
-    gluoncv's ``MixSoftmaxCrossEntropyLoss`` ignores head gradients, so no weight changes what it teaches; it
-    divides by the valid pixels of one device's batch. Here a sample's loss depends on that sample alone,
-    weights are obeyed, and one device or two give the same. For an auxiliary output declare a second
+    gluoncv's ``MixSoftmaxCrossEntropyLoss`` ignores the gradient that it is given, so weights have no effect;
+    it divides by the valid pixels of one device's batch. Here a sample's loss depends on that sample alone,
+    weights have their effect, and one device or two give the same. For an auxiliary output declare a second
     LossSpec.
 
     Parameters
     ----------
     ignore_label : int or None, default -1
-        Pixels of this label count for nothing; None counts all.
+        Pixels with this label are ignored; None ignores none.
     axis : int, default 1
-        Where the classes are in the logits.
+        The axis of the classes in the logits.
     weight : float, optional
         Factor for the whole loss.
 
@@ -100,12 +100,14 @@ class SegmentationCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
         self._ignore_label = ignore_label
         self._axis = axis
 
-    def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
-        """Compute the loss; see the class."""
+    def hybrid_forward(
+        self, F: Any, pred: Tensor, label: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of each sample; see the class."""
         values = -F.pick(F.log_softmax(pred, axis=self._axis), label, axis=self._axis)
         return self.reduce(F, values, label, sample_weight)
 
-    def reduce(self, F: Any, values: Any, label: Any, sample_weight: Any = None) -> Any:
+    def reduce(self, F: Any, values: Tensor, label: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Reduce the cross entropy of each pixel, (N, H, W), to each sample's mean over its valid pixels."""
         if self._ignore_label is None:
             loss = F.mean(values, axis=0, exclude=True)
@@ -117,10 +119,10 @@ class SegmentationCELoss(mx.gluon.loss.Loss):  # type: ignore[misc]
         return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
 
 
-def sample_sums(F: Any, values: Any) -> Any:
-    """Sum each sample of (N, ...), float32; to (N,).
+def sample_sums(F: Any, values: Tensor) -> Tensor:
+    """Return the sum of each sample of (N, ...), float32: (N,).
 
-    A product of matrices takes a fifth of the time of mxnet's sum over axes.
+    It is computed as a matrix product, in a fifth of the time of MXNet's sum over axes.
     """
     rows = F.reshape(values, (0, -1))
     ones = F.ones_like(F.slice_axis(rows, axis=0, begin=0, end=1))

@@ -1,4 +1,4 @@
-"""Errors of the user's own net, loss, metric or function, with the place where they were raised."""
+"""Errors raised by the user's net, loss, metric or function, with the place where they were raised."""
 
 from __future__ import annotations
 
@@ -13,10 +13,25 @@ __all__ = ["user_code"]
 
 @contextmanager
 def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[None]:
-    """Chain what the user's own code raises to one line that says where we were and with which arrays."""
+    """Raise errors of the user's code as UserCodeError, with where it was called and with which arrays.
+
+    Parameters
+    ----------
+    where : callable
+        Returns what was called, such as "the net's forward pass (train)".
+    *arguments : (str, object)
+        The arguments that it was called with, by name.
+
+    Raises
+    ------
+    UserCodeError
+        The code within the block raised an exception, which is the cause of this one.
+    """
     try:
         yield
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
-        given = f", called with {shown}" if shown else ""
-        raise UserCodeError(f"{where()} raised {type(error).__name__}{given}: {last_line(error)}") from error
+        called_with = f", called with {shown}" if shown else ""
+        raise UserCodeError(
+            f"{where()} raised {type(error).__name__}{called_with}: {last_line(error)}"
+        ) from error

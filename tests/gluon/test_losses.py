@@ -1,4 +1,4 @@
-"""The losses against numpy, the padding, the weights, and symbols."""
+"""Losses against NumPy, with padding, weights and gradients."""
 
 from __future__ import annotations
 
@@ -44,39 +44,41 @@ def test_sequences_are_summed_over_their_valid_tokens(
     hybrid: bool, dtype: str, axis: int, sparse: bool
 ) -> None:
     logits, labels, expected = sequences()
-    given = np.eye(7, dtype="float32")[labels] if not sparse else labels
+    target = np.eye(7, dtype="float32")[labels] if not sparse else labels
     if axis == 1:
-        logits, given = logits.swapaxes(1, 2), given if sparse else given.swapaxes(1, 2)
-    label = mx.nd.array(given, dtype=dtype if sparse else "float32")
+        logits, target = logits.swapaxes(1, 2), target if sparse else target.swapaxes(1, 2)
+    label = mx.nd.array(target, dtype=dtype if sparse else "float32")
     lengths = mx.nd.array(LENGTHS, dtype=dtype)
-    said = call(SequenceCELoss(axis, sparse), hybrid, mx.nd.array(logits), label, lengths)
-    np.testing.assert_allclose(said.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+    values = call(SequenceCELoss(axis, sparse), hybrid, mx.nd.array(logits), label, lengths)
+    np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("sparse", [True, False])
-def test_nothing_in_the_padding_reaches_a_loss_or_a_gradient(hybrid: bool, sparse: bool) -> None:
+def test_padding_affects_neither_loss_nor_gradient(hybrid: bool, sparse: bool) -> None:
     logits, labels, expected = sequences()
-    given = labels.astype("float32") if sparse else np.eye(7, dtype="float32")[labels]
+    target = labels.astype("float32") if sparse else np.eye(7, dtype="float32")[labels]
     for row, length in enumerate(LENGTHS):
         logits[row, length:] = np.nan
-        given[row, length:] = np.nan
+        target[row, length:] = np.nan
     x = mx.nd.array(logits)
     x.attach_grad()
     with mx.autograd.record():
-        said = call(SequenceCELoss(sparse_label=sparse), hybrid, x, mx.nd.array(given), mx.nd.array(LENGTHS))
-    said.backward()
-    np.testing.assert_allclose(said.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+        values = call(
+            SequenceCELoss(sparse_label=sparse), hybrid, x, mx.nd.array(target), mx.nd.array(LENGTHS)
+        )
+    values.backward()
+    np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5, atol=1e-6)
     gradient = x.grad.asnumpy()
     for row, length in enumerate(LENGTHS):
         softmax = np.exp(log_softmax(logits[row, :length], 1)) if length else np.zeros((0, 7))
-        wanted = softmax - np.eye(7)[labels[row, :length]]
-        np.testing.assert_allclose(gradient[row, :length], wanted, rtol=1e-4, atol=1e-6)
+        expected_gradient = softmax - np.eye(7)[labels[row, :length]]
+        np.testing.assert_allclose(gradient[row, :length], expected_gradient, rtol=1e-4, atol=1e-6)
         assert (gradient[row, length:] == 0).all()
 
 
 @pytest.mark.parametrize("axis", [0, 3, -2, None])
-def test_other_axes_are_refused(axis: Any) -> None:
+def test_other_axes_are_an_error(axis: Any) -> None:
     with pytest.raises(ValueError, match=r"axis must be -1 or 2 .* not"):
         SequenceCELoss(axis=axis)
 
@@ -92,14 +94,14 @@ def test_pixels_are_averaged_over_the_valid_ones(hybrid: bool, dtype: str, ignor
     valid = labels != ignore
     expected = (losses * valid).sum((1, 2)) / np.maximum(valid.sum((1, 2)), 1)
     label = mx.nd.array(labels, dtype=dtype)
-    said = call(SegmentationCELoss(ignore), hybrid, mx.nd.array(logits), label)
-    np.testing.assert_allclose(said.asnumpy(), expected, rtol=1e-5)
+    values = call(SegmentationCELoss(ignore), hybrid, mx.nd.array(logits), label)
+    np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5)
 
 
 def test_classes_may_be_on_another_axis() -> None:
     logits, labels, losses = pixels()
-    said = SegmentationCELoss(axis=-1)(mx.nd.array(logits.transpose(0, 2, 3, 1)), mx.nd.array(labels))
-    np.testing.assert_allclose(said.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
+    values = SegmentationCELoss(axis=-1)(mx.nd.array(logits.transpose(0, 2, 3, 1)), mx.nd.array(labels))
+    np.testing.assert_allclose(values.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
 
 
 def test_ignored_pixels_have_no_gradient() -> None:
@@ -109,17 +111,17 @@ def test_ignored_pixels_have_no_gradient() -> None:
     x = mx.nd.array(logits)
     x.attach_grad()
     with mx.autograd.record():
-        said = SegmentationCELoss()(x, mx.nd.array(labels))
-    said.backward()
+        values = SegmentationCELoss()(x, mx.nd.array(labels))
+    values.backward()
     gradient = x.grad.asnumpy()
     assert (gradient[0, :, :2] == 0).all()
     assert (gradient[1] == 0).all()
-    wanted = (np.exp(log_softmax(logits, 1)) - np.eye(4)[labels].transpose(0, 3, 1, 2))[2] / 30
-    np.testing.assert_allclose(gradient[2], wanted, rtol=1e-4, atol=1e-7)
+    expected_gradient = (np.exp(log_softmax(logits, 1)) - np.eye(4)[labels].transpose(0, 3, 1, 2))[2] / 30
+    np.testing.assert_allclose(gradient[2], expected_gradient, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["sequence", "segmentation"])
-def test_weights_and_head_gradients_are_obeyed(kind: str) -> None:
+def test_weights_and_incoming_gradients_take_effect(kind: str) -> None:
     if kind == "sequence":
         logits, labels, _ = sequences()
         slots, make = [mx.nd.array(labels), mx.nd.array(LENGTHS)], SequenceCELoss
@@ -144,7 +146,7 @@ def test_weights_and_head_gradients_are_obeyed(kind: str) -> None:
     np.testing.assert_allclose(weighted, plain.T * np.array([0, 2, 3]), rtol=1e-6)
 
 
-def test_samples_do_not_know_each_other() -> None:
+def test_a_samples_loss_depends_on_that_sample_only() -> None:
     logits, labels, _ = pixels()
     order = [2, 0, 1]
     loss = SegmentationCELoss()
