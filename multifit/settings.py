@@ -52,7 +52,7 @@ def restored(value: Any, present: object) -> Any:
     value : object
         The value read from JSON.
     present : object
-        The setting's present value, which tells the type.
+        The setting's present value, of the type to restore.
     """
     if isinstance(present, tuple) and isinstance(value, list):
         return present if value == _as_json(present) else tuple(value)

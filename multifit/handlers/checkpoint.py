@@ -10,15 +10,13 @@ from typing import Any
 
 from ..arguments import whole_number
 from ..checkpoints import CheckpointStore, checkpoints_folder
-from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
+from .monitor import WORST, check_monitor
 from .run_seeding import RunSeeding
 
 __all__ = ["CheckpointHandler"]
-
-_WORST = {"min": math.inf, "max": -math.inf}
 
 
 class CheckpointHandler:
@@ -73,7 +71,8 @@ class CheckpointHandler:
     ) -> None:
         self.folder = checkpoints_folder(Path(folder))
         self.every = _schedule(every)
-        self.monitor, self.mode = _monitored(monitor, mode)
+        check_monitor("CheckpointHandler", "" if monitor is None else monitor, mode)
+        self.monitor, self.mode = monitor, mode
         self.seed = None if seed is None else whole_number("CheckpointHandler: seed", seed, least=0)
         keep_last = whole_number("CheckpointHandler: keep_last", keep_last)
         keep_best = whole_number("CheckpointHandler: keep_best", keep_best, least=0)
@@ -155,7 +154,7 @@ class CheckpointHandler:
         value = self._value(estimator)
         if value is None or self._direction is None:
             return False
-        best = _WORST[self._direction] if self._best is None else self._best
+        best = WORST[self._direction] if self._best is None else self._best
         if not (value < best if self._direction == "min" else value > best):
             return False
         self._best = value
@@ -192,15 +191,3 @@ def _schedule(every: Any) -> Every | None:
             raise ValueError(f"CheckpointHandler: every is {every!r}, which has a handler; give one without")
         return every
     return Every(whole_number('CheckpointHandler: every (else Every(n, "batch"))', every), "epoch")
-
-
-def _monitored(monitor: Any, mode: Any) -> tuple[str | None, str | None]:
-    if monitor is not None and not isinstance(monitor, str):
-        raise ValueError(
-            f'CheckpointHandler: monitor is {shown(monitor)}; valid is a name such as "val_loss"'
-        )
-    if mode is not None and mode not in _WORST:
-        raise ValueError(
-            f'CheckpointHandler: mode is "{mode}"{suggest(mode, _WORST)}; valid are {names(_WORST)}'
-        )
-    return monitor, mode

@@ -42,7 +42,7 @@ class EarlyStoppingHandler:
         The best value to start with. By default, the first measured value is an improvement.
     restore_best : bool
         Whether to restore the parameters of the best epoch, including running statistics, when the fit is
-        over, for whatever reason. They are kept in memory. If no epoch improved on the baseline, the
+        over, for whatever reason. They are copied in memory. If no epoch improved on the baseline, the
         parameters stay as they are.
 
     Raises

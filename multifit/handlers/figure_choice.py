@@ -90,15 +90,15 @@ def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
     known = {"loss"}
     terms: list[MetricTerm | Term] = [*spec.metric_terms, *spec.terms]
     for term in terms:
-        own = [name for name in names if name == term.key or name.startswith(f"{term.key}.")]
-        known.update(own)
+        figures = [name for name in names if name == term.key or name.startswith(f"{term.key}.")]
+        known.update(figures)
         is_metric = isinstance(term, MetricTerm)
         losses = term.losses if isinstance(term, MetricTerm) else ()
         outputs = _outputs(term).union(*(of_loss[loss] for loss in losses))
-        if own and outputs and covered.isdisjoint(outputs):
+        if figures and outputs and covered.isdisjoint(outputs):
             covered |= outputs
             if is_metric or len(spec.terms) > 1:  # a single loss is the objective
-                keys[own[-1] if is_metric else own[0]] = min(map(spec.output_names.index, outputs))
+                keys[figures[-1] if is_metric else figures[0]] = min(map(spec.output_names.index, outputs))
     objective = [name for name in names if name == "loss"]
     others = [name for name in names if name not in known and "." not in name]
     return [*objective, *sorted(keys, key=keys.__getitem__), *others]

@@ -127,7 +127,7 @@ class ProgressBar:
 
     def _text(self, figures: Mapping[str, float], estimator: EstimatorProtocol) -> str:
         shown = self._figures.of(figures, estimator.spec)
-        # The bar's title tells the stage.
+        # The bar's title says which stage it is.
         short = {split_figure(name)[1]: value for name, value in shown.items()}
         if self._figures.patterns is None:
             first = dict(list(short.items())[:1])

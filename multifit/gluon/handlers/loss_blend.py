@@ -97,8 +97,8 @@ class LossBlend:
         return [{**slots, **_at(label, i)} for i, slots in enumerate(self._slots)]
 
     def _batch(self, slots: list[dict[str, Any]], axis: int) -> Batch:
-        args = self.terms[0].args
-        arrays = [next(own[ref.name] for ref in args if own.get(ref.name) is not None) for own in slots]
+        names = [ref.name for ref in self.terms[0].args]
+        arrays = [next(own[name] for name in names if own.get(name) is not None) for own in slots]
         sizes = [array.shape[axis] for array in arrays]
         return Batch(None, sum(sizes), [array.context for array in arrays], slots, sizes)
 
