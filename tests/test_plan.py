@@ -1,52 +1,102 @@
-"""The plan as data: what feeds what, through JSON and back."""
+"""The plan as data and as text: what feeds what, through JSON and back, and within a terminal."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit.plan import Plan, TrainerPlan, stage_plan
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
 
 
-@pytest.fixture
-def plan() -> Plan:
-    def fn(*args: Any) -> Any:
-        return args
+def fn(*args: Any) -> Any:
+    return args
 
-    spec = TaskSpec(
-        inputs=["source", "length"],
-        outputs=["logits"],
-        labels=["target"],
-        losses={
-            "ce": LossSpec(fn, outputs="logits", labels=["target", "length"], normalize_by="length"),
-            "part": LossSpec(fn, outputs="logits", labels="target", returns=["a", "b"]),
-        },
-        metrics={"mean": MetricSpec(fn, losses="part.b", mode="min")},
+
+SPEC = TaskSpec(
+    inputs=["source", "length"],
+    outputs=["logits", "more"],
+    labels=["target"],
+    losses={
+        "ce": LossSpec(fn, outputs="logits", labels=["target", "length"], normalize_by="length"),
+        "part": LossSpec(fn, "logits", "target", 0.5, returns=["a", "b"], normalize_by=lambda slots: 1.0),
+        "whole": LossSpec(fn, outputs="logits", weight=lambda state: 1.0, scope="batch"),
+    },
+    metrics={
+        "mean": MetricSpec(fn, losses="part.b", mode="min"),
+        "several": MetricSpec(fn, outputs="logits", mode="max", names=["first", "second"]),
+        "left_out": MetricSpec(fn, outputs="logits", stage="evaluate"),
+    },
+    unused=["more"],
+)
+ONES = np.ones((8, 4), "float32")
+STAGE = stage_plan(
+    SPEC,
+    {"logits": ONES, "more": ONES},
+    {"source": ONES, "target": ONES},
+    {"ce": ONES},
+    [("mean", ["mean"], "batch by batch"), ("several", ["several.first", "several.second"], "on the device")],
+    "one graph",
+)
+TRAINER = TrainerPlan("body", "Adam", 0.001, ("a.weight",), 4, clip_norm=1.0)
+NOTICES = ("a default was used", "many words " * 20)
+PLAN = Plan(("cpu(0)",), 8, STAGE, None, (TRAINER,), ("b.weight",), NOTICES)
+
+
+def test_a_row_for_every_name() -> None:
+    assert STAGE.rows == (
+        ("input", "source", "(8, 4) float32", "net"),
+        ("input", "length", "None", "net, ce, normalizes ce"),
+        ("output", "logits", "(8, 4) float32", "ce, part, whole, several"),
+        ("output", "more", "(8, 4) float32", "unused"),
+        ("label", "target", "(8, 4) float32", "ce, part"),
+        ("loss", "ce", "(8, 4) float32", "1 x fn(outputs.logits, labels.target, labels.length) / length"),
+        ("loss", "part", "None", "0.5 x fn(outputs.logits, labels.target) / a function of the slots"),
+        ("part", "part.a", "None", "minimized"),
+        ("part", "part.b", "None", "measured"),
+        ("loss", "whole", "None", "<lambda>(state) x fn(outputs.logits) / the batch"),
+        ("metric", "mean", "mean", "fn(part.b), batch by batch"),
+        ("metric", "several", "first, second", "fn(outputs.logits), on the device"),
     )
-    stage = stage_plan(spec, {"logits": None}, {}, {}, [("mean", "mean", "batch by batch")], "one graph")
-    trainer = TrainerPlan("body", "Adam", 0.001, ("a.weight",), 4, clip_norm=1.0)
-    return Plan(("cpu(0)",), 8, stage, None, (trainer,), ("b.weight",), ("a notice",))
 
 
-def test_links_say_what_feeds_what(plan: Plan) -> None:
-    assert plan.train is not None
-    assert plan.train.links == (
+def test_links_say_what_feeds_what() -> None:
+    assert STAGE.links == (
         ("output", "logits", "loss", "ce", "feeds"),
         ("label", "target", "loss", "ce", "feeds"),
         ("input", "length", "loss", "ce", "feeds"),
         ("input", "length", "loss", "ce", "normalises"),
         ("output", "logits", "loss", "part", "feeds"),
         ("label", "target", "loss", "part", "feeds"),
+        ("output", "logits", "loss", "whole", "feeds"),
         ("loss", "part", "metric", "mean", "feeds"),
+        ("output", "logits", "metric", "several", "feeds"),
     )
 
 
-def test_json_and_back(plan: Plan) -> None:
-    again = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
-    assert again == plan and str(again) == str(plan)
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = str(PLAN).split("\n")
+    assert max(map(len, lines)) <= width
+    assert "note: a default was used" in lines and "batches of 8 on cpu(0)" in lines
+    assert ["frozen", "1", "parameter", "b.weight"] in [line.split() for line in lines]
+
+
+def test_a_precision_other_than_float32_is_named() -> None:
+    assert PLAN.where == "batches of 8 on cpu(0)"
+    assert replace(PLAN, precision="bfloat16").where == "batches of 8 on cpu(0), computed in bfloat16"
+
+
+def test_json_and_back() -> None:
+    plan = Plan.from_dict(json.loads(json.dumps(PLAN.to_dict())))
+    assert plan == PLAN and str(plan) == str(PLAN)
+    without = {key: value for key, value in PLAN.to_dict().items() if key != "precision"}
+    assert Plan.from_dict(without) == PLAN  # as older versions wrote it
 
 
 @pytest.mark.parametrize(
@@ -61,6 +111,6 @@ def test_json_and_back(plan: Plan) -> None:
         {"trainers": [{"parameters": []}]},
     ],
 )
-def test_what_is_no_plan_is_refused(plan: Plan, change: dict[str, Any]) -> None:
+def test_anything_else_is_not_a_plan(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a plan: "):
-        Plan.from_dict({**plan.to_dict(), **change})
+        Plan.from_dict({**PLAN.to_dict(), **change})

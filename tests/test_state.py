@@ -1,35 +1,37 @@
-"""multifit.state: the counters and the reason to stop."""
+"""The counters of a run and the reason to stop."""
 
 from __future__ import annotations
+
+import pytest
 
 from multifit.state import RunState
 
 
-def test_a_new_run_stands_at_its_begin() -> None:
+def test_a_new_run_has_done_nothing() -> None:
     state = RunState()
     assert (state.epoch, state.batch, state.step, state.samples) == (0, 0, 0, 0)
     assert not state.stopped
 
 
-def test_the_first_reason_counts() -> None:
+@pytest.mark.parametrize("first", ["val_loss rises", ""])
+def test_the_first_reason_to_stop_counts(first: str) -> None:
     state = RunState()
-    state.stop("val_loss rises")
+    state.stop(first)
     state.stop("20 epochs")
-    assert state.stopped
-    assert state.stop_reason == "val_loss rises"
-
-
-def test_an_empty_reason_stops_too() -> None:
-    state = RunState()
-    state.stop("")
-    assert state.stopped
+    assert state.stopped and state.stop_reason == first
 
 
 def test_a_second_fit_goes_on_counting_and_is_not_stopped() -> None:
-    state = RunState(epoch=19, batch=3, step=80, samples=640, stop_reason="20 epochs")
+    state = RunState(epoch=19, batch=3, step=80, samples=640, stop_reason="20 epochs", interrupted=True)
     state.start()
     assert state == RunState(epoch=19, batch=3, step=80, samples=640)
 
 
-def test_place_counts_from_one() -> None:
+def test_a_checkpoint_holds_the_counters_and_the_seed() -> None:
+    state, restored = RunState(epoch=2, batch=7, step=27, samples=216, seed=3), RunState()
+    restored.load(state.to_dict())
+    assert restored == state
+
+
+def test_the_place_is_counted_from_one() -> None:
     assert RunState(epoch=2, batch=7).place == "epoch 3, batch 8"

@@ -17,6 +17,8 @@ from ..taskfile import UsageError
 
 __all__ = ["make_folder", "write_pictures", "write_plan", "write_profile", "write_results"]
 
+PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
+
 
 def make_folder(folder: Path) -> None:
     """Make the folder, before the training rather than after it.
@@ -36,7 +38,7 @@ def make_folder(folder: Path) -> None:
 
 def write_plan(folder: Path, plan: Plan) -> list[str]:
     """Write the plan as text and, for `multifit report`, as JSON; return the names of the files."""
-    atomic_write(folder / "plan.txt", f"{plan}\n")
+    atomic_write(folder / "plan.txt", f"{plan.to_text(PLAN_WIDTH)}\n")
     atomic_write(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
     return ["plan.txt", "plan.json"]
 

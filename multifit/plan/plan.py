@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
 from ..errors import counted
-from ..tables import table
+from ..tables import table, terminal_width, wrap
 from .stage import StagePlan, texts
 from .trainer import TrainerPlan, span
 
@@ -72,7 +72,8 @@ class Plan:
         if self.evaluate is not None:
             parts.append(f"evaluating and predicting\n{self.evaluate.to_text(width)}")
         if self.notices:
-            parts.append("\n".join(f"note: {notice}" for notice in self.notices))
+            line = terminal_width() if width is None else width
+            parts.append("\n".join(wrap(f"note: {notice}", line) for notice in self.notices))
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def test_it_trains_and_leaves_its_results(write, multifit):
     assert history["train_loss"][1] < history["train_loss"][0]
 
 
-def test_the_plan_comes_before_and_the_table_after(write, multifit):
+def test_the_plan_comes_before_and_the_table_after(write, multifit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # the width of plan.txt
     out = multifit("train", write()).out
     plan = Path("runs/small/plan.txt").read_text().strip()
     assert out.startswith(plan) and "kind" in plan and "place" in plan
