@@ -97,8 +97,8 @@ class BatchSplitter:
         if self.spec.batch_fn is not None:
             with user_code(lambda: "batch_fn", ("batch", raw)):
                 unnamed = self.spec.batch_fn(raw)
-        found = arrays_in(unnamed, self.batch_axis)
-        named, problems = bind_slots(self.spec.batch or (), self.spec.inputs, found, self.labels)
+        flat = arrays_in(unnamed, self.batch_axis)
+        named, problems = bind_slots(self.spec.batch or (), self.spec.inputs, flat, self.labels)
         arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
         signature = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in arrays.values())
         if not problems and signature not in self._checked:

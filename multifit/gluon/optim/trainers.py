@@ -1,4 +1,4 @@
-"""The trainers of a net, stepped together."""
+"""The trainers of a net, and the three phases of their step: reduce, clip, update."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ __all__ = ["Trainers", "refuse_distributed"]
 
 class Trainers(Mapping[str, TrainerHandle]):
     """The trainers by name, each behind a :class:`TrainerHandle`.
+
+    For a step, gradients must be reduced and clipped for every trainer before the first one moves a
+    parameter, so that a failure does not leave half a step.
 
     Parameters
     ----------
@@ -48,15 +51,6 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     def __len__(self) -> int:
         return len(self._trainers)
-
-    def step(self) -> None:
-        """Update all parameters from gradients that are normalised already.
-
-        Gradients are reduced and clipped for every trainer before the first one moves a parameter.
-        """
-        for phase in (self.reduce, self.clip, self.update):
-            for name in self:
-                phase(name)
 
     def reduce(self, name: str) -> None:
         """Add up a trainer's gradients over the devices, unless its kvstore does that itself."""

@@ -9,7 +9,15 @@ import pytest
 
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
-from multifit.gluon.data.loaders import batch_count, iterate, iterate_from, peek_first, repeat
+from multifit.gluon.data.loaders import (
+    batch_count,
+    iterate,
+    iterate_from,
+    no_batch_problems,
+    peek_first,
+    repeat,
+    replay_epochs,
+)
 
 
 def take(iterator: Iterator[Any], count: int) -> list[Any]:
@@ -54,6 +62,43 @@ def test_the_rest_of_an_epoch() -> None:
 
     assert list(iterate_from(batches(), 2, lambda: events.append("ready"))) == [2, 3]
     assert events == ["load 0", "load 1", "ready", "load 2", "load 3"]
+
+
+LOADERS = {
+    "independent epochs": lambda: mx.gluon.data.DataLoader(np.arange(7.0), 2, shuffle=True),
+    "a sampler with leftovers": lambda: mx.gluon.data.DataLoader(
+        np.arange(7.0), 2, shuffle=True, last_batch="rollover"
+    ),
+    "a DataIter": lambda: mx.io.NDArrayIter(np.arange(7.0), batch_size=2, shuffle=True),
+    "a DataIter with leftovers": lambda: mx.io.NDArrayIter(
+        np.arange(7.0), batch_size=2, shuffle=True, last_batch_handle="roll_over"
+    ),
+}
+
+
+@pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
+def test_replayed_epochs_lead_to_the_same_epoch(make: Any) -> None:
+    def epoch(data: Any) -> list[Any]:
+        arrays = [batch.data[0] if hasattr(batch, "data") else batch for batch in iterate(data)]
+        return [array.asnumpy().tolist() for array in arrays]
+
+    np.random.seed(9)
+    data = make()
+    for number in range(3):
+        np.random.seed(number)
+        expected = epoch(data)
+    np.random.seed(9)
+    resumed = make()
+    replay_epochs(resumed, 2, np.random.seed)
+    np.random.seed(2)
+    assert epoch(resumed) == expected
+
+
+def test_the_message_about_an_empty_loader() -> None:
+    (empty,) = no_batch_problems("data")
+    (read_once,) = no_batch_problems("data", 1, read=True)
+    assert "data is empty" in empty.message
+    assert "no batch in epoch 2" in read_once.message and "only once" in read_once.message
 
 
 def test_batch_count() -> None:
