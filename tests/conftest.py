@@ -27,7 +27,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Every test starts from the same random state, so that it says the same alone and among others."""
+    """Start every test from the same random state, so that it does not depend on the others."""
     seed_everything(0)
 
 

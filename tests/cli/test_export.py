@@ -39,8 +39,8 @@ def test_gluon_is_the_default(export):
     block = mx.gluon.SymbolBlock.imports(
         str(folder / "net-symbol.json"), ["point"], str(folder / "net-0000.params")
     )
-    for found, wanted in zip(block(mx.nd.array(POINTS)), expected()):
-        np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-5, atol=1e-6)
+    for output, reference in zip(block(mx.nd.array(POINTS)), expected()):
+        np.testing.assert_allclose(output.asnumpy(), reference, rtol=1e-5, atol=1e-6)
     record = json.loads((folder / "export.json").read_text("utf-8"))
     assert [(one["name"], one["shape"]) for one in record["outputs"]] == [
         ("kind", ["N", 2]),
@@ -52,8 +52,8 @@ def test_onnx_goes_to_the_output_folder(export):
     result = export("--format", "onnx", "--output", "there", "--quiet")
     assert (result.code, result.out) == (0, "wrote there: net.onnx\n")
     session = onnxruntime.InferenceSession("there/net.onnx", providers=["CPUExecutionProvider"])
-    for found, wanted in zip(session.run(["kind", "place"], {"point": POINTS}), expected()):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    for output, reference in zip(session.run(["kind", "place"], {"point": POINTS}), expected()):
+        np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
 
 
 def test_without_validation_data_it_uses_the_training_data(export, write):

@@ -72,7 +72,7 @@ def test_the_version_says_that_mxnet_is_not_installed(monkeypatch, capsys):
         ({"MXNET_OMP_MAX_THREADS": "3"}, (None, "3")),
     ],
 )
-def test_python_m_runs_the_command_with_all_cores_unless_told_otherwise(
+def test_python_m_uses_all_cores_unless_the_environment_sets_a_number(
     monkeypatch, capsys, environment, expected
 ):
     monkeypatch.setattr("multifit.threads.usable_cores", lambda: 7)

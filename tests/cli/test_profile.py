@@ -15,9 +15,9 @@ def test_it_prints_a_table_and_writes_table_figures_and_picture(write, multifit)
     folder = Path("runs/small")
     assert sorted(os.listdir(folder)) == ["profile.json", "profile.png", "profile.txt"]
     assert (folder / "profile.txt").read_text().strip() in result.out
-    found = json.loads((folder / "profile.json").read_text())
-    assert found["batches"] == 4 and found["devices"] == ["cpu(0)", "cpu(1)"] and found["wall_ms"] > 0
-    assert found["parts"]["update"]["ms"] > 0
+    profile = json.loads((folder / "profile.json").read_text())
+    assert (profile["batches"], profile["devices"]) == (4, ["cpu(0)", "cpu(1)"]) and profile["wall_ms"] > 0
+    assert profile["parts"]["update"]["ms"] > 0
     assert (folder / "profile.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -23,8 +23,8 @@ RESULTS = ("history.json", "final.params")
 
 def steps(folder: str) -> list[tuple[int, bool]]:
     """Return the steps of the checkpoints, and whether their epochs were over."""
-    found = sorted((Path(folder) / "checkpoints").iterdir())
-    facts = [read_manifest(path).facts for path in found]
+    paths = sorted((Path(folder) / "checkpoints").iterdir())
+    facts = [read_manifest(path).facts for path in paths]
     return [(each["step"], each["complete"]) for each in facts]
 
 
@@ -72,17 +72,17 @@ def test_a_schedule_that_cannot_be_read_is_an_error(multifit, capsys, schedule):
 
 def test_a_resumed_run_keeps_its_settings_seed_and_schedule(write, multifit, log):
     path = write()
-    begun = ("--set", "rate=0.01", "--seed", 3, "--checkpoint-every", "2batches")
-    multifit("train", path, *begun, "--epochs", 4, "--output", "whole")
-    multifit("train", path, *begun, "--epochs", 2, "--output", "run")
+    options = ("--set", "rate=0.01", "--seed", 3, "--checkpoint-every", "2batches")
+    multifit("train", path, *options, "--epochs", 4, "--output", "uninterrupted")
+    multifit("train", path, *options, "--epochs", 2, "--output", "run")
     result = multifit("train", path, "--resume", "--epochs", 4, "--output", "run")
     assert result.code == 0 and "4 epochs; wrote run" in result.out
     assert "going on from epoch-0002-step-00000006: epoch 3" in log()
-    assert same("run", "whole")
+    assert same("run", "uninterrupted")
     record = record_of("run")
     assert (record["settings"]["rate"], record["seed"], record["checkpoint_every"]) == (0.01, 3, [2, "batch"])
-    said = Path("run/log.txt").read_text()
-    assert "training for 2 epochs" in said and "going on from" in said and "stopped: 4 epochs" in said
+    text = Path("run/log.txt").read_text()
+    assert "training for 2 epochs" in text and "going on from" in text and "stopped: 4 epochs" in text
 
 
 def test_another_schedule_is_recorded(write, multifit):
@@ -94,9 +94,9 @@ def test_another_schedule_is_recorded(write, multifit):
 
 def test_resuming_without_a_run_starts_one(write, multifit, log):
     path = write()
-    multifit("train", path, "--output", "whole", "--checkpoint-every", 1)
+    multifit("train", path, "--output", "uninterrupted", "--checkpoint-every", 1)
     assert multifit("train", path, "--resume", "--output", "run", "--checkpoint-every", 1).code == 0
-    assert "no checkpoint in run yet: beginning anew" in log() and same("run", "whole")
+    assert "no checkpoint in run yet: beginning anew" in log() and same("run", "uninterrupted")
 
 
 def test_resuming_a_finished_run_changes_nothing(write, multifit, log):
@@ -160,7 +160,7 @@ def not_ignoring(number: int) -> Iterator[None]:
 
 @pytest.fixture
 def process(tmp_path) -> Iterator[Callable[..., Any]]:
-    """Return a function that starts the command in a process of its own."""
+    """Return a function that starts the command in another process."""
     started = []
 
     def start(*arguments: Any) -> Any:
@@ -215,8 +215,8 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process, name):
     assert all((Path("run") / each).exists() for each in wrote)
     epochs = len(json.loads(Path("run/history.json").read_text())["train_loss"])
     assert epochs >= 2 and last.startswith(f"interrupted in epoch {epochs};")
-    said = Path("run/log.txt").read_text()
-    assert f"{name}: finishing the batch" in said and f"stopped: {name}" in said
+    text = Path("run/log.txt").read_text()
+    assert f"{name}: finishing the batch" in text and f"stopped: {name}" in text
     result = multifit("train", path, "--resume", "--epochs", epochs + 1, "--output", "run")
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
     losses = json.loads(Path("run/history.json").read_text())["train_loss"]
