@@ -1,6 +1,6 @@
-"""Training processes are killed at any moment, and resumed: all end as the one that nobody killed.
+"""Training processes are killed at any time and resumed: all end like the one that was not killed.
 
-Whatever Python or a handler could still do at the end does not happen with SIGKILL.
+With SIGKILL, neither Python nor a handler can do anything at the end.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 KILLS = 30
-AIMED = 3  # each third is killed while it writes a checkpoint
+AIMED = 3  # every third is killed while it writes a checkpoint
 BATCHES = 15  # of an epoch
 EVERY = 5
-LIMIT = 120.0  # seconds for any process; with an idle machine it takes some five
-WRITE = 0.02  # seconds that a checkpoint takes, about
+LIMIT = 120.0  # seconds per process; about five on an idle machine
+WRITE = 0.02  # approximate seconds to write a checkpoint
 HIDDEN = ".checkpoint-*"
-WENT_ON = re.compile(r"resuming from \S+: epoch (\d+)(?:, batch (\d+))?$", re.MULTILINE)
+RESUMED = re.compile(r"resuming from \S+: epoch (\d+)(?:, batch (\d+))?$", re.MULTILINE)
 
 
 class Whole(NamedTuple):
-    """The run that nobody killed: its folder, and the seconds from its first batch to its end."""
+    """The run that was not killed: its folder, and the seconds from its first batch to its end."""
 
     folder: Path
     seconds: float
@@ -56,15 +56,17 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
     finish(start(folder, "--resume"))
     log = (folder / "log.txt").read_text("utf-8")
     step = step_of(log)
-    told = f"kill {number}: after {seconds:.3f} s, in batch {done + 1}, resumed behind {step}"
-    told += f", {left} half-written" if left else ""
-    print(told)
-    record_property("kill", told)
+    summary = f"kill {number}: after {seconds:.3f} s, in batch {done + 1}, resumed behind {step}"
+    summary += f", {left} half-written" if left else ""
+    print(summary)
+    record_property("kill", summary)
     assert left or not aimed
-    assert done - done % EVERY <= step <= done + 1, told
-    assert "skipped: " not in log  # what a kill leaves is no damaged checkpoint
+    assert done - done % EVERY <= step <= done + 1, summary
+    assert "skipped: " not in log  # a kill does not leave damaged checkpoints
     for name in ("final.params", "history.json"):
-        assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), f"{told}: {name} differs"
+        assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), (
+            f"{summary}: {name} differs"
+        )
     assert len(json.loads((folder / "history.json").read_text("utf-8"))["train_loss"]) == 20
     assert not list((folder / "checkpoints").glob(HIDDEN))
 
@@ -73,7 +75,7 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Train in a process of its own; --resume knows the schedule from before."""
+    """Train in a new process; with --resume, the schedule is that of the run."""
     folder.mkdir(parents=True, exist_ok=True)
     more = more or ("--checkpoint-every", f"{EVERY}batches")
     command = [sys.executable, "-m", "multifit", "train", "nightly/killed.py", "--output", str(folder)]
@@ -83,7 +85,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that is to end well."""
+    """Wait for a process, which must succeed."""
     try:
         assert process.wait(LIMIT) == 0, " ".join(map(str, process.args))  # type: ignore[arg-type]
     finally:
@@ -92,9 +94,9 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 
 def killed(parent: Path, delay: float, kill: Callable[[Any, Path], bool]) -> tuple[Path, float]:
-    """Start a training, kill it after a delay; return its folder and the seconds that it had.
+    """Start a training and kill it after a delay; return its folder and the seconds that it ran.
 
-    On a machine that is busy now and then it may end before that; it is then tried with half the delay.
+    On a busy machine it may end before that, and is tried again with half the delay.
     """
     for attempt in range(8):
         folder = parent / f"run-{attempt}"
@@ -117,14 +119,14 @@ def at_once(process: subprocess.Popen[bytes], folder: Path) -> bool:
 
 
 def in_a_write(chance: random.Random) -> Callable[[Any, Path], bool]:
-    """Return a function that kills a process while it writes a checkpoint, at any moment of that."""
+    """Return a function that kills a process at any time while it writes a checkpoint."""
 
     def kill(process: subprocess.Popen[bytes], folder: Path) -> bool:
         checkpoints = folder / "checkpoints"
         while process.poll() is None:
             if any(checkpoints.glob(HIDDEN)):
                 pause(process, time.monotonic() + chance.random() * WRITE)
-                process.send_signal(signal.SIGSTOP)  # it cannot take the folder away while it is looked at
+                process.send_signal(signal.SIGSTOP)  # so that it cannot remove the folder meanwhile
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
                 if any(checkpoints.glob(HIDDEN)):
                     return at_once(process, folder)
@@ -138,7 +140,7 @@ def in_a_write(chance: random.Random) -> Callable[[Any, Path], bool]:
 
 
 def wait_for_first_batch(process: subprocess.Popen[bytes], folder: Path) -> float:
-    """Wait until a process trains; return when that was."""
+    """Wait until a process trains; return the time."""
     limit = time.monotonic() + LIMIT
     while done_batches(folder) < 0:
         assert process.poll() is None and time.monotonic() < limit, (folder / "out.txt").read_text("utf-8")
@@ -147,7 +149,7 @@ def wait_for_first_batch(process: subprocess.Popen[bytes], folder: Path) -> floa
 
 
 def pause(process: subprocess.Popen[bytes], until: float) -> None:
-    """Wait for a moment, or the end of the process."""
+    """Wait until a time or the end of the process."""
     while process.poll() is None and time.monotonic() < until:
         time.sleep(0.0005)
 
@@ -157,19 +159,19 @@ def progress_of(folder: Path) -> Path:
 
 
 def done_batches(folder: Path) -> int:
-    """Return how many batches of training are surely over.
+    """Return how many batches have certainly been trained on.
 
-    The loader has yielded one more, and before that one for the check of the task.
+    The loader has yielded one more, and one before for the check of the task.
     """
     progress = progress_of(folder)
     return (progress.stat().st_size if progress.exists() else 0) - 2
 
 
 def step_of(log: str) -> int:
-    """Return how many batches were done where the run went on."""
-    found = WENT_ON.findall(log)
-    if not found:
-        assert "yet: beginning anew" in log
+    """Return the number of batches before the place where the run was resumed."""
+    places = RESUMED.findall(log)
+    if not places:
+        assert "no checkpoint in" in log
         return 0
-    ((epoch, batch),) = found
+    ((epoch, batch),) = places
     return (int(epoch) - 1) * BATCHES + int(batch or 1) - 1

@@ -1,4 +1,4 @@
-"""A fit with all that changes what flows, stopped and resumed, ends bit for bit where it would have ended."""
+"""A resumed fit with all handlers that change batches, losses and gradients ends bit for bit the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .training import DATA, fit, values
 
 
 class Stop:
-    """Stops after so many batches, as a user would."""
+    """Stops after a number of batches, as a user would."""
 
     priority = 10.0
 
@@ -52,7 +52,7 @@ def handlers(kind: str, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["ema", "swa"])
-def test_bit_for_bit(tmp_path: Path, kind: str) -> None:
+def test_a_resumed_fit_with_handlers_is_bit_for_bit_the_same(tmp_path: Path, kind: str) -> None:
     def run(name: str, *more: Any, **options: Any) -> tuple[Any, WeightAveraging]:
         own = handlers(kind, tmp_path / name)
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.1}, clip_norm=1.0)
@@ -60,7 +60,7 @@ def test_bit_for_bit(tmp_path: Path, kind: str) -> None:
         return fit([*own, *more], **what, **options), own[6]
 
     whole, averaging = run("whole")
-    for stopped_at in (2, 5, 7, 8):  # 8 is the last batch of an epoch, before whose end comes a validation
+    for stopped_at in (2, 5, 7, 8):  # 8: the last batch of an epoch, before its validation
         name = f"{kind}-{stopped_at}"
         run(name, Stop(stopped_at))
         resumed, other = run(name, resume=tmp_path / name)

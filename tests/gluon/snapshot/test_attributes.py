@@ -1,4 +1,4 @@
-"""An object's attributes come back into an object of its class, and nothing else does."""
+"""Attributes are restored into an object of the same class, and nothing else is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def moved(tmp_path, old: Any, new: Any) -> Any:
     return new
 
 
-def test_values_come_back(tmp_path):
+def test_values_are_restored(tmp_path):
     old = Thing(
         a=1, b=[0.5, (None, "x")], c={1: {"k": [True]}}, d=np.arange(3), e=np.float32(0.1), f=mx.nd.ones((2,))
     )
@@ -75,7 +75,7 @@ def test_containers_of_special_kinds_keep_their_kind(tmp_path):
     assert new.order == order
 
 
-def test_objects_within_are_filled_where_they_are(tmp_path):
+def test_objects_among_the_attributes_are_filled_in_place(tmp_path):
     inner, held = Thing(x=1), [Thing(x=2), {"k": Thing(x=3)}, (Thing(x=4),)]
     new = Thing(inner=Thing(x=0), held=[Thing(x=0), {"k": Thing(x=0)}, (Thing(x=0),)])
     same = new.inner
@@ -84,7 +84,7 @@ def test_objects_within_are_filled_where_they_are(tmp_path):
     assert [same.x, new.held[0].x, new.held[1]["k"].x, new.held[2][0].x] == [1, 2, 3, 4]
 
 
-def test_what_code_puts_there_stays(tmp_path):
+def test_functions_nets_and_locks_are_left_alone(tmp_path):
     lock, net = threading.Lock(), nn.Dense(1)
     new = Thing(function=len, lock=lock, net=net, context=mx.cpu(1), mixed=[len, 0])
     old = Thing(function=max, lock=threading.Lock(), net=nn.Dense(2), context=mx.cpu(), mixed=[max, 5])
@@ -92,7 +92,7 @@ def test_what_code_puts_there_stays(tmp_path):
     assert (new.function, new.lock, new.net, new.context, new.mixed) == (len, lock, net, mx.cpu(1), [len, 5])
 
 
-def test_what_has_more_behind_it_than_attributes_is_named():
+def test_an_object_with_hidden_state_is_reported():
     loop: list[Any] = []
     loop.append(loop)
     held = {
@@ -117,7 +117,7 @@ def test_an_object_of_another_class_is_refused(here):
         fill(Thing(inner=[here] if here else []), saved, "new")
 
 
-def test_what_was_read_reaches_no_property():
+def test_no_property_is_called():
     class Guarded:
         reached = False
 

@@ -1,4 +1,4 @@
-"""Parameters come back into nets in any state, in Gluon's own format."""
+"""Parameters are saved in Gluon's format and restored into nets in any state."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def initialised(contexts: Any = ONE, net: Any = None) -> Any:
 
 
 def values(net: Any, losses: Any = ()) -> dict[str, list[list[float]]]:
-    found = named_parameters(net, dict(losses))
-    return {name: [data.asnumpy().tolist() for data in p.list_data()] for name, p in found.items()}
+    parameters = named_parameters(net, dict(losses))
+    return {name: [data.asnumpy().tolist() for data in p.list_data()] for name, p in parameters.items()}
 
 
 def written(tmp_path, net: Any, losses: Any = ()) -> Any:
@@ -63,18 +63,18 @@ def ready() -> Any:
 
 
 @pytest.mark.parametrize("here", [uninitialised, deferred, ready])
-def test_they_come_back_into_a_net_in_any_state(tmp_path, here):
+def test_they_are_restored_into_a_net_in_any_state(tmp_path, here):
     net = initialised()
     folder, other = written(tmp_path, net), here()
     mx.random.seed(0)
     expected = mx.nd.random.uniform(shape=(3,)).asnumpy()
     mx.random.seed(0)
     read_parameters(folder, named_parameters(other, {}), TWO)
-    assert values(other) == {name: found * 2 for name, found in values(net).items()}
+    assert values(other) == {name: arrays * 2 for name, arrays in values(net).items()}
     assert np.array_equal(mx.nd.random.uniform(shape=(3,)).asnumpy(), expected)  # nothing was drawn
 
 
-def test_the_file_is_gluon_s_own(tmp_path):
+def test_the_file_has_gluons_format(tmp_path):
     net, other = initialised(), make()
     other.load_parameters(str(written(tmp_path, net) / "net.params"))
     assert values(other) == values(net)
@@ -85,7 +85,7 @@ def test_the_file_is_gluon_s_own(tmp_path):
     assert not (tmp_path / "losses.params").exists()
 
 
-def test_a_net_that_is_one_layer_and_one_without_parameters(tmp_path):
+def test_a_net_of_one_layer_and_one_without_parameters(tmp_path):
     one, two = initialised(net=nn.Dense(2)), initialised(net=nn.Dense(2))
     read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
     assert values(one) == values(two)
@@ -126,7 +126,7 @@ def test_shared_parameters_and_those_without_a_structural_name(tmp_path):
     assert list(mx.nd.load(str(tmp_path / "losses.params"))) == ["odd_hidden"]
 
 
-def test_losses_have_a_file_of_their_own(tmp_path):
+def test_losses_have_their_own_file(tmp_path):
     one, two = (
         (initialised(), {"a": initialised(net=nn.Dense(1))}),
         (initialised(), {"a": initialised(net=nn.Dense(1))}),
@@ -136,7 +136,7 @@ def test_losses_have_a_file_of_their_own(tmp_path):
     assert set(mx.nd.load(str(tmp_path / "losses.params"))) == {"losses.a.weight", "losses.a.bias"}
 
 
-def test_what_no_batch_reached_is_left_out(tmp_path):
+def test_parameters_that_no_batch_reached_are_left_out(tmp_path):
     net = initialised()
     net.add(nn.Dense(3))
     net[3].initialize()
@@ -166,7 +166,7 @@ def test_what_no_batch_reached_is_left_out(tmp_path):
         (lambda net: net.cast("float64"), "is float32 in the checkpoint, float64 here; cast the net first"),
     ],
 )
-def test_another_net_s_parameters_are_refused_and_none_is_set(tmp_path, change, match):
+def test_parameters_of_another_net_are_an_error_and_none_is_set(tmp_path, change, match):
     folder, other = written(tmp_path, initialised()), initialised()
     change(other)
     before = values(other)
@@ -175,7 +175,7 @@ def test_another_net_s_parameters_are_refused_and_none_is_set(tmp_path, change, 
     assert values(other) == before
 
 
-def test_each_device_s_own_statistics_come_back(tmp_path):
+def test_the_statistics_of_each_device_are_restored(tmp_path):
     net, other = initialised(TWO), initialised(TWO)
     for i, data in enumerate(net[1].running_mean.list_data()):
         data[:] = i + 1
@@ -188,7 +188,7 @@ def test_each_device_s_own_statistics_come_back(tmp_path):
     assert values(other) == values(net)
 
 
-def test_what_all_devices_have_is_exact_though_its_mean_is_not(tmp_path):
+def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path):
     three = [mx.cpu(i) for i in range(3)]
     net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
     folder, state = written(tmp_path, net), device_state(named_parameters(net, {}), [])
@@ -200,7 +200,7 @@ def test_what_all_devices_have_is_exact_though_its_mean_is_not(tmp_path):
     assert values(other) == values(net)
 
 
-def test_gradients_that_no_trainer_has_used_come_back():
+def test_unused_gradients_are_restored():
     nets = [initialised(), initialised()]
     named = [named_parameters(net, {}) for net in nets]
     held = ["0.weight", "0.bias", "2.weight"]
@@ -214,7 +214,7 @@ def test_gradients_that_no_trainer_has_used_come_back():
     assert [named[1][name].data()._fresh_grad for name in held] == [True, False, True]
 
 
-def test_another_number_of_devices_is_refused():
+def test_another_number_of_devices_is_an_error():
     net = initialised(TWO)
     net[1].running_mean.list_data()[0][:] = 1
     state = device_state(named_parameters(net, {}), [])
@@ -222,8 +222,8 @@ def test_another_number_of_devices_is_refused():
         load_device_state(named_parameters(initialised(), {}), [], state)
 
 
-def test_a_file_that_is_not_complete_is_no_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk, of which MXNet says nothing: simulated by cutting what it wrote."""
+def test_an_incomplete_file_is_an_error(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MXNet does not report a full disk, which truncating its file simulates."""
     net = mx.gluon.nn.Dense(3, in_units=2)
     net.initialize()
     save = mx.nd.save

@@ -1,4 +1,4 @@
-"""Random states come back, and seeds for a place are the same in every run and differ from place to place."""
+"""Random states are restored; seeds are the same in every run, and differ between its steps and epochs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def drawn() -> list[bytes]:
     return [*devices, np.random.randn(3).tobytes(), np.float64(random.gauss(0, 1)).tobytes()]
 
 
-def test_numpys_and_pythons_generators_go_on_where_they_were(tmp_path):
-    np.random.randn(3), random.gauss(0, 1)  # an odd number of normals: one is kept back
+def test_numpys_and_pythons_generators_are_restored(tmp_path):
+    np.random.randn(3), random.gauss(0, 1)  # after an odd number of normals, one is cached
     write_tree(tmp_path, "random", random_state())
     expected = [np.random.randn(5), np.random.permutation(9), random.gauss(0, 1), random.random()]
     set_random_state(read_tree(tmp_path, "random"))
-    found = [np.random.randn(5), np.random.permutation(9), random.gauss(0, 1), random.random()]
-    assert all(np.array_equal(a, b) for a, b in zip(found, expected))
+    values = [np.random.randn(5), np.random.permutation(9), random.gauss(0, 1), random.random()]
+    assert all(np.array_equal(a, b) for a, b in zip(values, expected))
 
 
-def test_a_place_seeds_mxnet_on_all_devices_and_nothing_else():
+def test_a_step_seeds_mxnet_on_all_devices_and_nothing_else():
     reseed(3, 1, 20)
     before = drawn()
     reseed(3, 1, 20)
@@ -49,7 +49,7 @@ def test_an_epoch_seeds_all_generators():
     assert drawn() == before
 
 
-def test_other_places_have_other_streams():
+def test_other_steps_and_epochs_have_other_streams():
     seen = set()
     for seed, epoch, step in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 1, 1), (2**32 - 1, 0, 0)]:
         reseed(seed, epoch, step)
@@ -59,12 +59,12 @@ def test_other_places_have_other_streams():
     assert len(seen) == 6 + 4  # four pairs of seed and epoch
 
 
-def test_the_mix_is_the_same_in_every_version():
+def test_the_seeds_are_the_same_in_every_version():
     reseed_epoch(7, 2)
     assert np.random.randint(2**31) == 1403647997
     assert random.randrange(2**31) == 1182023559
 
 
-def test_a_negative_seed_is_refused():
+def test_a_negative_seed_is_an_error():
     with pytest.raises(ValueError, match="non-negative"):
         reseed(-1, 0, 0)

@@ -1,4 +1,4 @@
-"""A new trainer with a restored state goes on bit for bit as the old one does."""
+"""A new trainer with a restored state continues bit for bit like the old one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SHAPES = [(3, 4), (4,), (2, 3)]
 
 def parameters(devices: int, dtype: str = "float32") -> list[Any]:
     contexts = [mx.cpu(i) for i in range(devices)]
-    found = []
+    parameters = []
     for name, shape in zip(NAMES, SHAPES):
-        found.append(gluon.Parameter(name, shape=shape, dtype=dtype))
-        found[-1].initialize(mx.init.Normal(1.0), ctx=contexts)
-    return found
+        parameters.append(gluon.Parameter(name, shape=shape, dtype=dtype))
+        parameters[-1].initialize(mx.init.Normal(1.0), ctx=contexts)
+    return parameters
 
 
 def trained(trainer: Any, steps: range) -> None:
@@ -47,7 +47,7 @@ def state_of(trainer: Any) -> list[bytes]:
 def continued(
     tmp_path, make: Callable[[list[Any]], Any], devices: int, dtype: str = "float32", steps: int = 5
 ):
-    """Return what an uninterrupted trainer ends with, and what a new one with its state does."""
+    """Return the end of a trainer, and of a new one that continued from its state."""
     old = make(parameters(devices, dtype))
     trained(old, range(steps))
     values = [[data.asnumpy() for data in p.list_data()] for p in old._params]
@@ -78,7 +78,7 @@ OPTIMIZERS = [
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=lambda value: str(value))
-def test_every_optimizer_goes_on_exactly(tmp_path, name, options, devices):
+def test_every_optimizer_continues_exactly(tmp_path, name, options, devices):
     def make(held: list[Any]) -> Any:
         return gluon.Trainer(held, name, {**RATE, **options}, kvstore="device", update_on_kvstore=False)
 
@@ -99,7 +99,7 @@ SCHEDULES: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("on_kvstore", [False, True])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_schedules_go_on_exactly(tmp_path, schedule, optimizer, on_kvstore):
+def test_schedules_continue_exactly(tmp_path, schedule, optimizer, on_kvstore):
     def make(held: list[Any]) -> Any:
         scheduler = schedule()
         options = {"lr_scheduler": scheduler, "learning_rate": scheduler.base_lr, "wd": 0.01}
@@ -110,7 +110,7 @@ def test_schedules_go_on_exactly(tmp_path, schedule, optimizer, on_kvstore):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "nag", "lamb"])
-def test_float16_with_masters_of_float32_goes_on_exactly(tmp_path, optimizer):
+def test_float16_with_float32_masters_continues_exactly(tmp_path, optimizer):
     def make(held: list[Any]) -> Any:
         options = {"learning_rate": 0.01, "multi_precision": True}
         return gluon.Trainer(held, optimizer, options, update_on_kvstore=False)
@@ -119,7 +119,7 @@ def test_float16_with_masters_of_float32_goes_on_exactly(tmp_path, optimizer):
     assert new == old
 
 
-def test_a_rate_that_was_set_amid_a_schedule_comes_back(tmp_path):
+def test_a_rate_set_during_a_schedule_is_restored(tmp_path):
     def make(held: list[Any]) -> Any:
         scheduler = mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1)
         return gluon.Trainer(held, "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
@@ -142,7 +142,7 @@ def test_a_rate_that_was_set_amid_a_schedule_comes_back(tmp_path):
     assert new.learning_rate == 0.1
 
 
-def test_what_was_set_by_hand_comes_back(tmp_path):
+def test_options_set_by_hand_are_restored(tmp_path):
     old = gluon.Trainer(parameters(1), "adam", dict(RATE))
     trained(old, range(2))
     old.set_learning_rate(0.5)
@@ -150,9 +150,9 @@ def test_what_was_set_by_hand_comes_back(tmp_path):
     write_tree(tmp_path, "trainer", trainer_state(old))
     new = gluon.Trainer(parameters(1), "adam", dict(RATE))
     load_trainer_state(new, read_tree(tmp_path, "trainer"))
-    found = new.optimizer
-    assert (new.learning_rate, found.wd, found.beta1, found.rescale_grad) == (0.5, 0.25, 0.5, 3.0)
-    assert (new._scale, found.num_update) == (4.0, 2)
+    optimizer = new.optimizer
+    assert (new.learning_rate, optimizer.wd, optimizer.beta1, optimizer.rescale_grad) == (0.5, 0.25, 0.5, 3.0)
+    assert (new._scale, optimizer.num_update) == (4.0, 2)
 
 
 def test_parameters_in_another_order_find_their_states(tmp_path):
@@ -166,7 +166,7 @@ def test_parameters_in_another_order_find_their_states(tmp_path):
         assert np.array_equal(means[0].asnumpy(), means[1].asnumpy()), name
 
 
-def test_a_used_trainer_forgets_what_it_did(tmp_path):
+def test_a_used_trainer_loses_its_own_state(tmp_path):
     trainer = gluon.Trainer(parameters(2), "adam", dict(RATE), update_on_kvstore=False)
     before = trainer_state(trainer)
     trained(trainer, range(3))
@@ -175,7 +175,7 @@ def test_a_used_trainer_forgets_what_it_did(tmp_path):
     assert all(updater.states == {} for updater in trainer._updaters)
 
 
-def test_an_attribute_that_cannot_be_saved_is_named():
+def test_an_attribute_that_cannot_be_saved_is_reported():
     optimizer = mx.optimizer.SGD()
     optimizer.queue, optimizer.function = {1, 2}, len
     trainer, lost = gluon.Trainer(parameters(1), optimizer), []
@@ -191,7 +191,7 @@ def refused(trainer: Any, state: Any, match: str, names: Any = NAMES) -> None:
     assert trainer_state(trainer)["counts"] == before
 
 
-def test_another_run_s_state_is_refused():
+def test_the_state_of_another_run_is_an_error():
     state = trainer_state(gluon.Trainer(parameters(1), "adam"), NAMES)
     refused(gluon.Trainer(parameters(1), "sgd"), state, r'trainers\["x"\]: the state is of Adam, .* is SGD')
     other = gluon.Trainer(parameters(1), "adam")
@@ -208,14 +208,14 @@ def test_another_run_s_state_is_refused():
     refused(other, trainer_state(scheduled, NAMES), "has mxnet.*FactorScheduler, the optimizer has none")
 
 
-def test_a_kvstore_s_state_needs_a_kvstore():
+def test_the_state_of_a_kvstore_needs_a_kvstore():
     old = gluon.Trainer(parameters(2), "adam", update_on_kvstore=True)
     trained(old, range(2))
     single = gluon.Trainer(parameters(1), "adam")
     refused(single, trainer_state(old, NAMES), "the state is of its kvstore, the trainer updates on 1 device")
 
 
-def test_another_schedule_s_state_is_refused():
+def test_the_state_of_another_schedule_is_an_error():
     def make(scheduler: Any) -> Any:
         return gluon.Trainer(parameters(1), "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
 

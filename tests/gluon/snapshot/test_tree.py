@@ -1,4 +1,4 @@
-"""A tree comes back from its files as it was; what is no tree is refused, and nothing is run."""
+"""Trees are restored exactly; other values are errors, and nothing in a file is run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("tree", [*PLAIN, *LONG, *ARRAYS], ids=lambda tree: repr(tree)[:30])
-def test_a_tree_comes_back_as_it_was(tmp_path, tree):
+def test_a_tree_is_restored_exactly(tmp_path, tree):
     assert same(again(tmp_path, tree), tree)
     assert same(again(tmp_path, {"deep": [(tree, tree)]}), {"deep": [(tree, tree)]})
 
@@ -68,20 +68,20 @@ def test_a_tree_comes_back_as_it_was(tmp_path, tree):
 @pytest.mark.parametrize(
     "dtype", ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
 )
-def test_an_ndarray_comes_back_on_its_device(tmp_path, dtype):
+def test_an_ndarray_is_restored_on_its_device(tmp_path, dtype):
     values = np.array([[0, 1], [1, 0]])
     tree = [mx.nd.array(values, dtype=dtype, ctx=mx.cpu(i)) for i in (0, 2)]
     assert same(again(tmp_path, tree), tree)
 
 
-def test_bfloat16_comes_back(tmp_path):
+def test_bfloat16_is_restored(tmp_path):
     array = mx.nd.array([0.1, -2.5, 3e38]).astype(BFLOAT16)
     back = again(tmp_path, array)
     assert same(back, array)
     assert np.allclose(back.astype("float32").asnumpy(), [0.1, -2.5, 3e38], rtol=0.01)
 
 
-def test_bits_of_a_nan_come_back(tmp_path):
+def test_the_bits_of_a_nan_are_restored(tmp_path):
     values = np.array([0x7FC00001, 0xFF800000, 0x80000000, 1], "uint32").view("float32")
     assert again(tmp_path, mx.nd.array(values, dtype="float32")).asnumpy().tobytes() == values.tobytes()
 
@@ -103,7 +103,7 @@ def test_many_numbers_are_one_array(tmp_path):
         (mx.nd.ones((2, 2)).tostype("row_sparse"), "RowSparseNDArray"),
     ],
 )
-def test_what_is_no_tree_is_refused_with_its_place(tmp_path, value, said):
+def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(tmp_path, value, said):
     with pytest.raises(
         ValueError, match=r"tree\.a\[1\]\.7 is .*cannot be saved; valid are None, bool"
     ) as error:
@@ -118,7 +118,7 @@ def test_keys_are_strings_or_integers(tmp_path, key):
         write_tree(tmp_path, "tree", [{key: 1}])
 
 
-def test_a_file_that_is_not_there_is_an_oserror(tmp_path):
+def test_a_missing_file_is_an_oserror(tmp_path):
     with pytest.raises(OSError, match="tree.json"):
         read_tree(tmp_path, "tree")
     write_tree(tmp_path, "tree", np.ones(3))
@@ -132,18 +132,18 @@ def test_a_file_that_is_not_there_is_an_oserror(tmp_path):
     ['{"arrays": 0, "tree": {"call": 1}}', '{"arrays": 0, "tree": {"array": 0}}', "[", "{}", "3",
      '{"arrays": 0, "tree": {}}', '{"arrays": 0, "tree": {"dict": 3}}'],
 )  # fmt: skip
-def test_a_broken_structure_is_named(tmp_path, structure):
+def test_a_damaged_structure_is_an_error(tmp_path, structure):
     (tmp_path / "tree.json").write_text(structure)
     with pytest.raises(ValueError, match="tree.json or its .npz is damaged"):
         read_tree(tmp_path, "tree")
 
 
 @pytest.mark.parametrize("device", ["tpu(0)", "cpu", "cpu(x)", "__import__('os')"])
-def test_a_device_that_does_not_exist_is_named(tmp_path, device):
+def test_an_unknown_device_is_an_error(tmp_path, device):
     write_tree(tmp_path, "tree", mx.nd.ones((2,)))
-    found = json.loads((tmp_path / "tree.json").read_text())
-    found["tree"]["on"] = device
-    (tmp_path / "tree.json").write_text(json.dumps(found))
+    content = json.loads((tmp_path / "tree.json").read_text())
+    content["tree"]["on"] = device
+    (tmp_path / "tree.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="there is no device"):
         read_tree(tmp_path, "tree")
 
@@ -167,7 +167,7 @@ def test_a_pickle_in_an_array_file_is_not_run(tmp_path):
         read_tree(tmp_path, "tree")
 
 
-def test_every_cut_is_told(tmp_path):
+def test_every_truncation_is_an_error(tmp_path):
     tree = {"x": np.arange(4.0), "y": mx.nd.ones((2,))}
     write_tree(tmp_path, "tree", tree)
     whole = (tmp_path / "tree.npz").read_bytes()
