@@ -65,7 +65,7 @@ def test_slots_in_order_by_key_and_inputs_alone() -> None:
     assert len(bind_slots(order, inputs, {"x": A})[1]) == 1
 
 
-def test_each_missing_and_each_spare_key_is_told_once() -> None:
+def test_each_missing_and_each_undeclared_key_is_reported_once() -> None:
     found = {"image": A, "labl": B, "more": C}
     _, problems = bind_slots(["image", "label", "weight"], ["image"], found)
     assert [problem.message.split(";")[0] for problem in problems] == [

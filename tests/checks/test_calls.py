@@ -28,7 +28,7 @@ FIT = [(two, 2), (optional, 1), (optional, 2), (any_number, 1), (any_number, 9),
 
 
 @pytest.mark.parametrize(("function", "count"), FIT)
-def test_that_many_fit(function: Any, count: int) -> None:
+def test_a_right_number_of_arguments(function: Any, count: int) -> None:
     assert arity_problem("f", function, ["x"] * count) is None
 
 
@@ -43,20 +43,20 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("function", "count", "text"), UNFIT)
-def test_that_many_do_not(function: Any, count: int, text: str) -> None:
+def test_a_wrong_number_of_arguments(function: Any, count: int, text: str) -> None:
     assert text in str(arity_problem("f", function, ["x"] * count))
 
 
-def test_parameters_that_somebody_else_passes() -> None:
+def test_parameters_that_are_passed_by_somebody_else() -> None:
     assert positional(two, skip=["a"]) == (["b"], 1, False)
     assert arity_problem("f", two, ["x"], skip=["a"]) is None
 
 
-def test_another_way_out() -> None:
+def test_another_fix() -> None:
     assert str(arity_problem("f", two, [], fix="give both")).endswith("; give both")
 
 
-def test_what_has_no_signature_is_not_judged() -> None:
+def test_a_callable_without_a_signature_is_not_checked() -> None:
     class Secret:
         __signature__ = "none"
 

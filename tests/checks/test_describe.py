@@ -1,4 +1,4 @@
-"""How messages name what was found."""
+"""Describing arrays and values in messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_array(value: object, text: str) -> None:
     assert describe.array(value) == text
 
 
-def test_a_dtype_that_is_a_class_has_its_name() -> None:
+def test_a_dtype_that_is_a_class() -> None:
     class Array:
         """As MXNet's arrays: the dtype is numpy.float32 itself."""
 

@@ -27,7 +27,7 @@ def test_ignored_values() -> None:
 
 
 @pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
-def test_no_class_index(value: float) -> None:
+def test_not_a_class_index(value: float) -> None:
     (problem,) = label_problems("l", "y", np.array([0, value]), 3)
     assert f"holds {value:g}, which is not a class index and would be truncated" in problem.message
 

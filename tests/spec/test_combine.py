@@ -43,7 +43,7 @@ def args_of(spec: TaskSpec, key: str) -> list[str]:
     return next([str(ref) for ref in item.args] for item in spec.takers if item.key == key)
 
 
-def test_names_become_the_parts_own() -> None:
+def test_names_get_the_parts_name_in_front() -> None:
     spec = TaskSpec.combine(detection=detection(), segmentation=segmentation(), shared=["image"])
     assert spec.inputs == ("image", "segmentation/scale")
     assert spec.outputs == (("detection/scores", "detection/boxes", ...), ("segmentation/mask",))
@@ -60,7 +60,7 @@ def test_names_become_the_parts_own() -> None:
     assert spec.evaluate is None
 
 
-def test_shared_labels_stay_one_with_what_is_known_of_them() -> None:
+def test_shared_labels_stay_one_and_keep_their_details() -> None:
     first = segmentation(labels=[LabelSpec("mask", classes=3), "truth"])
     second = segmentation(labels=["mask", "truth"], inputs=["image"])
     for parts in ({"a": first, "b": second}, {"a": second, "b": first}):
@@ -76,7 +76,7 @@ def test_a_label_of_one_may_be_an_input_of_another() -> None:
     assert spec.slot_names == ("a/image", "b/image", "truth", "a/count", "b/mask")
 
 
-def test_without_shared_slots_nothing_is_one() -> None:
+def test_without_shared_slots_everything_is_separate() -> None:
     spec = TaskSpec.combine(a=detection(), b=detection())
     assert spec.inputs == ("a/image", "b/image")
     assert TaskSpec.combine(only=detection(), shared="image").inputs == ("image",)
@@ -104,7 +104,7 @@ def test_returns_arguments_and_losses_without_function_keep_their_meaning() -> N
     assert spec.metrics["q/turned"].mode == "min"
 
 
-def test_a_normalizer_sees_the_parts_own_names() -> None:
+def test_a_normalizer_gets_the_slots_of_its_part() -> None:
     seen = []
     box = LossSpec(L2(), "boxes", "truth", normalize_by=lambda slots: seen.append(dict(slots)))
     part = detection(losses={"box": box}, unused=["scores", "count"])
@@ -114,7 +114,7 @@ def test_a_normalizer_sees_the_parts_own_names() -> None:
     assert seen == [{"image": 1, "truth": 2, "count": 3}]
 
 
-def test_evaluating_specs_combine_likewise() -> None:
+def test_evaluate_specs_are_combined_too() -> None:
     evaluate = TaskSpec(
         ["ids", "boxes"], ["truth"], inputs=["image"], unused=["ids"],
         metrics={"mse": MetricSpec(mx.metric.MSE(), outputs="boxes", labels="truth")},
@@ -129,13 +129,13 @@ def test_evaluating_specs_combine_likewise() -> None:
 
 FAULTS = {
     "no part": ({}, [], "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"),
-    "no spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is not a TaskSpec"),
+    "not a spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is not a TaskSpec"),
     "unknown": (
         {"a": detection()},
         ["imge"],
         'shared: no part has a slot "imge" (did you mean "image"?); slots are',
     ),
-    "no name": (
+    "not a name": (
         {"a": detection()},
         [3],
         'shared: no part has a slot "3"; slots are "image", "truth", "count"',
@@ -155,14 +155,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("parts", "shared", "text"), FAULTS.values(), ids=FAULTS)
-def test_faults(parts: dict, shared: list, text: str) -> None:
+def test_wrong_parts_are_an_error(parts: dict, shared: list, text: str) -> None:
     with pytest.raises(SpecError) as raised:
         TaskSpec.combine(shared=shared, **parts)
     assert text in str(raised.value)
     assert {problem.kind for problem in raised.value.problems} == {"spec"}
 
 
-def test_all_faults_are_told_together() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(SpecError, match="3 problems found"):
         TaskSpec.combine(a=detection(forward=max), b=None, shared=["nothing"])
 

@@ -1,4 +1,4 @@
-"""The parts of a TaskSpec show themselves in one line."""
+"""The items of a TaskSpec: immutable, with a repr of one line."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def anonymous(output, label):
         (TrainerSpec(LongWinded(), "sgd"), "TrainerSpec(params=LongWinded(…), optimizer='sgd')"),
     ],
 )
-def test_one_line(part, text):
+def test_the_repr_is_one_line(part, text):
     assert repr(part) == text
 
 
-def test_immutable():
+def test_they_are_immutable():
     with pytest.raises(AttributeError):
         LossSpec().weight = 2.0

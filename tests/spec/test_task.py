@@ -1,4 +1,4 @@
-"""TaskSpec by itself: names, defaults, immutability, how it shows itself."""
+"""TaskSpec by itself: names, defaults, immutability, repr and summary."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_nested_outputs_and_the_rest() -> None:
     assert TaskSpec([["a", ...], "b"]).outputs == (("a", ...), "b")
 
 
-def test_a_loss_without_function_is_an_output() -> None:
+def test_a_loss_without_a_function_is_an_output() -> None:
     spec = TaskSpec(["yolo"], losses={"yolo": LossSpec()})
     assert args_of(spec, "yolo") == ["outputs.yolo"]
 
 
-def test_arguments_give_another_order() -> None:
+def test_arguments_change_the_order() -> None:
     given = LossSpec(loss, "digit", "digit", arguments=["labels.digit", "outputs.digit"])
     spec = two_heads(losses={"d": given, "parity": loss})
     assert args_of(spec, "d") == ["labels.digit", "outputs.digit"]
@@ -122,7 +122,7 @@ def test_a_slot_that_only_batch_names_must_be_unused() -> None:
     two_heads(batch=["index", "image", "digit", "parity"], unused=["labels.index"])
 
 
-def test_a_spec_for_predicting_routes_nothing() -> None:
+def test_a_spec_for_prediction_takes_nothing() -> None:
     assert TaskSpec(["a", "b"], inputs=["x"]).takers == ()
 
 
@@ -143,7 +143,7 @@ def test_it_is_immutable() -> None:
             part.name = "b"  # type: ignore[misc, union-attr]
 
 
-def test_what_was_given_can_be_changed_afterwards() -> None:
+def test_arguments_may_be_changed_afterwards() -> None:
     losses = {"digit": loss, "parity": loss}
     spec = two_heads(losses=losses)
     losses.clear()
@@ -194,6 +194,6 @@ def test_summary_of_functions_and_parts() -> None:
     assert "1 x the output(outputs.b)" in text
 
 
-def test_references_are_values() -> None:
+def test_equal_references_are_one() -> None:
     assert Ref("outputs", "a") == Ref("outputs", "a")
     assert len({Ref("outputs", "a"), Ref("labels", "a")}) == 2
