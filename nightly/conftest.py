@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .report import Result, Summary, kept_summaries, provenance, write_summary
+from .report import Result, Summary, provenance, read_summaries, write_summary
 from .table import ROWS
 
 
@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write the report from what the tests recorded, in whichever process they ran."""
+    """Write the report from the results of the tests in all processes."""
     recorded = [
         value
         for outcome in ("passed", "failed")
@@ -33,10 +33,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for name, value in report.user_properties
         if name == "result"
     ]
-    if not recorded or hasattr(config, "workerinput"):  # a worker of pytest-xdist knows only its own
+    if not recorded or hasattr(config, "workerinput"):  # a worker of pytest-xdist has only its own results
         return
     folder, device = Path(config.getoption("report")), config.getoption("device")
     results = sorted(Result(**value) for value in recorded)
     summary = Summary(time.strftime("%Y-%m-%dT%H-%M-%S"), device, provenance(), results)
-    path = write_summary(folder, summary, kept_summaries(folder, device))
+    path = write_summary(folder, summary, read_summaries(folder, device))
     terminalreporter.write_line(f"\n{path.read_text('utf-8')}\nreport: {path}")

@@ -1,4 +1,4 @@
-"""Reports of nightly runs: each kept as JSON, the newest also as Markdown, compared with those before."""
+"""Reports of nightly runs: each is saved as JSON, the latest also as Markdown, compared with earlier ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from multifit.files import atomic_write
 import mxnet  # isort: skip
 import numpy  # isort: skip
 
-__all__ = ["Result", "Summary", "kept_summaries", "markdown", "provenance", "write_summary"]
+__all__ = ["Result", "Summary", "markdown", "provenance", "read_summaries", "write_summary"]
 
-DRIFT = 0.01  # a fall of this much below the best report so far is marked
+DRIFT = 0.01  # a figure that is this much below the best so far is marked
 
 
 class Result(NamedTuple):
-    """What a figure of a row came to."""
+    """The value of a figure of a row."""
 
     row: str
     figure: str
@@ -31,12 +31,12 @@ class Result(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is compared by."""
+        """What identifies it in other reports."""
         return self.row, self.figure
 
 
 class Summary(NamedTuple):
-    """One nightly run: when, where, with what, and what came of it."""
+    """One nightly run: its time, device, versions and results."""
 
     time: str
     device: str
@@ -44,16 +44,16 @@ class Summary(NamedTuple):
     results: Sequence[Result]
 
     def value(self, key: tuple[str, str]) -> float | None:
-        """Return what a figure came to; None where it was not measured."""
+        """Return the value of a figure, None if it was not measured."""
         return next((result.value for result in self.results if result.key == key), None)
 
 
 def provenance() -> dict[str, str]:
-    """Return the versions and the commit that figures come from."""
-    asked = ["git", "describe", "--always", "--dirty"]
+    """Return the versions and the commit that the figures were measured with."""
+    command = ["git", "describe", "--always", "--dirty"]
     try:
         commit = subprocess.run(
-            asked, capture_output=True, text=True, cwd=Path(__file__).parent
+            command, capture_output=True, text=True, cwd=Path(__file__).parent
         ).stdout.strip()
     except OSError:
         commit = ""
@@ -67,17 +67,17 @@ def provenance() -> dict[str, str]:
     }
 
 
-def kept_summaries(folder: Path, device: str) -> list[Summary]:
+def read_summaries(folder: Path, device: str) -> list[Summary]:
     """Return the reports in a folder, the oldest first."""
-    kept = []
+    summaries = []
     for path in sorted(folder.glob(f"*-{device}.json")):
         fields = json.loads(path.read_text("utf-8"))
-        kept.append(Summary(**{**fields, "results": [Result(**result) for result in fields["results"]]}))
-    return kept
+        summaries.append(Summary(**{**fields, "results": [Result(**result) for result in fields["results"]]}))
+    return summaries
 
 
 def write_summary(folder: Path, summary: Summary, before: Sequence[Summary]) -> Path:
-    """Write a report as JSON, to be kept, and as Markdown; return the path of the latter."""
+    """Write a report as JSON and as Markdown; return the path of the latter."""
     fields = {**summary._asdict(), "results": [result._asdict() for result in summary.results]}
     atomic_write(folder / f"{summary.time}-{summary.device}.json", json.dumps(fields, indent=1) + "\n")
     path = folder / f"report-{summary.device}.md"
@@ -86,7 +86,7 @@ def write_summary(folder: Path, summary: Summary, before: Sequence[Summary]) -> 
 
 
 def markdown(summary: Summary, before: Sequence[Summary]) -> str:
-    """Return a report as Markdown, compared with the report before and with the best so far."""
+    """Return a report as Markdown, compared with the previous report and with the best so far."""
     passed = sum(result.value >= result.floor for result in summary.results)
     lines = [
         f"# Nightly, {summary.device}, {summary.time}",
@@ -101,7 +101,7 @@ def markdown(summary: Summary, before: Sequence[Summary]) -> str:
 
 
 def _line(result: Result, before: Sequence[Summary]) -> str:
-    """Return a row; a figure that fell shows by its change since the best report, however slowly it fell."""
+    """Return a row, with the change since the best report, which shows slow declines too."""
     values = [value for value in (summary.value(result.key) for summary in before) if value is not None]
     changes = [result.value - values[-1], result.value - max(values)] if values else []
     shown = [f"{change:+.4f}" for change in changes] or ["", ""]

@@ -1,7 +1,7 @@
-"""What each task must reach on data that it was not trained on: the one table of thresholds.
+"""The floors: what each task must reach on validation data.
 
-The floors of the CPU column are the project's promises. The rows of the GPU column need a GPU and a real data
-set; those of VOC are what training without pretrained weights must reach at the very least.
+The project promises the floors of the CPU column. The rows of the GPU column need a GPU and a real data set;
+those of VOC are the least that training without pretrained weights must reach.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ __all__ = ["ROWS", "Row"]
 
 
 class Row(NamedTuple):
-    """One training and what must come of it.
+    """One training and the figures that it must reach.
 
     Attributes
     ----------
     task : str
-        The file in ``tasks/``, without ``.py``.
+        A file in ``tasks/``, without ``.py``.
     settings : str
-        What ``--set`` is given, separated by spaces.
+        The arguments of ``--set``, separated by spaces.
     epochs : int
-        How long to train.
+        The number of epochs.
     floors : mapping of str to float
-        The least value of each figure after the last epoch.
+        The lowest value of each figure after the last epoch.
     device : {"cpu", "gpu"}
-        The column that it belongs to.
+        The column.
     data : str
-        The data set that it needs: a folder of that name in the folder of ``--data``. Empty for none.
+        The data set that it needs, a folder of that name in the folder of ``--data``; empty for none.
     precision : str
-        In what the net computes; the floors are the same.
+        The precision of the net; the floors are those of float32.
     """
 
     task: str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         lowered = "" if self.precision == "float32" else self.precision
         return " ".join(filter(None, [self.task, self.settings, self.data and f"data={self.data}", lowered]))
 

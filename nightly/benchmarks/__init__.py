@@ -1,3 +1,3 @@
-"""Benchmarks. multifit is imported here, before any of them imports mxnet, as Python 3.12 needs it."""
+"""Benchmarks. multifit is imported before mxnet, which needs that on Python 3.12."""
 
 import multifit  # noqa: F401

@@ -1,4 +1,4 @@
-"""``python -m nightly.benchmarks``: all tables, one after the other."""
+"""``python -m nightly.benchmarks`` measures all tables, one after the other."""
 
 from .main import main
 

@@ -1,4 +1,4 @@
-"""The other end of `child.Child`'s line: it needs nothing but Python, so that any environment can have it."""
+"""The child's side of `child.Child`; it needs only Python, so that it runs in any environment."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ __all__ = ["Line", "serve"]
 
 
 class Line:
-    """What is asked comes in, one line each; what is answered goes out.
+    """Reads requests and writes answers, one line each.
 
-    Libraries may call back at an epoch's begin only. `turn` is made for that: it answers how long the epoch
-    took that is behind, if any, and its figures, waits until the next is asked for, and starts the clock.
+    `turn` is for libraries that have a callback at the start of an epoch only: it answers with the seconds
+    and figures of the epoch before, if any, waits for the next request, and starts the clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._begun = clock, None
 
     def answer(self, value: Any) -> None:
-        """Say something."""
+        """Write an answer."""
         print("> " + json.dumps(value), flush=True)
 
     def wait(self) -> str:
-        """Return what is asked; empty when nobody will ask any more."""
+        """Return the next request; empty at the end of the input."""
         return sys.stdin.readline().strip()
 
     def turn(self, figures: Sequence[float] = ()) -> bool:
-        """Stand between two epochs, with the figures of the one behind; False when there shall be no more."""
+        """Answer with the figures of the last epoch and wait; return False if there is no next one."""
         ended = self._clock()
         self.answer("ready" if self._begun is None else [ended - self._begun, *map(float, figures)])
         more = bool(self.wait())
@@ -38,7 +38,7 @@ class Line:
 
 
 def serve(epoch: Callable[[], Sequence[float]]) -> None:
-    """Run an epoch, which returns its figures, whenever it is asked for."""
+    """Run an epoch, which returns its figures, on each request."""
     line, figures = Line(), ()
     while line.turn(figures):
         figures = epoch()

@@ -1,8 +1,8 @@
-"""A contender in a process of its own, which runs an epoch whenever it is told to.
+"""A contender in a process of its own, which runs an epoch on request.
 
-The protocol is one line each way: the child says ``ready``, then answers every line that it is sent with
-the seconds that its epoch took, by its own clock, and the epoch's figures, or with whatever else it measures,
-as JSON. It ends when its input does. Only so can environments take turns that do not fit into one process.
+Contenders whose environments do not fit into one process can take turns this way. Both sides send single
+lines: the child sends ``ready``, then answers each line with JSON: the seconds that an epoch took by its own
+clock and the epoch's figures, or something else that it measures. It exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ TOP = Path(__file__).parents[2]
 
 
 class Child:
-    """Starts a process and waits until it is ready; a context manager that ends it.
+    """Starts a process and waits until it is ready; as a context manager it ends the process.
 
     Parameters
     ----------
     command : sequence of str
-        What is run, from the top of the repository.
+        The command, which is run at the top of the repository.
     environment : mapping of str to str, optional
-        Variables beside those that are set here.
+        Variables in addition to those of this process.
 
     Raises
     ------
     RuntimeError
-        The process ended, on starting or when it was asked: with the last lines that it wrote on stderr.
+        The process ended; the message has the last lines of its stderr.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -54,16 +54,16 @@ class Child:
             raise
 
     def ask(self, what: str = "epoch") -> Any:
-        """Send a line, and return what the child answers."""
+        """Send a line, and return the child's answer."""
         try:
             self._process.stdin.write(what + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it is gone: reading tells why
+            pass  # the child ended; _read raises with its error
         return self._read()
 
     def close(self) -> None:
-        """End the child: its input ends, and it may take some seconds for that."""
+        """Close the child's input and wait for it to exit; kill it after 20 seconds."""
         try:
             self._process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
@@ -80,9 +80,9 @@ class Child:
 
     def _read(self) -> Any:
         for line in self._process.stdout:
-            if line.startswith("> "):  # libraries print what they like
+            if line.startswith("> "):  # other lines are printed by libraries
                 return json.loads(line[2:])
         self._process.wait()
         self._errors.seek(0)
-        last = "".join(self._errors.readlines()[-15:]) or "(it said nothing)"
+        last = "".join(self._errors.readlines()[-15:]) or "(no output)"
         raise RuntimeError(f"{' '.join(self._command)} ended with code {self._process.returncode}:\n{last}")

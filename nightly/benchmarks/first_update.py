@@ -1,8 +1,7 @@
-"""How long the first updates are in coming: from the call of `fit`, or from the estimator's making.
+"""The time until the first updates, from the call of `fit` or from the construction of the estimator.
 
-Every turn takes fresh nets whose shapes are not known yet. What the process does for the first time is done
-before, in the rounds that do not count. Both run the same batches; the difference is told in steady batches
-of the hand-written loop.
+Every turn uses new nets with unknown shapes. What a process does only once is done in the warm-up rounds.
+Both contenders run the same batches; the difference is given in steady batches of the hand-written loop.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ __all__ = ["CASES", "NAME", "measure"]
 
 NAME = "first_update"
 CASES = tuple(case for case in (*HEADS, *SINGLES) if case.name in ("2 heads", "MLP", "ResNet18 thumbnail"))
-UPDATES = (1, 3)  # the first is the check; by the third every graph has been traced
+UPDATES = (1, 3)  # the first is checked; by the third every graph has been traced
 ROUNDS = 15
 STEADY = "a batch of the hand-written loop later on"
 
 
 class _Until:
-    """Ends a fit's time at the end of its last batch: what comes behind is the epoch's, not the update's."""
+    """Records the time at the end of the last batch; what follows belongs to the epoch, not to the update."""
 
     priority = -5000.0
 
@@ -40,7 +39,7 @@ class _Until:
 
 
 def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
-    """Yield milliseconds until so many updates, and by how many batches multifit is later."""
+    """Yield milliseconds until the updates are done, and by how many batches multifit is later."""
     batches, steady = case.batches(), timed(partial(case.hand_written(), case.batches()))
     for updates in UPDATES:
         turns = {
@@ -56,7 +55,7 @@ def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
 
 
 def _later(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """Return by how many steady batches multifit is later than the hand-written loop."""
+    """Return by how many steady batches multifit is later than the hand-written loop, by round."""
     rounds = list(zip(times["hand-written"], times[STEADY]))
     return {
         f"{name} later by": [(ours - hand) / batch for ours, (hand, batch) in zip(own, rounds)]
@@ -78,6 +77,6 @@ def _ours(
 
 
 def _by_hand(case: Subject, updates: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Time the loop alone: net, trainer and metrics are made before, as the estimator is."""
+    """Time the loop alone; net, trainer and metrics are made before, like the estimator."""
     epoch, batches = case.hand_written(settled=False), case.batches()[:updates]
     return timed(partial(epoch, batches), clock)()

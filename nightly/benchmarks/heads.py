@@ -1,4 +1,4 @@
-"""What heads cost: one body with 1 to 64 of them, beside the usual loop and beside one graph made by hand."""
+"""One body with 1 to 64 heads, compared with the usual loop and with one graph made by hand."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
 
 
 def summed_up(rows: list[Row]) -> Iterator[Row]:
-    """Yield what one more head costs: the slope of the milliseconds over the heads, round by round."""
+    """Yield the cost of one more head: the slope of the milliseconds over the heads, by round."""
     series = {int(row.case.split()[0]): row for row in rows if row.case.split()[-1].startswith("head")}
-    equal = [count for count in series if count != 2]  # the two are not alike
+    equal = [count for count in series if count != 2]  # these two have different sizes
     if len(equal) < 2:
         return
     slopes = {

@@ -1,4 +1,4 @@
-"""Real DataLoaders, which multifit and a hand-written loop read alike: transforms, workers, arrays."""
+"""Training from DataLoaders with transforms, with workers and from arrays, and by a hand-written loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATCHES = 512
 
 @dataclass(frozen=True)
 class Case:
-    """A net and the data set that its loaders read, in batches of 64, shuffled."""
+    """A net and a data set that is read in shuffled batches of 64."""
 
     name: str
     net: Single
@@ -34,7 +34,7 @@ class Case:
     rounds: int
 
     def loader(self) -> Any:
-        """Return a loader: each contender has its own."""
+        """Return a loader; each contender has its own."""
         return DataLoader(self.dataset(), BATCH, shuffle=True, num_workers=self.workers)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def _small() -> Any:
 
 @cache
 def _patches() -> Any:
-    """Return patches of photographs, which Gluon's transforms augment and turn into (3, 32, 32) when read."""
+    """Return patches of photographs, which Gluon's transforms augment and make (3, 32, 32) when read."""
     task("augmentation")  # puts tasks/ on the path
     from data.patches import augmentation, patches
 

@@ -1,4 +1,4 @@
-"""What the figures come from: the machine, what else it does, and the versions."""
+"""The machine, its load and the versions that figures were measured with."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def machine() -> dict[str, str]:
 
 
 def _line(path: str, name: str) -> str:
-    """Return what a file of /proc says of a name; empty where there is no such file."""
+    """Return the value of a name in a file of /proc; empty if there is no such file."""
     file = Path(path)
     lines = file.read_text().splitlines() if file.exists() else []
-    found = (line.split(":", 1)[1].strip() for line in lines if line.startswith(name))
-    return next(found, "")
+    values = (line.split(":", 1)[1].strip() for line in lines if line.startswith(name))
+    return next(values, "")

@@ -23,35 +23,36 @@ TABLES = {each.NAME: each for each in (step_time, heads, others, loading, memory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print each table when it is ready, and write the results.
+    """Measure the tables, print each when it is ready, and write the results.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        Of the command line; default: this process's.
+        The command line; default: that of this process.
     """
     options = _parser().parse_args(arguments)
-    wanted = options.tables or list(TABLES)
-    begun, facts, rows = time.strftime("%Y-%m-%dT%H-%M-%S"), machine(), []
-    for name in wanted:
-        found = list(_measured(TABLES[name], options.cases, options.epochs))
-        rows += found
-        print(shown(found), flush=True)
-        path = write(Path(options.output), begun, facts, rows)
+    started, facts, rows = time.strftime("%Y-%m-%dT%H-%M-%S"), machine(), []
+    for name in options.tables or TABLES:
+        measured = list(_measured(TABLES[name], options.cases, options.epochs))
+        rows += measured
+        print(shown(measured), flush=True)
+        path = write(Path(options.output), started, facts, rows)
     print(f"written to {path} and {path.with_suffix('.json').name}")
     return 0
 
 
 def shown(rows: Sequence[Row]) -> str:
-    """Return rows as text, one line for each figure: medians, quartiles, and what came of its target."""
-    marks = {each.target[:3]: each for each in verdicts(rows)}
+    """Return rows as text, one line per figure: median, quartiles, and whether its target was met."""
+    by_figure = {verdict.target[:3]: verdict for verdict in verdicts(rows)}
     lines = []
     for row in rows:
         for figure, spread in row.figures().items():
-            mark = marks.get((row.table, row.case, figure))
-            said = f"{'met' if mark.met else 'NOT MET'}, at most {mark.target.limit:g}" if mark else ""
+            verdict = by_figure.get((row.table, row.case, figure))
+            met = (
+                f"{'met' if verdict.met else 'NOT MET'}, at most {verdict.target.limit:g}" if verdict else ""
+            )
             unit = "ratio" if figure.startswith("/ ") else row.unit
-            cells = (f"{spread.median:.3f}", f"({spread.low:.3f} … {spread.high:.3f})", unit, said)
+            cells = (f"{spread.median:.3f}", f"({spread.low:.3f} … {spread.high:.3f})", unit, met)
             lines.append((row.case, figure, *cells))
     headers = (rows[0].table if rows else "", "", "median", "(quartiles)", "", "target")
     return f"\n{table(headers, lines)}\n"

@@ -1,7 +1,7 @@
-"""Peak memory beside the hand-written loop's, and whether it stays flat over 10 000 batches.
+"""Peak memory compared with the hand-written loop's, and whether it stays flat over 10 000 batches.
 
-Every contender has a fresh process: a peak is never forgotten. What importing takes, with the data, is told
-apart from what training adds.
+Every contender runs in a fresh process, since a process's peak never falls. What training adds is measured
+apart from imports and data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "memory"
 WANTED = ("MLP", "2 heads", "64 heads", "ResNet18 thumbnail", "tiny FCN, mean IoU")
 CASES = tuple(case for case in (*SINGLES, *HEADS) if case.name in WANTED)
 ROUNDS, EPOCHS = 3, 5
-EARLY, LATE = 1000, 10_000  # batches after which the MLP's memory is looked at
+EARLY, LATE = 1000, 10_000  # batches after which the MLP's memory is measured
 
 
 def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
@@ -43,7 +43,7 @@ def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
 
 
 def _ask(contender: str, case: Subject, *batches: str) -> list[float]:
-    """Train in a fresh process; return its memory before, its peak after, and, for several, the now's."""
+    """Train in a fresh process; return its memory before and its peak, then its memory after each request."""
     with Child([sys.executable, "-m", __spec__.name, contender, case.name]) as child:
         first = child.ask(batches[0])
         if len(batches) == 1:
@@ -57,7 +57,7 @@ def _megabytes(what: str) -> float:
 
 
 def _epochs(contender: str, case: Subject) -> Callable[[int], Any]:
-    """Return what trains for so many epochs."""
+    """Return a function that trains for a number of epochs."""
     batches = case.batches()
     if contender == OURS:
         estimator = case.estimator()
@@ -67,15 +67,15 @@ def _epochs(contender: str, case: Subject) -> Callable[[int], Any]:
 
 
 def _serve(contender: str, name: str) -> None:
-    """Train until there were as many batches as each line says; answer the memory now and its peak."""
+    """Train until the number of batches in each request; answer with the current memory and its peak."""
     case = next(case for case in CASES if case.name == name)
     per_epoch, line, done = len(case.batches()), Line(), 0
     mx.nd.waitall()
     line.answer(_megabytes("VmRSS"))
     train = None
-    while wanted := line.wait():
+    while request := line.wait():
         train = train or _epochs(contender, case)
-        count = -(-int(wanted) // per_epoch) - done
+        count = -(-int(request) // per_epoch) - done
         train(count)
         mx.nd.waitall()
         done += count

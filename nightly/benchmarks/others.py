@@ -1,7 +1,7 @@
-"""The two-head net beside what people would use instead, in an environment of its own.
+"""The two-head net in Lightning, Keras and PyTorch.
 
-Lightning, Keras and PyTorch do not fit into multifit's environment, so each runs in a child process that is
-told to run one epoch at a time, between the epochs of multifit.
+They do not fit into multifit's environment, so each runs in a child process with an environment of its own,
+which runs one epoch at a time between the epochs of multifit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "Rival", "check_alike", "measure
 NAME = "others"
 CASES = tuple(case for case in HEADS if case.count == 2)
 PYTHON = os.environ.get("BENCH_PYTHON") or str(TOP / ".venv-bench" / "bin" / "python")
-RIVALS = {  # the file in rivals/, and what its environment needs besides
+RIVALS = {  # the file in rivals/, and additional environment variables
     "PyTorch": ("plain_torch.py", {}),
     "Lightning": ("lightning_loop.py", {}),
     "Keras, torch": ("keras_fit.py", {"KERAS_BACKEND": "torch"}),
@@ -49,7 +49,7 @@ def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
 
 
 class Rival:
-    """A child's turns; the figures of its first epoch are kept."""
+    """The turns of a child; `first` has the figures of its first epoch."""
 
     def __init__(self, child: Child) -> None:
         self._child, self.first = child, []
@@ -62,7 +62,7 @@ class Rival:
 
 
 def check_alike(history: Mapping[str, list[float]], first: Mapping[str, list[float]]) -> None:
-    """Raise ValueError unless everybody's first epoch came to the same: losses, then accuracies."""
+    """Raise ValueError unless all contenders have the same losses and accuracies after their first epoch."""
     ours = [values[0] for name, values in history.items() if name not in ("train_loss", "lr")]
     for name, figures in first.items():
         if not np.allclose(figures, ours, rtol=0.01):
@@ -70,7 +70,7 @@ def check_alike(history: Mapping[str, list[float]], first: Mapping[str, list[flo
 
 
 def write_data(path: str, net: Any, batches: list[Any]) -> None:
-    """Write what `rivals/common.py` reads: the same data and first parameters for everybody."""
+    """Write the data and initial parameters that `rivals/common.py` reads, the same for all."""
     image, kind, odd = (np.concatenate([slot.asnumpy() for slot in slots]) for slots in zip(*batches))
     arrays = {"image": image, "kind": kind.astype("int64"), "odd": odd}
     for i, layer in enumerate([*net.body, *net.heads]):

@@ -1,4 +1,4 @@
-"""A run's results as JSON, with every value, and as Markdown, to be read."""
+"""Results as JSON, with every value, and as Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["markdown", "write"]
 
 def write(folder: Path, time: str, machine: Mapping[str, str], rows: Sequence[Row]) -> Path:
     """Write ``<time>.json`` and ``<time>.md``; return the path of the latter."""
-    found = {
+    results = {
         "time": time,
         "machine": dict(machine),
         "rows": [
@@ -29,7 +29,7 @@ def write(folder: Path, time: str, machine: Mapping[str, str], rows: Sequence[Ro
         ],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / f"{time}.json", json.dumps(found, indent=1) + "\n")
+    atomic_write(folder / f"{time}.json", json.dumps(results, indent=1) + "\n")
     path = folder / f"{time}.md"
     atomic_write(path, markdown(time, machine, rows))
     return path
@@ -61,11 +61,14 @@ def _targets(judged: Sequence[Verdict]) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """Return one table; a contender that a case does not have leaves its cell empty."""
+    """Return one table; the cell of a contender that a case does not have is empty."""
     figures = [row.figures() for row in rows]
-    names = list(dict.fromkeys(name for found in figures for name in found))
-    names.sort(key=lambda name: name.startswith("/ "))  # ratios behind the values
-    cells = [[row.case, *(str(found.get(name, "")) for name in names)] for row, found in zip(rows, figures)]
+    names = list(dict.fromkeys(name for row_figures in figures for name in row_figures))
+    names.sort(key=lambda name: name.startswith("/ "))  # ratios after the values
+    cells = [
+        [row.case, *(str(row_figures.get(name, "")) for name in names)]
+        for row, row_figures in zip(rows, figures)
+    ]
     return _lined(["", *names], cells)
 
 

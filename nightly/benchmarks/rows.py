@@ -1,4 +1,4 @@
-"""What was measured: a row of values, contender by contender and round by round."""
+"""A row of measured values, by contender and round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = "multifit"
 
 
 class Spread(NamedTuple):
-    """The median of values, and the quartiles around it."""
+    """The median and quartiles of values."""
 
     median: float
     low: float
@@ -24,16 +24,16 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A case of a table.
+    """One case of a table.
 
     Attributes
     ----------
     table, case : str
-        Which.
+        Their names.
     unit : str
-        Of the values, "ms per step".
+        The unit of the values, such as "ms per step".
     values : mapping of str to sequence of float
-        By contender; values at the same place were measured right after each other.
+        By contender; values with the same index were measured right after each other.
     """
 
     table: str
@@ -45,16 +45,18 @@ class Row:
     def of_seconds(
         cls, table: str, case: str, times: Mapping[str, Sequence[float]], steps: int | None = None
     ) -> Row:
-        """Return a row of milliseconds, per step where the times are of so many."""
+        """Return a row of milliseconds; per step if the number of steps is given."""
         unit = "ms" if steps is None else "ms per step"
         scale = 1000 / (steps or 1)
-        return cls(table, case, unit, {name: [scale * time for time in own] for name, own in times.items()})
+        return cls(
+            table, case, unit, {name: [scale * time for time in seconds] for name, seconds in times.items()}
+        )
 
     def ratios(self) -> dict[str, list[float]]:
-        """Return multifit's values over each other contender's, pair by pair."""
+        """Return multifit's values divided by each other contender's, pair by pair."""
         ours = self.values.get(OURS, ())
         return {
-            f"/ {name}": [own / other for own, other in zip(ours, values)]
+            f"/ {name}": [our / other for our, other in zip(ours, values)]
             for name, values in self.values.items()
             if not name.startswith(OURS) and ours
         }
@@ -65,6 +67,6 @@ class Row:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the median and the quartiles of values, of which there is at least one."""
+    """Return the median and the quartiles of at least one value."""
     low, _, high = quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
     return Spread(median(values), low, high)

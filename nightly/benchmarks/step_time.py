@@ -1,8 +1,8 @@
-"""Step time of multifit over a hand-written loop's and over Gluon's Estimator's.
+"""Step time of multifit divided by that of a hand-written loop and of Gluon's Estimator.
 
 Run from the top of the repository: ``python -m nightly.benchmarks step_time [--case NAME …]``. One fit of
-multifit runs; after each of its epochs the others run one epoch of their own on the same batches: when
-the machine changes its speed, it does for all. Ratios are taken epoch by epoch; below 1 multifit is faster.
+multifit runs; after each of its epochs the others run an epoch on the same batches, so that changes of the
+machine's speed affect all of them. Ratios are taken epoch by epoch; below 1 multifit is faster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
 
 
 def epoch_row(table: str, case: Subject, epochs: int | None = None) -> Row:
-    """Let multifit and the others train alternately, epoch by epoch; return milliseconds per step."""
+    """Train multifit and the others alternately, epoch by epoch; return milliseconds per step."""
     batches = case.batches()
     turns = {name: timed(partial(epoch, batches)) for name, epoch in case.others().items()}
     times = Rounds(turns).run(case.estimator(), batches, epochs or case.rounds)

@@ -1,4 +1,4 @@
-"""What the benchmarks must show: the one table of targets."""
+"""The targets of the benchmarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HAND, FUSED = "/ hand-written", "/ fused by hand"
 
 
 class Target(NamedTuple):
-    """A figure of a case whose median must not be above a limit."""
+    """A limit that the median of a case's figure must not exceed."""
 
     table: str
     case: str
@@ -21,23 +21,23 @@ class Target(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A target, and what was measured."""
+    """A target and the measured median."""
 
     target: Target
     measured: float
 
     @property
     def met(self) -> bool:
-        """Whether the median is low enough."""
+        """Whether the median is within the limit."""
         return self.measured <= self.target.limit
 
 
 TARGETS = (
-    # our generality costs nothing
+    # being general costs nothing
     Target("heads", "2 heads", FUSED, 1.05),
     Target("heads", "16 heads", FUSED, 1.05),
     Target("heads", "64 heads", FUSED, 1.05),
-    # less than the loop that people write by hand
+    # faster than the loop that people write by hand
     Target("heads", "2 heads", HAND, 0.80),
     Target("heads", "16 heads", HAND, 0.40),
     Target("heads", "64 heads", HAND, 0.50),
@@ -45,7 +45,7 @@ TARGETS = (
     Target("step_time", "ResNet18 thumbnail", HAND, 1.03),
     Target("step_time", "SSD", HAND, 1.03),
     Target("step_time", "NMT", HAND, 1.03),
-    # less than what people would use instead
+    # faster than what people would use instead
     Target("others", "2 heads", "/ Lightning", 0.5),
     Target("others", "2 heads", "/ Keras, torch", 0.3),
     Target("evaluation", "2 heads", HAND, 0.8),
@@ -63,7 +63,7 @@ TARGETS = (
 
 
 def verdicts(rows: Sequence[Row], targets: Sequence[Target] = TARGETS) -> list[Verdict]:
-    """Return a verdict for each target that was measured."""
+    """Return a verdict for each target whose case was measured."""
     measured = {
         (row.table, row.case, figure): spread.median
         for row in rows

@@ -1,4 +1,4 @@
-"""Nightly reports: kept, compared, a slow fall seen."""
+"""Nightly reports are saved and compared, and show slow declines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from nightly.report import Result, Summary, kept_summaries, markdown, provenance, write_summary  # noqa: E402
+from nightly.report import Result, Summary, markdown, provenance, read_summaries, write_summary  # noqa: E402
 
 
 def summary(time: str, value: float, device: str = "cpu") -> Summary:
@@ -30,36 +30,36 @@ def test_the_first_report_has_nothing_to_compare_with():
     ]  # fmt: skip
 
 
-def test_what_is_below_its_floor_is_marked():
+def test_figures_below_their_floor_are_marked():
     text = markdown(summary("1", 0.96), [])
     assert "0 of 1 figures reach" in text and cells(text)[2:5] == ["**0.9600**", "0.97", "-0.0100"]
 
 
-def test_a_fall_too_slow_to_be_seen_from_day_to_day_is_seen():
+def test_a_slow_decline_is_marked():
     days = [summary(str(day), 0.99 - 0.004 * day) for day in range(5)]
     assert cells(markdown(days[1], days[:1]))[5:7] == ["-0.0040", "-0.0040"]
     assert cells(markdown(days[4], days[:4]))[5:7] == ["-0.0040", "**-0.0160**"]
 
 
-def test_a_row_that_is_new_is_not_compared():
+def test_a_new_row_is_not_compared():
     other = summary("2", 0.98)._replace(results=[Result("sentiment", "val_f1", 0.9, 0.8, 8, 3.0)])
     assert cells(markdown(other, [summary("1", 0.98)]))[5:7] == ["", ""]
 
 
-def test_reports_are_kept_by_device(tmp_path):
+def test_reports_are_saved_by_device(tmp_path):
     write_summary(tmp_path, summary("2026-01-01", 0.98), [])
     write_summary(tmp_path, summary("2026-01-03", 0.99, "gpu"), [])
-    path = write_summary(tmp_path, summary("2026-01-02", 0.97), kept_summaries(tmp_path, "cpu"))
+    path = write_summary(tmp_path, summary("2026-01-02", 0.97), read_summaries(tmp_path, "cpu"))
     assert path.name == "report-cpu.md" and cells(path.read_text())[5] == "-0.0100"
-    assert kept_summaries(tmp_path, "cpu") == [summary("2026-01-01", 0.98), summary("2026-01-02", 0.97)]
-    kept = json.loads((tmp_path / "2026-01-02-cpu.json").read_text())
-    assert kept["results"][0]["value"] == 0.97 and kept["provenance"] == {"commit": "abc"}
+    assert read_summaries(tmp_path, "cpu") == [summary("2026-01-01", 0.98), summary("2026-01-02", 0.97)]
+    saved = json.loads((tmp_path / "2026-01-02-cpu.json").read_text())
+    assert saved["results"][0]["value"] == 0.97 and saved["provenance"] == {"commit": "abc"}
 
 
 @pytest.mark.parametrize("git", ["git", "no-git-here"])
-def test_figures_say_where_they_come_from(monkeypatch, git):
+def test_a_report_has_versions_and_commit(monkeypatch, git):
     if git != "git":
         monkeypatch.setenv("PATH", "/nowhere")
-    found = provenance()
-    assert found["mxnet"].startswith("1.9") and set(found) >= {"commit", "multifit", "numpy", "python"}
-    assert git == "git" or found["commit"] == "unknown"
+    versions = provenance()
+    assert versions["mxnet"].startswith("1.9") and set(versions) >= {"commit", "multifit", "numpy", "python"}
+    assert git == "git" or versions["commit"] == "unknown"

@@ -1,4 +1,4 @@
-"""The table of thresholds: every task is in it, and every row can be run."""
+"""The table of floors has every task, and its rows can be run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_task_has_a_floor_on_a_cpu():
     assert {row.task for row in ROWS if row.device == "cpu"} == tasks
 
 
-def test_a_precision_is_held_to_the_floors_of_float32():
+def test_bfloat16_has_the_floors_of_float32():
     full = {(row.task, row.settings, row.device): row for row in ROWS if row.precision == "float32"}
     lowered = [row for row in ROWS if row.precision != "float32"]
     assert {row.task for row in lowered} >= {"digits", "classification", "segmentation"}
@@ -30,13 +30,13 @@ def test_a_precision_is_held_to_the_floors_of_float32():
         assert row.name == f"{twin.name} {named_precision(row.precision).name}"
 
 
-def test_rows_have_names_of_their_own():
+def test_names_of_rows_are_unique():
     names = [(row.device, row.name) for row in ROWS]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.device},{row.name}".replace(" ", ",") for row in ROWS])
-def test_a_row_is_of_settings_that_the_task_has(row):
+def test_rows_use_settings_of_their_task(row):
     settings = row.settings.split() + ([f"data={row.data}", "root=."] if row.data else [])
     TaskFile(ROOT / "tasks" / f"{row.task}.py").set(settings)
     assert row.device in ("cpu", "gpu") and row.epochs > 0

@@ -1,4 +1,4 @@
-"""The nets that are measured: one family a file, each with the loops that people write for it."""
+"""The nets that are measured, one family per file, with the loops that people write for them."""
 
 from .detection import SSD
 from .heads import HEADS, Heads

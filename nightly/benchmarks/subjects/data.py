@@ -1,4 +1,4 @@
-"""Batches that are made once, for all contenders."""
+"""Batches that all contenders share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shape_batches(count: int = 15, size: int = 16) -> list[tuple[Any, Any]]:
 
 @cache
 def digit_batches_for(count: int) -> list[tuple[Any, ...]]:
-    """Return digits with the labels of so many heads: of two, the second says whether a digit is odd."""
+    """Return digits with the labels of a number of heads; of two, the second is whether a digit is odd."""
     if count == 2:
         return [(i, k, mx.nd.array(k.asnumpy() % 2).reshape((-1, 1))) for i, k in digit_batches()]
     labels = [[(kind + shift) % 10 for shift in range(count)] for _, kind in digit_batches()]

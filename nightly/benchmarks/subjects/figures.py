@@ -1,4 +1,4 @@
-"""Two figures of every head, as the hand-written loops measure them."""
+"""Two figures per head, as the hand-written loops compute them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all contenders get alike: a net, its data, its loss and its figures."""
+"""What all contenders share: a net, its data, its loss and its figures."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ STATIC = {"static_alloc": True, "static_shape": True}  # how gluoncv's training 
 
 
 class Subject:
-    """A net to train; its subclasses say which, and how people write the loop for it.
+    """A net to train, and the loops that people write for it.
 
     Attributes
     ----------
     name : str
-        How tables call it.
+        Its name in tables.
     devices : int
-        How many CPU contexts.
+        The number of CPU contexts.
     rounds : int
-        How many epochs of each contender make a steady median: more where an epoch is short.
+        The number of epochs of each contender that make a steady median: more if epochs are short.
     optimizer : (str, dict)
         Its name and options.
     """
@@ -50,11 +50,11 @@ class Subject:
         raise NotImplementedError
 
     def batches(self) -> list[tuple[Any, ...]]:
-        """Return an epoch's batches, made beforehand: loading is not what is measured."""
+        """Return an epoch's batches, made beforehand, because loading is not measured."""
         raise NotImplementedError
 
     def spec(self, net: Any) -> TaskSpec:
-        """Return what multifit is told."""
+        """Return multifit's spec."""
         raise NotImplementedError
 
     def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
@@ -62,7 +62,7 @@ class Subject:
         raise NotImplementedError
 
     def others(self) -> dict[str, Epoch]:
-        """Return the epochs of those that multifit is measured against."""
+        """Return the epochs of the other contenders by name."""
         return {"hand-written": self.hand_written()}
 
     def trainers(self, net: Any) -> Any:
@@ -70,9 +70,9 @@ class Subject:
         return TrainerSpec(".*", *self.optimizer)
 
     def net(self, settled: bool = True) -> Any:
-        """Return a new net, hybridized, with the same parameters whenever it is asked for.
+        """Return a new hybridized net, with the same parameters each time.
 
-        `settled`: every shape is known, every parameter drawn; else the first batch does that.
+        If `settled`, its shapes are known and its parameters initialised; else the first batch does that.
         """
         mx.random.seed(0)
         net = self.make()
@@ -84,7 +84,7 @@ class Subject:
         return net
 
     def estimator(self, net: Any = None) -> MultiEstimator:
-        """Return multifit's estimator, which logs nothing, with a net of its own."""
+        """Return multifit's estimator, with a new net unless one is given, which logs nothing."""
         net = self.net() if net is None else net
         logging.getLogger("multifit").setLevel(logging.ERROR)
         return MultiEstimator(net, self.spec(net), trainers=self.trainers(net), context=self.contexts)

@@ -1,4 +1,4 @@
-"""The benchmarks run from the top of the repository; what they do to their process ends with each test."""
+"""The benchmarks run from the top of the repository; each test restores the logger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 
 @pytest.fixture(autouse=True)
-def logger_stays_as_it_is() -> Iterator[None]:
+def restored_logger() -> Iterator[None]:
     """A benchmark silences the logger for good."""
     logger = logging.getLogger("multifit")
     level = logger.level

@@ -1,4 +1,4 @@
-"""All contenders train alike: after an epoch each of them tells the same figures."""
+"""All contenders train the same way: after an epoch their figures are equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nightly.benchmarks.subjects import HEADS, NMT, SINGLES, SSD
 CASES = {str(case): case for case in (*HEADS, *SINGLES, SSD, NMT)}
 
 
-def told(history: object) -> list[float]:
+def figures(history: object) -> list[float]:
     """Return what multifit measured, losses first: an epoch's figures in the order of the spec."""
     return [values[-1] for name, values in history.items() if name not in ("train_loss", "lr")]
 
@@ -18,7 +18,7 @@ def told(history: object) -> list[float]:
 def test_epochs_of_many_batches(name):
     case = CASES[name]
     batches = case.batches()
-    ours = told(case.estimator().fit(batches, epochs=2))
+    ours = figures(case.estimator().fit(batches, epochs=2))
     for other, epoch in case.others().items():
         epoch(batches)
         assert epoch(batches) == pytest.approx(ours, rel=1e-4), other
@@ -28,15 +28,15 @@ def test_epochs_of_many_batches(name):
 def test_a_batch_of_maps(name):
     case = CASES[name]
     batches = case.batches()[:2]
-    loss, _, mean_iou = told(case.estimator().fit(batches, epochs=1))
+    loss, _, mean_iou = figures(case.estimator().fit(batches, epochs=1))
     for other, epoch in case.others().items():
         assert epoch(batches) == pytest.approx([loss, mean_iou], rel=1e-3), other
 
 
 def test_two_batches_of_sentences():
-    """The hand-written loop tells the mean of the batches' means: the same where they are of one length."""
+    """The hand-written loop returns the mean of the batches' means, which is equal for equal lengths."""
     batches = NMT.batches()[:1] * 2
-    loss, *_ = told(NMT.estimator().fit(batches, epochs=1))
+    loss, *_ = figures(NMT.estimator().fit(batches, epochs=1))
     assert NMT.hand_written()(batches) == pytest.approx([loss], rel=1e-4)
 
 

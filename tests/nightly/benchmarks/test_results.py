@@ -19,7 +19,7 @@ def row(table: str = "heads", case: str = "2 heads", **values: list[float]) -> R
 
 
 def test_a_ratio_is_taken_pair_by_pair():
-    """The machine became ten times slower on the way: no ratio of medians would tell what is so."""
+    """The machine became ten times slower meanwhile, which ratios of medians would not show."""
     found = row(multifit=[1, 10, 100], slow=[2, 20, 200], fast=[1, 5, 50])
     assert found.ratios() == {"/ slow": [0.5] * 3, "/ fast": [1, 2, 2]}
     assert found.figures()["/ slow"] == (0.5, 0.5, 0.5)
@@ -31,25 +31,25 @@ def test_quartiles():
     assert str(spread([1.23456])) == "1.23 (1.23 … 1.23)"
 
 
-def test_seconds_become_milliseconds_of_a_step():
+def test_seconds_are_converted_to_milliseconds_per_step():
     found = Row.of_seconds("t", "c", {"multifit": [0.5]}, 10)
     assert (found.unit, found.values) == ("ms per step", {"multifit": [50.0]})
     assert Row.of_seconds("t", "c", {"multifit": [0.5]}).unit == "ms"
 
 
-def test_no_ratios_where_multifit_is_missing():
+def test_no_ratios_without_multifit():
     assert row(early=[1.0], late=[2.0]).ratios() == {}
 
 
 @pytest.mark.parametrize(("limit", "met"), [(0.5, True), (0.49, False)])
-def test_a_target_is_met_by_the_median(limit, met):
+def test_the_median_decides_whether_a_target_is_met(limit, met):
     target = Target("heads", "2 heads", "/ hand", limit)
     unmeasured = Target("heads", "3 heads", "/ hand", 1)
     (verdict,) = verdicts([row(multifit=[1, 1, 9], hand=[2, 2, 2])], [target, unmeasured])
     assert (verdict.measured, verdict.met) == (0.5, met)
 
 
-def test_every_target_is_of_a_case_that_is_measured():
+def test_every_target_belongs_to_a_measured_case():
     from nightly.benchmarks.main import TABLES
 
     for target in TARGETS:
@@ -57,7 +57,7 @@ def test_every_target_is_of_a_case_that_is_measured():
     assert len({target[:3] for target in TARGETS}) == len(TARGETS)
 
 
-def test_what_one_more_head_costs():
+def test_the_cost_of_one_more_head():
     counts = {"1 head": 1, "2 heads": 99, "4 heads": 4, "16 heads": 16}
     rows = [row(case=name, multifit=[n, 2 * n], hand=[2 * n, 2 * n]) for name, n in counts.items()]
     (found,) = summed_up([*rows, row(case="2 heads, adam", multifit=[0, 0])])
@@ -82,12 +82,12 @@ def test_the_report(tmp_path):
     assert [each["met"] for each in kept["targets"]] == [True, False]
 
 
-def test_a_contender_that_a_case_lacks_leaves_its_cell_empty():
+def test_the_cell_of_a_missing_contender_is_empty():
     text = markdown("now", {}, [row(multifit=[1.0], a=[2.0]), row(case="1 head", multifit=[1.0])])
     assert text.splitlines()[-1] == "| 1 head | 1 (1 … 1) |  |  |"
 
 
-def test_shown():
+def test_the_printed_table():
     text = shown([Row("heads", "2 heads", "ms per step", {"multifit": [1.0], "hand-written": [1.0]})])
     assert "NOT MET, at most 0.8" in " ".join(text.split()) and "ms per step" in text
 

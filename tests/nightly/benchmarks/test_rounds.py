@@ -1,4 +1,4 @@
-"""Taking turns."""
+"""Contenders take turns."""
 
 from __future__ import annotations
 

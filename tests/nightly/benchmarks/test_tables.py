@@ -29,7 +29,7 @@ def test_a_table(name):
     assert all(len(values) == 1 and values[0] > 0 for values in first.values.values())
 
 
-def test_the_first_update_is_told_in_batches():
+def test_the_first_update_is_given_in_batches():
     times = {
         "multifit": [5.0, 9.0],
         "multifit, with its making": [6.0, 9.0],
@@ -39,7 +39,7 @@ def test_the_first_update_is_told_in_batches():
     assert _later(times) == {"multifit later by": [2, 3], "multifit, with its making later by": [3, 3]}
 
 
-def test_memory_is_that_of_fresh_processes():
+def test_memory_is_measured_in_fresh_processes():
     from nightly.benchmarks.memory import _ask
 
     case = next(case for case in TABLES["memory"].CASES if str(case) == "MLP")
@@ -55,7 +55,7 @@ def test_workers_and_transforms():
 
 
 def test_others_run_in_another_environment(tmp_path, monkeypatch):
-    """The rival is the smallest that reads the data: what environment it runs in makes no difference."""
+    """The rival here only reads the data, so it runs in any environment."""
     rival = tmp_path / "rival.py"
     rival.write_text(
         f"import sys; sys.path.insert(0, {str(others.Path(others.__file__).parent / 'rivals')!r})\n"
@@ -72,14 +72,14 @@ def test_others_run_in_another_environment(tmp_path, monkeypatch):
     assert row.values.keys() == {"multifit", "rival"} and len(row.ratios()["/ rival"]) == 1
 
 
-def test_a_rival_that_trains_another_net():
+def test_a_rival_that_trains_another_net_is_an_error():
     history = {"train_loss": [3.0, 1.0], "train_a": [2.0, 1.0], "train_b": [0.5, 0.9], "lr": [0.1, 0.1]}
     others.check_alike(history, {"near": [2.001, 0.5]})
     with pytest.raises(ValueError, match=r"far trains another net: .* \[2.1, 0.5\], ours to \[2.0, 0.5\]"):
         others.check_alike(history, {"near": [2.001, 0.5], "far": [2.1, 0.5]})
 
 
-def test_an_environment_that_is_not_there(monkeypatch):
+def test_a_missing_environment_is_an_error(monkeypatch):
     monkeypatch.setattr(others, "PYTHON", "/nowhere/python")
     with pytest.raises(
         FileNotFoundError, match="there is no /nowhere/python: `make bench ONLY=others` makes it"
@@ -107,7 +107,7 @@ def test_the_command_of_one_table(tmp_path, capsys):
         (["heads", "--epochs", "0"], "0 is not above 0"),
     ],
 )
-def test_what_cannot_be_measured(arguments, said, capsys):
+def test_wrong_arguments_are_an_error(arguments, said, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert said in capsys.readouterr().err
