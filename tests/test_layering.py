@@ -14,15 +14,15 @@ FILES = sorted(ROOT.rglob("*.py"))
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
     "errors", "stages", "protocols", "arguments", "files", "threads", "checkpoints", "tables", "settings",
-    "spec", "checks", "plan", "state", "triggers", "history", "plots", "profile", "events", "handlers",
-    "gluon", "losses", "metrics", "schedules", "estimator", "taskfile", "report", "exports", "__init__",
-    "cli", "__main__",
+    "spec", "checks", "plan", "state", "triggers", "history", "plots", "events", "handlers", "gluon",
+    "losses", "metrics", "schedules", "profiling", "rate_search", "estimator", "taskfile", "report",
+    "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "arguments", "files", "threads", "tables", "spec", "checks", "plan",
-        "state", "triggers", "plots", "profile", "events",
+        "state", "triggers", "plots", "events",
     },
 }  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}

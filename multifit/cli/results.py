@@ -12,7 +12,7 @@ from ..files import atomic_path, atomic_write
 from ..history import History
 from ..plan import Plan
 from ..plots import curves
-from ..profile import Profile
+from ..profiling import Profile
 from ..taskfile import UsageError
 
 __all__ = ["make_folder", "write_pictures", "write_plan", "write_profile", "write_results"]

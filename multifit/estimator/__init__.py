@@ -1,6 +1,6 @@
-"""MultiEstimator: the loop, the same for every net."""
+"""MultiEstimator and the collaborators that it owns."""
 
+from .estimator import MultiEstimator
 from .log_once import get_logger
-from .multi import MultiEstimator
 
 __all__ = ["MultiEstimator", "get_logger"]

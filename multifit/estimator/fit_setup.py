@@ -1,4 +1,4 @@
-"""What a fit looks at before it begins: its limits, its loaders, its handlers."""
+"""What is checked and prepared before a fit: its limits, loaders and handlers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..gluon.data.worker_seeding import has_own_workers
 from ..handlers import validation_data, with_defaults
 from ..threads import oversubscription
 
-__all__ = ["check_loaders", "limits", "prepared", "tell_threads"]
+__all__ = ["check_loaders", "fit_events", "limits", "log_oversubscription"]
 
 
 def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
-    """Return how far a fit goes.
+    """Check and return how far a fit goes, in epochs or batches.
 
     Raises
     ------
     ValueError
-        Both or neither are given, or one is no whole number of at least 1.
+        Both or neither are given, or one is not a whole number of at least 1.
     """
     if (epochs is None) == (batches is None):
         raise ValueError(
@@ -42,7 +42,7 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
     Raises
     ------
     DataError
-        One is empty, is none, or can be read only once.
+        One is empty, is not a loader, or can be read only once.
     """
     once = max_epoch == 1 or (max_epoch is None and val_data is None)
     problems = loader_problems("train_data", train_data, once or max_epoch is None)
@@ -50,10 +50,12 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
     raise_problems(problems)
 
 
-def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[EventDispatcher, Any]:
-    """Return the handlers, and the first batch that they will evaluate, in a list; None without any.
+def fit_events(
+    estimator: Any, event_handlers: Any, val_data: Any
+) -> tuple[EventDispatcher, list[Any] | None]:
+    """Return the handlers of a fit, and the first validation batch in a list, or None without any.
 
-    The batch is read before the training begins: both may read from one and the same DataIter.
+    The batch is read before training begins, because both may read from one and the same DataIter.
 
     Raises
     ------
@@ -68,15 +70,15 @@ def prepared(estimator: Any, event_handlers: Any, val_data: Any) -> tuple[EventD
             batch, val_data = peek_first(val_data, "val_data")
             first = [batch]
         events = EventDispatcher(estimator, with_defaults(event_handlers, val_data))
-        found = validation_data(events.handlers)  # a ValidationHandler of the user's own brings it along
-        if found is not None and not first:
-            raise_problems(loader_problems("val_data", found, once=False))
-            first = [peek_first(found, "val_data")[0]]
+        own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
+        if own_data is not None and not first:
+            raise_problems(loader_problems("val_data", own_data, once=False))
+            first = [peek_first(own_data, "val_data")[0]]
     return events, first or None
 
 
-def tell_threads(notices: Callable[[str], None], train_data: Any) -> None:
-    """Log once where OpenMP's threads and the loader's workers outnumber the cores."""
-    text = oversubscription(train_data._num_workers if has_own_workers(train_data) else 0)
-    if text is not None:
-        notices(text)
+def log_oversubscription(log_once: Callable[[str], None], train_data: Any) -> None:
+    """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
+    message = oversubscription(train_data._num_workers if has_own_workers(train_data) else 0)
+    if message is not None:
+        log_once(message)

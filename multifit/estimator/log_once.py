@@ -1,33 +1,39 @@
-"""What is worth telling once: defaults that were used, data that was cast."""
+"""Messages that are logged once: defaults that were used, data that was cast."""
 
 from __future__ import annotations
 
 import logging
 import sys
 
-__all__ = ["Notices", "get_logger"]
+__all__ = ["LogOnce", "get_logger"]
 
 
-class Notices(list[str]):
-    """Notices in the order in which they came up, each logged when it is new."""
+class LogOnce(list[str]):
+    """Logs each message once, and lists them in order.
+
+    Parameters
+    ----------
+    logger : logging.Logger
+        Where to log.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
-        self._logger = logger
+        self.logger = logger
 
-    def __call__(self, text: str) -> None:
-        """Tell `text`, unless it was told before."""
-        if text not in self:
-            self.append(text)
-            self._logger.info(text)
+    def __call__(self, message: str) -> None:
+        """Log a message, unless it was logged before."""
+        if message not in self:
+            self.append(message)
+            self.logger.info(message)
 
 
 def get_logger() -> logging.Logger:
-    """Return the logger "multifit"; where nobody configured logging, it writes to the standard output."""
+    """Return the logger "multifit"; it writes to the standard output if nobody configured logging."""
     logger = logging.getLogger("multifit")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
-    if not logger.hasHandlers():  # a beginner wants to see what happens
+    if not logger.hasHandlers():
         logger.addHandler(logging.StreamHandler(sys.stdout))
-        logger.propagate = False  # MXNet's schedulers log at the root, which makes a handler there
+        logger.propagate = False  # MXNet's schedulers log at the root, which creates a handler there
     return logger

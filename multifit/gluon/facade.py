@@ -11,8 +11,9 @@ from zipfile import ZipFile
 from ..files import atomic_path
 from ..protocols import Figures, Trainer
 from .compat import mx
+from .metrics.stage_figures import StageFigures
 
-__all__ = ["FigureMetric", "single_trainer"]
+__all__ = ["FigureMetric", "figure_metrics", "single_trainer"]
 
 _GLUON_PREFIXES = {"train": "training", "val": "validation"}
 
@@ -54,6 +55,23 @@ class FigureMetric(mx.metric.EvalMetric):
         return self.figure, figures.get(self.figure, math.nan)
 
     get_global = get
+
+
+def figure_metrics(
+    prefix: str, figures: StageFigures, read: Callable[[], Mapping[str, float]]
+) -> list[FigureMetric]:
+    """Return a stage's metrics, then its objective, as EvalMetrics.
+
+    Parameters
+    ----------
+    prefix : {"train", "val"}
+        The prefix of the figures' names.
+    figures : StageFigures
+        The stage's figures.
+    read : callable
+        Returns all of them by full name, such as ``train_accuracy``.
+    """
+    return [FigureMetric(prefix, key, read) for key in figures.metric_keys()]
 
 
 class _SeveralTrainers:

@@ -97,7 +97,7 @@ def test_it_resumes_bit_for_bit(folder: Path, log: Any) -> None:
         "lr": estimator.learning_rates(),
         "history": json.loads(estimator.history.to_json()),
     } == json.loads((FOLDER / "expected.json").read_text())
-    assert "going on from epoch-0002-step-00000006: epoch 2, batch 3" in log()
+    assert "resuming from epoch-0002-step-00000006: epoch 2, batch 3" in log()
     assert not any("the checkpoint" in line for line in log())  # nothing begins again
 
 

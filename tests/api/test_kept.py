@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, LossSpec, MetricSpec, MultiEstimator, TaskSpec
-from multifit.gluon.rate_search import RateSearch
+from multifit.rate_search import RateSearch
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
@@ -66,7 +66,7 @@ def test_what_cannot_be_kept_is_told_at_both_ends(tmp_path: Path, log: Any) -> N
     assert "checkpoints cannot hold train_odd" in log.text
     log.clear()
     make().fit(DATA, epochs=2, event_handlers=CheckpointHandler(tmp_path, 1), resume=tmp_path)
-    assert '"train_odd" begins anew: the checkpoint could not hold it' in log.text
+    assert '"train_odd" starts from zero: the checkpoint could not hold it' in log.text
     assert "the checkpoint holds the state of Remembers, which this fit does not have" in log.text
 
 

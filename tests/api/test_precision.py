@@ -258,7 +258,7 @@ def test_a_net_that_cannot_be_lowered_is_an_error_before_training(net, hybridize
         with pytest.raises(SpecError) as error:
             call(batches())
         assert message in str(error.value)
-        estimator._engine.renew()
+        estimator._engine.restart()
     assert estimator.state.step == 0
 
 

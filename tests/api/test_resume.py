@@ -355,7 +355,7 @@ def test_workers_that_cannot_be_seeded_are_logged(
         def __iter__(self) -> Iterator[Any]:
             yield from super().__iter__()
 
-    said = "the loader has workers that go their own way"
+    said = "the loader's workers cannot be seeded"
     for name, kind, expected in (("own", Own, True), ("stock", gluon.data.DataLoader, False)):
         data = gluon.data.ArrayDataset(*samples())
         monkeypatch.setitem(DATA, name, lambda k=kind, d=data: k(d, BATCH, num_workers=1))
@@ -419,7 +419,7 @@ def test_more_epochs_than_before(run: Any, whole: Any, log: Any) -> None:
     stopped.fit(epochs=2)
     stopped.resume()
     assert unequal(stopped.everything(), whole()) == []
-    assert "going on from epoch-0002-step-00000010: epoch 3" in log()
+    assert "resuming from epoch-0002-step-00000010: epoch 3" in log()
 
 
 def test_no_sample_is_loaded_twice(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,7 +488,7 @@ def test_without_a_checkpoint_it_starts_from_scratch(run: Any, whole: Any, log: 
     fresh = run()
     fresh.resume()
     assert unequal(fresh.everything(), whole()) == []
-    assert f"no checkpoint in {fresh.folder} yet: beginning anew" in log()
+    assert f"no checkpoint in {fresh.folder} yet: starting from scratch" in log()
 
 
 def test_a_finished_run_stays_finished(run: Any, whole: Any, log: Any) -> None:
@@ -496,7 +496,7 @@ def test_a_finished_run_stays_finished(run: Any, whole: Any, log: Any) -> None:
     ended.fit()
     ended.resume(CrashAt(EPOCHS * BATCHES, "batch_begin"))
     assert unequal(ended.everything(), whole()) == []
-    assert f"the run had ended: {EPOCHS} epochs" in log()
+    assert f"the run had finished: {EPOCHS} epochs" in log()
 
 
 @pytest.mark.parametrize(
@@ -570,8 +570,8 @@ def test_a_checkpoint_with_any_damaged_file_is_skipped(short: Run, log: Any, tmp
             before = len(log())
             short.resume(epochs=1)
             said = log()[before:]
-            assert [line for line in said if line.startswith(f"passed over: {newest}: {name} ")], said
-            assert "going on from epoch-0001-step-00000003: epoch 1, batch 4" in said
+            assert [line for line in said if line.startswith(f"skipped: {newest}: {name} ")], said
+            assert "resuming from epoch-0001-step-00000003: epoch 1, batch 4" in said
             assert unequal(short.everything(), expected) == [], (name, damage)
 
 

@@ -113,7 +113,7 @@ def test_a_beginner_who_configured_no_logging_sees_the_log(
 
 @pytest.mark.parametrize("net", [None, nn.Dense, "net", lambda data: data])
 def test_what_is_no_net(net: Any) -> None:
-    with pytest.raises(multifit.SpecError, match="which is no gluon.Block; give the net itself, an instance"):
+    with pytest.raises(multifit.SpecError, match="not a gluon.Block; give the net itself, an instance"):
         multifit.MultiEstimator(net, L.L2Loss())
 
 

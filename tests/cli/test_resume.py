@@ -77,12 +77,12 @@ def test_a_resumed_run_keeps_its_settings_seed_and_schedule(write, multifit, log
     multifit("train", path, *options, "--epochs", 2, "--output", "run")
     result = multifit("train", path, "--resume", "--epochs", 4, "--output", "run")
     assert result.code == 0 and "4 epochs; wrote run" in result.out
-    assert "going on from epoch-0002-step-00000006: epoch 3" in log()
+    assert "resuming from epoch-0002-step-00000006: epoch 3" in log()
     assert same("run", "uninterrupted")
     record = record_of("run")
     assert (record["settings"]["rate"], record["seed"], record["checkpoint_every"]) == (0.01, 3, [2, "batch"])
     text = Path("run/log.txt").read_text()
-    assert "training for 2 epochs" in text and "going on from" in text and "stopped: 4 epochs" in text
+    assert "training for 2 epochs" in text and "resuming from" in text and "stopped: 4 epochs" in text
 
 
 def test_another_schedule_is_recorded(write, multifit):
@@ -96,7 +96,7 @@ def test_resuming_without_a_run_starts_one(write, multifit, log):
     path = write()
     multifit("train", path, "--output", "uninterrupted", "--checkpoint-every", 1)
     assert multifit("train", path, "--resume", "--output", "run", "--checkpoint-every", 1).code == 0
-    assert "no checkpoint in run yet: beginning anew" in log() and same("run", "uninterrupted")
+    assert "no checkpoint in run yet: starting from scratch" in log() and same("run", "uninterrupted")
 
 
 def test_resuming_a_finished_run_changes_nothing(write, multifit, log):
@@ -104,7 +104,7 @@ def test_resuming_a_finished_run_changes_nothing(write, multifit, log):
     multifit("train", path, "--checkpoint-every", 1, "--output", "run")
     before = {name: (Path("run") / name).read_bytes() for name in RESULTS}
     assert multifit("train", path, "--resume", "--output", "run").code == 0
-    assert "the run had ended: 2 epochs" in log()
+    assert "the run had finished: 2 epochs" in log()
     assert before == {name: (Path("run") / name).read_bytes() for name in RESULTS}
 
 

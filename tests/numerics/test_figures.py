@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, TaskSpec, TrainerSpec
-from multifit.gluon.metrics.accumulators import Accumulator, MetricSums, ScalarSum
+from multifit.gluon.metrics.accumulators import Accumulator, ScalarSum
+from multifit.gluon.metrics.metric_sums import MetricSums
 from multifit.losses import SequenceCELoss
 
 import mxnet as mx  # isort: skip
@@ -221,4 +222,4 @@ def test_a_total_takes_numbers_and_arrays() -> None:
 
 
 def test_a_tally_without_terms_has_no_objective() -> None:
-    assert MetricSums([]).figures({}) == {}
+    assert MetricSums([]).loss_figures({}) == {}

@@ -325,7 +325,7 @@ def test_what_cannot_be_traced_runs_operator_by_operator(
     spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(Shapely(), "out", "y")})
     estimator = train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
     same(ours, hand)
-    assert "AttributeError while tracing" in estimator._engine.stages["train"].how()
+    assert "AttributeError while tracing" in estimator._engine.stages["train"].describe()
 
 
 def test_a_constant_loss_has_no_gradient(

@@ -10,6 +10,7 @@ from gluoncv.utils.metrics.voc_detection import VOC07MApMetric
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.data.devices import shares
+from multifit.gluon.metrics.stage_metric import Place
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -95,8 +96,9 @@ def test_equals_the_metric_updated_by_hand(
         expected = make()
         update_by_hand(expected, hand, seen, len(devices), name, lambda labels, outs: (labels, outs))
         np.testing.assert_allclose(history[f"{prefix}_m"], [expected.get()[1]] * 2, rtol=1e-5)
-    measure = estimator._engine.measures["train"][0]
-    assert measure.on_device == (where if isinstance(where, bool) else len(devices) == 1)
+    measure = estimator._engine.stages["train"].figures.metrics[0]
+    on_device = where if isinstance(where, bool) else len(devices) == 1
+    assert measure.place == (Place.DEVICE if on_device else Place.HOST)
     assert measure.metric is metric
 
 
@@ -234,5 +236,7 @@ def test_batches_of_which_some_have_no_device_side_path(
     np.testing.assert_allclose(history["train_acc"], [accuracy.get()[1]] * 2)
     np.testing.assert_allclose(history["train_mean"], [mean.get()[1]] * 2, rtol=1e-6)
     np.testing.assert_allclose(history["train_loss"], [mean.get()[1] * sum(lengths) / 3] * 2, rtol=1e-6)
-    measures = {measure.term.key: measure.on_device for measure in estimator._engine.measures["train"]}
-    assert measures == {"acc": False, "mean": True}
+    measures = {
+        measure.term.key: measure.place for measure in estimator._engine.stages["train"].figures.metrics
+    }
+    assert measures == {"acc": Place.HOST, "mean": Place.DEVICE}

@@ -316,4 +316,4 @@ def test_sequences_of_many_lengths(
     estimator = train(ours, declared, batches, devices, TrainerSpec(".*", "sgd", SGD))
     same(ours, hand)
     assert estimator.history["train_acc"] == pytest.approx([accuracy.get()[1]], abs=0.01)  # but for near ties
-    assert len(estimator._engine.stages["train"]._programs) <= 33
+    assert len(estimator._engine.stages["train"].graphs) <= 33

@@ -76,7 +76,7 @@ def test_functions_of_the_state(
 def test_more_weights_than_are_remembered(two_heads: type, data: Any, train: Any) -> None:
     net = two_heads()
     estimator = train(net, heads(lambda state: state.step), data([2] * 300))
-    weights = estimator._engine.stages["train"].weights
+    weights = estimator._engine.stages["train"]._scaler
     assert len(weights._vectors) <= 257
 
 

@@ -44,11 +44,8 @@ class BatchSplitter:
         The axis of the samples in all slots.
     change : callable, optional
         ``change(slots) -> slots``: what handlers make of each device's slots.
-
-    Attributes
-    ----------
-    signatures : list of dict
-        The different :data:`SlotSignature` of the batches so far, the latest last; at most `MAX_SIGNATURES`.
+    signatures : list of dict, optional
+        Extended by each new :data:`SlotSignature` of a batch, the latest last; at most `MAX_SIGNATURES`.
     """
 
     def __init__(
@@ -59,10 +56,11 @@ class BatchSplitter:
         labels: bool = True,
         batch_axis: int = 0,
         change: Callable[[Slots], Slots] | None = None,
+        signatures: list[SlotSignature] | None = None,
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
-        self.signatures: list[SlotSignature] = []
+        self.signatures = [] if signatures is None else signatures
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self._checked: set[Signature] = set()
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting

@@ -1,4 +1,4 @@
-"""Losses that see all devices at once (``scope="batch"``), such as gluoncv's SSD loss."""
+"""Losses that get all devices' arrays at once (``scope="batch"``), such as gluoncv's SSD loss."""
 
 from __future__ import annotations
 
@@ -7,60 +7,79 @@ from typing import Any, Mapping, Sequence
 from ...spec.names import Ref
 from ...spec.terms import Term
 from ..compat import mx
-from .loss_graph import anchored, call_term, named_parts
+from ..metrics.metric_sums import MetricSums
+from .loss_graph import as_variable, call_loss, named_parts
+from .loss_weights import BatchLossScale
+from .result import StepResult
 
 __all__ = ["BatchLosses"]
 
 
 class BatchLosses:
-    """The terms of scope "batch": each is called once per batch with a list per device of every argument.
+    """The terms of scope "batch", each called once per batch with a list per device of every argument.
 
-    What a loss returns (per part a list per device, or one array) is taken as normalised already: its sum is
-    the term.
+    What a loss returns (per part a list per device, or one array) is already normalised: its sum is the term.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        Terms of scope "batch".
+    training : bool
+        Whether objectives are computed.
     """
 
-    def __init__(self, terms: Sequence[Term]) -> None:
-        self.terms = list(terms)
+    def __init__(self, terms: Sequence[Term], training: bool) -> None:
+        self.terms, self._training = list(terms), training
 
-    def __call__(
-        self, arrays: Sequence[Mapping[Ref, Any]], weights: Mapping[str, float] | None
-    ) -> tuple[list[Any], list[dict[str, Any]], dict[str, list[Any]]]:
-        """Compute all terms.
+    def __call__(self, result: StepResult, scale: BatchLossScale) -> dict[str, list[Any]]:
+        """Compute all terms; add their objectives and parts to the result.
+
+        Parameters
+        ----------
+        result : StepResult
+            Its outputs are read.
+        scale : BatchLossScale
+            The terms' weights.
 
         Returns
         -------
-        objectives : list of arrays of shape (1,)
-            Weighted sums of the minimised parts, one per device.
-        parts : list of dict
-            Per device, what the losses returned, by figure.
-        sums : dict of str to list of array
-            Per term, the sum of each part over all devices, float64, on the first device.
+        dict of str to list of NDArray
+            By term, the sum of each part over all devices, float64, on the first device.
         """
-        objectives: list[Any] = []
-        parts: list[dict[str, Any]] = [{} for _ in arrays]
         sums: dict[str, list[Any]] = {}
+        arrays: Sequence[Mapping[Ref, Any]] = result.arrays() if self.terms else []
         for term in self.terms:
-            refs = term.args
-            values = self._split(
-                term, call_term(term, {ref: [device[ref] for device in arrays] for ref in refs})
-            )
-            if weights is not None:
-                objectives += [_weighted(value, weights[term.key]) for value in values[term.minimized]]
-            for device, own in enumerate(parts):
-                own.update(named_parts(term, [value[min(device, len(value) - 1)] for value in values]))
+            arguments = {ref: [device[ref] for device in arrays] for ref in term.args}
+            values = _parts(term, call_loss(term, arguments))
+            if self._training:
+                weight = scale.weights[term.key]
+                result.objectives += [_weighted(value, weight) for value in values[term.minimized]]
+            for device, parts in enumerate(result.parts):
+                parts.update(named_parts(term, [value[min(device, len(value) - 1)] for value in values]))
             with mx.autograd.pause():
                 sums[term.where] = [_total(value) for value in values]
-        return objectives, parts, sums
+        return sums
 
-    @staticmethod
-    def _split(term: Term, values: list[Any]) -> list[list[Any]]:
-        if not term.spec.returns:
-            values = [values]  # one part, a list per device
-        return [list(value) if isinstance(value, (list, tuple)) else [value] for value in values]
+    def add(
+        self, sums: Mapping[str, list[Any]], scale: BatchLossScale, samples: int, totals: MetricSums
+    ) -> None:
+        """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by samples."""
+        for term in self.terms:
+            total = mx.nd.concat(*sums[term.where], dim=0) * samples
+            totals.add(((term.where, len(term.parts)),), total)
+            if term.key in totals.weighted:
+                minimized = total[term.minimized : term.minimized + 1]
+                totals.weighted[term.key].add(minimized * scale.weights[term.key])
+
+
+def _parts(term: Term, values: list[Any]) -> list[list[Any]]:
+    if not term.spec.returns:
+        values = [values]  # one part, a list per device
+    return [list(value) if isinstance(value, (list, tuple)) else [value] for value in values]
 
 
 def _weighted(value: Any, weight: float) -> Any:
-    return mx.nd.sum(value) * anchored(mx.nd.full((1,), weight, ctx=value.context))
+    return mx.nd.sum(value) * as_variable(mx.nd.full((1,), weight, ctx=value.context))
 
 
 def _total(values: Sequence[Any]) -> Any:

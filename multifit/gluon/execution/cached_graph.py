@@ -1,4 +1,4 @@
-"""A graph around blocks that stay untouched, and the ways in which it is run."""
+"""A traced graph of blocks, and the two ways in which it runs: for any shapes, and for one that repeats."""
 
 from __future__ import annotations
 
@@ -10,128 +10,137 @@ from ..compat import mx
 
 __all__ = ["CachedGraph"]
 
-MAX_CHANGES = 4  # of the form that a graph is made ready for: each costs the time of some batches
+MAX_CHANGES = 4  # of the shapes that memory is planned for: each change costs the time of several batches
 
 
 class CachedGraph(mx.gluon.HybridBlock):
-    """A graph around blocks that are held without being registered as children.
+    """A graph of blocks that are not registered as children, so that the user's net stays as it is.
 
-    Hybridizing the user's own net would freeze whichever mode traced it first (a net that branches on
-    ``autograd.is_training()`` would return its training outputs when evaluating); a graph for each stage has
-    its own mode, and switching costs nothing.
+    Hybridizing the net itself would freeze whichever mode traced it first: a net that branches on
+    ``autograd.is_training()`` would return its training outputs when evaluating. With a graph for each stage,
+    each has its own mode, and switching costs nothing.
 
-    It is traced once and runs in two ways: one for arrays of any shapes, and one whose memory and operators
-    are made ready beforehand (MXNet's ``static_alloc`` and ``static_shape``), for arrays of a form that comes
-    again and again. Small nets take half the time then.
+    The graph is traced once and runs in two ways: for arrays of any shapes, and, for shapes that come again
+    and again, with memory and operators planned beforehand (MXNet's ``static_alloc`` and ``static_shape``),
+    which halves the time of small nets.
 
     Parameters
     ----------
     function : callable
-        ``function(F, *arrays) -> list of arrays``; called once with symbols.
+        ``function(F, *arrays) -> list of arrays``; called once, with symbols.
     parameters : callable
         Returns the ParameterDict of everything that the function uses.
-    form : hashable, optional
-        Of arrays that were there before the graph was, as :meth:`run` takes it.
+    signature : hashable, optional
+        Of arrays that were seen before the graph was made, as :meth:`run` takes it.
     """
 
     def __init__(
-        self, function: Callable[..., Any], parameters: Callable[[], Any], form: Hashable = None
+        self, function: Callable[..., Any], parameters: Callable[[], Any], signature: Hashable = None
     ) -> None:
         super().__init__()
+        # not as attributes of a Block, which would register what they hold
         object.__setattr__(self, "_function", function)
         object.__setattr__(self, "_parameters", parameters)
-        self._given: list[bool] = []
+        self._is_array: list[bool] = []  # which arrays were not None when it was traced
         self._arguments: _Arguments | None = None
-        self._ready: Any = None
-        self._form = form
-        self._rhythms: dict[Any, _ShapeStability] = {}
+        self._static_op: Any = None
+        self._first_signature = signature
+        self._stability: dict[Any, _ShapeStability] = {}
         self.hybridize()
 
     def collect_params(self, select: str | None = None) -> Any:
-        """Return the parameters of what is traced (`select` is Gluon's and unused here)."""
+        """Return the parameters of everything in the graph (`select` is Gluon's and unused here)."""
         return self._parameters()
 
     @property
     def is_traced(self) -> bool:
-        """Whether the graph is there; until then a call may fail because something cannot be traced."""
+        """Whether the graph exists; before that, a call may fail because something cannot be traced."""
         return self._arguments is not None
 
     def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
         """Trace the function."""
         return self._function(F, *arrays)
 
-    def run(self, arrays: Sequence[Any], form: Hashable = None) -> list[Any]:
+    def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
         """Run the graph; the first call traces it.
 
         Parameters
         ----------
         arrays : sequence of NDArray or None
             On one device.
-        form : hashable, optional
-            Equal for arrays of equal shapes; None if they are not worth being made ready for.
+        signature : hashable, optional
+            Equal for arrays of equal shapes; None to never plan memory for them.
+
+        Raises
+        ------
+        ValueError
+            Other arrays are None than in the first call.
         """
         if self._arguments is None:
             self._trace(arrays)
-        if [array is not None for array in arrays] != self._given:
+        if [array is not None for array in arrays] != self._is_array:
             raise ValueError("other slots are None than in the first batch")
         context = mx.context.current_context()
-        arguments, changed = self._arguments.filled([a for a in arrays if a is not None], context)
-        if changed:
-            # Made ready with gradient arrays that are no longer the parameters' own, the graph would go on
-            # to write into those without a word.
-            self._ready = None
-        rhythm = self._rhythms.setdefault(context, _ShapeStability(self._form))
-        result = (self._made_ready() if rhythm.repeats(form) else self._cached_op)(*arguments)
-        return result if isinstance(result, list) else [result]
+        arguments, replaced = self._arguments.fill([a for a in arrays if a is not None], context)
+        if replaced:
+            # A planned graph would silently go on writing gradients into the arrays that were replaced.
+            self._static_op = None
+        stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
+        run = self._planned() if stability.repeats(signature) else self._cached_op
+        outputs = run(*arguments)
+        return outputs if isinstance(outputs, list) else [outputs]
 
     def _trace(self, arrays: Sequence[Any]) -> None:
         with warnings.catch_warnings():
-            # what this graph does not need is no news: the plan lists what is unused
+            # MXNet warns of parameters that this graph does not need; the plan lists what is unused
             warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
             self._build_cache(*arrays)
-        self._given = [array is not None for array in arrays]
+        self._is_array = [array is not None for array in arrays]
         self._arguments = _Arguments(self._cached_op_args)
 
-    def _made_ready(self) -> Any:
-        if self._ready is None:
+    def _planned(self) -> Any:
+        if self._static_op is None:
             inputs = list(enumerate(is_data for is_data, _ in self._cached_op_args))
             flags: list[tuple[str, Any]] = [
                 ("data_indices", [i for i, is_data in inputs if is_data]),
                 ("param_indices", [i for i, is_data in inputs if not is_data]),
             ]
-            # Operators that are made ready write running statistics behind the engine's back: who reads these
-            # after a batch would not wait for it. Then only the memory is.
+            # With static shapes, operators write running statistics without the engine's knowledge, and who
+            # reads them after a batch would not wait for it. Then only the memory is planned.
             symbol = self._cached_graph[1]
             static = not symbol.list_auxiliary_states() and self._arguments.dense
             flags += [("static_alloc", True), ("static_shape", static)]
-            self._ready = mx.nd.CachedOp(symbol, flags)
-        return self._ready
+            self._static_op = mx.nd.CachedOp(symbol, flags)
+        return self._static_op
 
 
 class _ShapeStability:
-    """Which form of arrays comes again and again on one device."""
+    """Which signature comes again and again on one device."""
 
     def __init__(self, last: Hashable) -> None:
-        self._form: Hashable = None
+        self._stable: Hashable = None
         self._last = last
         self._changes = 0
 
-    def repeats(self, form: Hashable) -> bool:
-        """Whether arrays of this form are what to be ready for."""
-        if form is not None and form == self._last != self._form and self._changes < MAX_CHANGES:
-            self._form, self._changes = form, self._changes + 1
-        self._last = form
-        return form is not None and form == self._form
+    def repeats(self, signature: Hashable) -> bool:
+        """Whether this is the signature to plan memory for."""
+        repeated = signature is not None and signature == self._last
+        if repeated and signature != self._stable and self._changes < MAX_CHANGES:
+            self._stable, self._changes = signature, self._changes + 1
+        self._last = signature
+        return signature is not None and signature == self._stable
 
 
 class _Arguments:
-    """What a graph is called with: arrays that are new each time, and parameters, looked up once a device."""
+    """What a graph is called with: new arrays each time, and parameters, looked up once a device."""
 
-    def __init__(self, wanted: Sequence[tuple[bool, Any]]) -> None:
-        self._arrays = [(at, index) for at, (is_data, index) in enumerate(wanted) if is_data]
-        self._parameters = [(at, parameter) for at, (is_data, parameter) in enumerate(wanted) if not is_data]
-        self._seen: list[Any] = []
-        self._known: dict[Any, list[Any]] = {}
+    def __init__(self, arguments: Sequence[tuple[bool, Any]]) -> None:
+        self._arrays = [(at, index) for at, (is_data, index) in enumerate(arguments) if is_data]
+        self._parameters = [
+            (at, parameter) for at, (is_data, parameter) in enumerate(arguments) if not is_data
+        ]
+        self._lists: list[Any] = []
+        self._by_context: dict[Any, list[Any]] = {}
 
     @property
     def dense(self) -> bool:
@@ -139,21 +148,21 @@ class _Arguments:
         kinds = {kind for _, p in self._parameters for kind in (p._stype, p._grad_stype)}
         return kinds <= {"default"}
 
-    def filled(self, arrays: Sequence[Any], context: Any) -> tuple[list[Any], bool]:
-        """Return all arguments, and whether a parameter has other arrays than at the last call."""
-        # Gluon makes a new list of them whenever it makes new arrays
-        seen = [parameter._data for _, parameter in self._parameters]
-        seen += [parameter._grad for _, parameter in self._parameters]
-        changed = len(seen) != len(self._seen) or not all(map(operator.is_, seen, self._seen))
-        if changed:
-            self._seen = seen
-            self._known.clear()
-        if context not in self._known:
-            known: list[Any] = [None] * (len(self._arrays) + len(self._parameters))
+    def fill(self, arrays: Sequence[Any], context: Any) -> tuple[list[Any], bool]:
+        """Return all arguments, and whether a parameter's arrays were replaced since the last call."""
+        # Gluon makes a new list of a parameter's arrays whenever it makes new arrays
+        lists = [parameter._data for _, parameter in self._parameters]
+        lists += [parameter._grad for _, parameter in self._parameters]
+        replaced = len(lists) != len(self._lists) or not all(map(operator.is_, lists, self._lists))
+        if replaced:
+            self._lists = lists
+            self._by_context.clear()
+        if context not in self._by_context:
+            template: list[Any] = [None] * (len(self._arrays) + len(self._parameters))
             for at, parameter in self._parameters:
-                known[at] = parameter.data(context)
-            self._known[context] = known
-        arguments = self._known[context].copy()
+                template[at] = parameter.data(context)
+            self._by_context[context] = template
+        arguments = self._by_context[context].copy()
         for at, index in self._arrays:
             arguments[at] = arrays[index]
-        return arguments, changed
+        return arguments, replaced

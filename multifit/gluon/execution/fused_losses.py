@@ -11,12 +11,12 @@ from ..compat import mx
 from ..losses import SegmentationCELoss, sample_sums
 from ..ops import largest, split_maps
 
-__all__ = ["cross_entropy", "negative_log_likelihood", "substitute"]
+__all__ = ["cross_entropy", "fused_loss", "negative_log_likelihood"]
 
 MANY_CLASSES = 24  # from here on a softmax over the last axis fills the processor's vectors
 
 
-def substitute(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+def fused_loss(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     """Return a function that computes the same as a loss, faster; None where there is none.
 
     There is one for the softmax cross entropy of maps, classes in axis 1: MXNet's ``log_softmax`` takes two

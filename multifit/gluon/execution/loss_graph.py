@@ -1,4 +1,4 @@
-"""What comes after the net on one device: losses, the objective, and the sums from which figures are made.
+"""What follows the net on one device: losses, the objective, and the statistics that figures are made of.
 
 The same functions run on NDArrays and, traced once, on symbols.
 """
@@ -6,29 +6,27 @@ The same functions run on NDArrays and, traced once, on symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Callable, Mapping, Sequence
 
-from ...spec.names import OUTPUTS, Ref
+from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
+from ..metrics.base import DeviceMetric
+from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 
-__all__ = ["SAMPLES", "LossGraph", "LossOutputs", "anchored", "call_term", "fetch", "joined", "named_parts"]
-
-
-SAMPLES = "samples"  # where the number of samples stands among the statistics
+__all__ = ["LossGraph", "LossOutputs", "as_variable", "by_reference", "call_loss", "named_parts"]
 
 
 @dataclass
 class LossOutputs:
-    """What a head makes of one device's outputs.
+    """What a loss graph computes from one device's outputs.
 
     Attributes
     ----------
-    objective : array of shape (1,) or None
-        The weighted sum of the minimised parts; None for a head without terms.
-    parts : dict
+    objective : array of shape (1,) or (number of terms,), or None
+        The weighted minimised parts, whose sum is the objective; None without terms or when evaluating.
+    parts : dict of str to array
         What the losses returned, element by element, by figure; ``<loss>`` is the part that is minimised.
     statistics : array of shape (width,), float64, or None
         Sums of every part, then each metric's statistics.
@@ -47,33 +45,49 @@ class LossGraph:
     terms : sequence of Term
         Each adds one sum per part to the statistics.
     metrics : sequence of (MetricTerm, DeviceMetric)
-        Metrics with a device-side path; each adds its `width` statistics.
-    faster : mapping of str to callable
-        By term, what computes the same as its loss in less time.
+        Each adds its `width` statistics.
+    samples : int
+        Samples of the batch that this is built for; with more than one, a scalar differs from a row.
+    fused : mapping of str to callable, optional
+        By term, a function that computes the same as its loss in less time.
+
+    Attributes
+    ----------
+    layout : tuple of (str, int)
+        The name and the width of each part of the statistics.
+    slices : dict of str to slice
+        Where each part is.
+    width : int
+        The length of the statistics.
     """
 
     def __init__(
         self,
         terms: Sequence[Term],
-        metrics: Sequence[tuple[MetricTerm, Any]],
-        faster: Mapping[str, Callable[..., Any]] | None = None,
+        metrics: Sequence[tuple[MetricTerm, DeviceMetric]],
+        samples: int = 1,
+        fused: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        self.terms, self.metrics, self.faster = list(terms), list(metrics), dict(faster or {})
-        self.small = [pair for pair in metrics if pair[1].small]
-        self.large = [pair for pair in metrics if not pair[1].small]
-        self.samples = 1  # of the first batch; with more than one, a scalar can be told from a row
-        self.scalar: set[tuple[str, int]] = set()
-        self.rows: set[str] = set()  # terms whose losses are a row: one for each sample
+        self.terms, self.metrics, self._samples, self._fused = (
+            list(terms),
+            list(metrics),
+            samples,
+            fused or {},
+        )
+        self._counts = [pair for pair in metrics if pair[1].small]  # metrics that count right answers
+        self._others = [pair for pair in metrics if not pair[1].small]
+        self._scalars: set[tuple[str, int]] = set()  # parts that are one number for the whole device
+        self._rows: set[str] = set()  # terms whose loss is one number for each sample
         self.layout = tuple(
-            [(t.where, len(t.parts)) for t in terms]
-            + [(m.where, 1) for m, _ in self.small]
-            + [(SAMPLES, 1)] * bool(self.small)
-            + [(m.where, d.width) for m, d in self.large]
+            [(term.where, len(term.parts)) for term in terms]
+            + [(metric.where, 1) for metric, _ in self._counts]
+            + [(SAMPLES, 1)] * bool(self._counts)
+            + [(metric.where, device.width) for metric, device in self._others]
         )
         self.slices: dict[str, slice] = {}
         self.width = 0
-        for where, width in self.layout:
-            self.slices[where] = slice(self.width, self.width + width)
+        for name, width in self.layout:
+            self.slices[name] = slice(self.width, self.width + width)
             self.width += width
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
@@ -86,77 +100,69 @@ class LossGraph:
         arrays : mapping of Ref to array
             The outputs and slots of one device.
         weights : array of shape (number of terms,) or None
-            Weight over normaliser of each term; None when only measuring.
+            Weight over normaliser of each term; None when evaluating.
         size : float or array
             The device's number of samples: what a scalar loss counts for.
         """
-        result, every = LossOutputs(), []
+        outputs, values = LossOutputs(), []
         for term in self.terms:
-            every.append(call_term(term, arrays, self.faster.get(term.key)))
-            result.parts.update(named_parts(term, every[-1]))
-        losses, pieces = self._sums(F, every, size)
+            values.append(call_loss(term, arrays, self._fused.get(term.key)))
+            outputs.parts.update(named_parts(term, values[-1]))
+        losses, sums = self._sum_losses(F, values, size)
         if weights is not None and self.terms:
-            products = losses * (anchored(weights) if F is mx.nd else weights)
-            result.objective = products if len(self.terms) == 1 else F.sum(products)
+            weighted = losses * (as_variable(weights) if F is mx.nd else weights)
+            outputs.objective = weighted if len(self.terms) == 1 else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-            measured = partial(self._measured, F, arrays, result.parts)
-            small = [agreeing(F, measured(self.small)), size] if self.small else []
-            if pieces + small:
-                pieces = [F.cast(joined(F, pieces + small), "float64")]
-            pieces += measured(self.large)
-            if pieces:
-                result.statistics = F.BlockGrad(joined(F, pieces))
-        return result
+            outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
+        return outputs
 
-    def _measured(
-        self, F: Any, arrays: Mapping[Ref, Any], parts: Mapping[str, Any], metrics: Sequence[Any]
-    ) -> list[Any]:
-        """Return metrics' statistics, piece by piece."""
-        found: list[Any] = []
-        for metric, device in metrics:
-            labels = [arrays[ref] for ref in metric.labels]
-            outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
-            with user_code(lambda metric=metric: metric.where):  # type: ignore[misc]
-                pieces = device.statistics(F, labels, outputs)
-                found += [device.fold(F, joined(F, pieces))] if device.per_batch else pieces
-        return found
+    def _statistics(
+        self, F: Any, sums: list[Any], arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any
+    ) -> Any:
+        if self._counts:
+            pairs = [row for pair in self._counts for row in _measure(F, *pair, arrays, parts)]
+            sums = [*sums, _count_equal(F, pairs), size]
+        pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
+        pieces += [row for pair in self._others for row in _measure(F, *pair, arrays, parts)]
+        return F.BlockGrad(_concat(F, pieces)) if pieces else None
 
-    def _sums(self, F: Any, every: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
-        """Return the sums of what is minimised as one vector, and those of all parts in pieces."""
+    def _sum_losses(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
+        """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""
         if F is mx.nd:
-            self._learn(every)
-        if self.terms and self.rows == {term.key for term in self.terms}:
-            losses = rows_summed(F, [values[0] for values in every])
+            self._learn_shapes(values)
+        if self.terms and self._rows == {term.key for term in self.terms}:
+            losses = _sum_rows(F, [parts[0] for parts in values])
             return losses, [losses]
         sums = [
-            [self._sum(F, (term.key, i), value, size) for i, value in enumerate(values)]
-            for term, values in zip(self.terms, every)
+            [self._sum(F, (term.key, i), part, size) for i, part in enumerate(parts)]
+            for term, parts in zip(self.terms, values)
         ]
-        losses = joined(F, [values[term.minimized] for term, values in zip(self.terms, sums)])
-        single = all(len(values) == 1 for values in sums)  # then each is in `losses` already
-        return losses, [losses] * bool(sums) if single else [value for values in sums for value in values]
+        losses = _concat(F, [parts[term.minimized] for term, parts in zip(self.terms, sums)])
+        if all(len(parts) == 1 for parts in sums):  # `losses` has them all already
+            return losses, [losses] * bool(sums)
+        return losses, [part for parts in sums for part in parts]
 
-    def _learn(self, every: Sequence[Sequence[Any]]) -> None:
-        # from the first batch, before anything is traced: symbols have no size
-        for term, values in zip(self.terms, every):
-            if self.samples > 1:
-                self.scalar |= {(term.key, i) for i, value in enumerate(values) if value.size == 1}
+    def _learn_shapes(self, values: Sequence[Sequence[Any]]) -> None:
+        # from the first batch, which runs on arrays: symbols have no size
+        for term, parts in zip(self.terms, values):
+            if self._samples > 1:
+                self._scalars |= {(term.key, i) for i, part in enumerate(parts) if part.size == 1}
                 stock = type(term.spec.fn).__module__ == mx.gluon.loss.__name__
-                if stock and [value.shape for value in values] == [(self.samples,)]:
-                    self.rows.add(term.key)
+                if stock and [part.shape for part in parts] == [(self._samples,)]:
+                    self._rows.add(term.key)
 
     def _sum(self, F: Any, part: tuple[str, int], value: Any, size: Any) -> Any:
-        return F.sum(value) * size if part in self.scalar else F.sum(value)
+        return F.sum(value) * size if part in self._scalars else F.sum(value)
 
 
-def call_term(term: Term, arrays: Mapping[Ref, Any], instead: Callable[..., Any] | None = None) -> list[Any]:
-    """Return the parts that a term's loss, or what is called in its place, returns."""
-    args = [arrays[ref] for ref in term.args]
+def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] | None = None) -> list[Any]:
+    """Return the parts that a term's loss returns, or the fused function in its place."""
+    arguments = [arrays[ref] for ref in term.args]
     if term.spec.fn is None:
-        return args[:1]
-    with user_code(lambda: term.where, *zip(map(str, term.args), args)):
-        value = (instead or term.spec.fn)(*args)
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+        return arguments[:1]
+    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
+        parts = (fused or term.spec.fn)(*arguments)
+    return list(parts) if isinstance(parts, (list, tuple)) else [parts]
 
 
 def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
@@ -165,18 +171,18 @@ def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
     return {term.key: values[term.minimized], **parts}
 
 
-def fetch(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
-    """Return outputs and slots by reference."""
+def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
+    """Return one device's outputs and slots in one mapping."""
     arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
-    arrays.update({Ref("labels", name): array for name, array in slots.items()})
+    arrays.update({Ref(SLOTS, name): array for name, array in slots.items()})
     return arrays
 
 
-def anchored(weights: Any) -> Any:
-    """Return the weights as a variable of their own.
+def as_variable(weights: Any) -> Any:
+    """Return a copy of the weights that is a variable of the recorded graph.
 
-    Then an objective is part of the recorded graph even where all its losses are constants (no sample had
-    anything to learn), and can be differentiated: no parameter is reached.
+    So the objective can be differentiated even if all losses are constants (no sample had anything to
+    learn); no parameter is reached then.
     """
     if mx.autograd.is_recording():
         weights = weights.copy()
@@ -184,19 +190,29 @@ def anchored(weights: Any) -> Any:
     return weights
 
 
-def rows_summed(F: Any, rows: Sequence[Any]) -> Any:
-    """Return each row's sum, as one vector: less work than to sum each by itself."""
+def _measure(
+    F: Any, metric: MetricTerm, device: DeviceMetric, arrays: Mapping[Ref, Any], parts: Mapping[str, Any]
+) -> list[Any]:
+    labels = [arrays[ref] for ref in metric.labels]
+    outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
+    with user_code(lambda: metric.where):
+        pieces = device.statistics(F, labels, outputs)
+        return [device.fold(F, _concat(F, pieces))] if device.per_batch else pieces
+
+
+def _sum_rows(F: Any, rows: Sequence[Any]) -> Any:
+    """Return the sum of each row as one vector; cheaper than one sum after the other."""
     return F.sum(F.stack(*rows, axis=0), axis=1) if len(rows) > 1 else F.sum(rows[0])
 
 
-def agreeing(F: Any, rows: Sequence[Any]) -> Any:
-    """Return how often the first row is as the second, the third as the fourth …, as one vector."""
+def _count_equal(F: Any, rows: Sequence[Any]) -> Any:
+    """Return how often predictions equal labels, for rows that alternate between the two, as one vector."""
     if len(rows) == 2:
         return F.sum(F.broadcast_equal(rows[0], F.trunc(rows[1])))
-    said, labels = (F.stack(*own, axis=0) for own in (rows[::2], rows[1::2]))
-    return F.sum(F.broadcast_equal(said, F.trunc(labels)), axis=1)
+    predictions, labels = (F.stack(*half, axis=0) for half in (rows[::2], rows[1::2]))
+    return F.sum(F.broadcast_equal(predictions, F.trunc(labels)), axis=1)
 
 
-def joined(F: Any, pieces: Sequence[Any]) -> Any:
+def _concat(F: Any, pieces: Sequence[Any]) -> Any:
     """Return vectors as one; None for none."""
     return F.concat(*pieces, dim=0) if len(pieces) > 1 else next(iter(pieces), None)

@@ -76,8 +76,8 @@ class Network:
             return ""
         return f"; {counted(self.lowered, 'operator')} of the net in {self.precision.name}"
 
-    def forget(self) -> None:
-        """Let the net's own graph go, where another does its work; it is traced again if need be."""
+    def release_graph(self) -> None:
+        """Delete the net's own graph, once the step graph contains it; it is traced again if needed."""
         self._graph = None
 
     def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:

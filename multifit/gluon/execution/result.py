@@ -1,4 +1,4 @@
-"""What came of a batch."""
+"""What a step computed from a batch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from ...spec import TaskSpec
-from ...spec.names import listed
+from ...spec.names import Ref, listed
 from ..data.batches import Batch
+from .loss_graph import by_reference
 
-__all__ = ["Result"]
+__all__ = ["StepResult"]
 
 
 @dataclass
-class Result:
-    """What a stage made of a batch: per device the outputs and loss values by name, and what to minimise."""
+class StepResult:
+    """What a stage computed from a batch.
+
+    Attributes
+    ----------
+    spec : TaskSpec
+        Names the outputs, labels and losses.
+    batch : Batch
+        What went in.
+    outputs, parts : list of dict of str to NDArray
+        Per device, the net's outputs and what the losses returned, by name.
+    objectives : list of NDArray
+        The sum of all of them is minimised.
+    """
 
     spec: TaskSpec
     batch: Batch
@@ -22,8 +35,12 @@ class Result:
     parts: list[dict[str, Any]] = field(default_factory=list)
     objectives: list[Any] = field(default_factory=list)
 
+    def arrays(self) -> list[dict[Ref, Any]]:
+        """Return outputs and slots by reference, per device."""
+        return [by_reference(*pair) for pair in zip(self.outputs, self.batch.slots)]
+
     def named(self) -> dict[str, dict[str, list[Any]]]:
-        """Return ``pred``, ``label`` and ``loss``: dicts of lists per device, whatever their number."""
+        """Return ``pred``, ``label`` and ``loss``: dicts of lists per device, however many there are."""
         return {
             "pred": _columns(self.outputs, self.spec.output_names),
             "label": _columns(self.batch.slots, self.spec.labels),
@@ -31,12 +48,12 @@ class Result:
         }
 
     def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of such."""
+        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of lists."""
         return {
             name: next(iter(columns.values())) if len(columns) == 1 else columns
             for name, columns in self.named().items()
         }
 
 
-def _columns(devices_values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    return {name: [values.get(name) for values in devices_values] for name in listed(names)}
+def _columns(per_device: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    return {name: [arrays.get(name) for arrays in per_device] for name in listed(names)}

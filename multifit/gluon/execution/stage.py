@@ -1,237 +1,191 @@
-"""One stage, training or evaluating: net, losses and figures of a TaskSpec on all devices."""
+"""One stage, training or evaluating: runs batches through net, losses and metrics on all devices."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ...errors import Problem
+from ...events import TrainingHooks
 from ...spec import TaskSpec
+from ...state import RunState
 from ..compat import mx
 from ..data.arrays import shapes_of
 from ..data.batches import Batch
-from ..metrics.accumulators import MetricSums
+from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
-from ..precision.precisions import FULL, Precision
-from ..validation.inspection import check_call, inspect_metric, inspect_slots, inspect_term
+from ..phases import Timer, untimed
 from .batch_losses import BatchLosses
-from .loss_graph import LossGraph, LossOutputs, fetch
+from .loss_graph import LossGraph, LossOutputs
 from .loss_weights import BatchLossScale, LossScaler
 from .network import Network, NetworkWithHook
-from .result import Result
+from .result import StepResult
 from .step_graph import StepGraph
-from .step_graph_cache import StepGraphCache, load
+from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 
 __all__ = ["Stage"]
 
 
 class Stage:
-    """Runs batches through a net for one TaskSpec.
+    """Runs batches for one TaskSpec, and adds up its figures.
 
     Parameters
     ----------
-    net : Block
-        The user's net.
-    spec : TaskSpec
-        What is routed where.
-    name : {"train", "evaluate"}
-        Whether gradients are recorded.
-    measures : sequence of Measure
+    network : Network
+        The net, as this stage calls it; its spec says what is routed where.
+    metrics : sequence of StageMetric
         The metrics of this stage.
     contexts : list of Context
-        The devices; a metric that needs a whole batch at once has a device-side path only on one.
+        The devices.
+    training : bool
+        Whether gradients are recorded.
     hooks : TrainingHooks, optional
         What handlers change of outputs and objectives.
-    precision : Precision
-        In what the net computes.
 
     Attributes
     ----------
-    shown : bool
-        Whether somebody looks at the outputs and at each sample's losses: what nobody looks at is not handed
-        out.
+    figures : StageFigures
+        What was measured so far.
+    needs_outputs : bool
+        Whether somebody reads the outputs or the losses of each sample; set it before an epoch. Arrays that
+        nobody reads need not be made.
+    checked : bool
+        Whether a first batch was checked.
     """
 
     def __init__(
         self,
-        net: Any,
-        spec: TaskSpec,
-        name: str,
-        measures: Sequence[StageMetric],
+        network: Network,
+        metrics: Sequence[StageMetric],
         contexts: Sequence[Any],
-        hooks: Any = None,
-        precision: Precision = FULL,
+        training: bool,
+        hooks: TrainingHooks | None = None,
     ) -> None:
-        self.spec, self.name, self.measures = spec, name, list(measures)
-        self.training, self.shown = name == "train", True
-        objective_changes = hooks is not None and hooks.active("change_objective")
-        self.network: Any = Network(net, spec, name, not objective_changes, precision)
+        self.spec: TaskSpec = network.spec
+        self.training, self.needs_outputs, self.checked = training, True, False
+        changes_objective = hooks is not None and hooks.active("change_objective")
+        self.network: Any = network
         if hooks is not None and hooks.active("change_outputs"):
-            self.network = NetworkWithHook(self.network, hooks.change_outputs)
-        self.joint = BatchLosses([term for term in spec.terms if term.spec.scope == "batch"])
-        self.tally = MetricSums(spec.terms)
-        self.weights = LossScaler(spec.terms)
-        self.pace = Throttle()
-        self.bound = False
-        self.known: dict[str, list[str]] = {}
-        differentiable = bool(self.joint.terms) or objective_changes
-        self._programs = StepGraphCache(
-            self.network, spec, self.measures, self.tally, len(contexts) == 1, differentiable
-        )
-        self._ahead: dict[str, Any] | None = None
-
-    @property
-    def program(self) -> StepGraph | None:
-        """The program of the first form of batch that was seen."""
-        return self._programs.first
+            self.network = NetworkWithHook(network, hooks.change_outputs)
+        self.figures = StageFigures(self.spec, metrics, len(contexts) == 1)
+        self._batch_losses = BatchLosses([t for t in self.spec.terms if t.spec.scope == "batch"], training)
+        differentiable = bool(self._batch_losses.terms) or changes_objective
+        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable)
+        self._scaler = LossScaler(self.spec.terms)
+        self._throttle = Throttle()
 
     def recording(self) -> Any:
-        """Return the scope in which this stage's forward passes run."""
+        """Return the autograd scope in which this stage's forward passes run."""
         return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
 
-    def bind(self, batch: Batch) -> list[Problem]:
-        """Run the net on the first device's share of the first batch, and check all that can be checked.
+    def run(
+        self, batch: Batch, state: RunState | None = None, first_outputs: dict[str, Any] | None = None
+    ) -> StepResult:
+        """Run net, losses and device metrics on a batch, and add up the figures, without waiting.
 
-        Nothing moves; :meth:`run` goes on with what the net returned.
+        Parameters
+        ----------
+        batch : Batch
+            On its devices.
+        state : RunState, optional
+            For weights that are functions of it.
+        first_outputs : dict of str to NDArray, optional
+            What the net returned for the first device already, when the batch was checked.
         """
-        problems = [problem for term in self.spec.terms for problem in check_call(term)]
-        slots = batch.slots[0]
-        problems += inspect_slots(self.spec, batch.slots)
-        with self.recording(), batch.contexts[0]:
-            outputs, found = self.network.bind(slots)
-        if problems + found:
-            return problems + found
-        arrays = fetch(outputs, slots)
-        for measure in self.measures:
-            problems += inspect_metric(measure, arrays)
-        for term in self.spec.terms:
-            problems += inspect_term(self.spec, term, arrays, batch.slots)
-        self._ahead, self.bound = outputs, not problems
-        return problems
-
-    def run(self, batch: Batch, state: Any = None) -> Result:
-        """Run the net, the losses and the device-side figures; nothing waits for the engine."""
-        result = Result(self.spec, batch)
-        factors = self.weights.factors(batch, state)
+        result = StepResult(self.spec, batch)
+        scale = self._scaler.scale(batch, state)
         with self.recording():
             ran = []
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
                 with context:
-                    ran.append(self._run_device(result, slots, size, factors, context))
-            sums = self._run_joint(result, factors)
-        for program, heads in ran:  # outside the recording: sums are no part of the graph
-            for head, found in zip((program.traceable, program.plain), heads):
-                statistics = found.statistics
-                if self.tally.norms:
-                    statistics = self.weights.counted(head, statistics, factors)
-                self.tally.add(head.layout, statistics)
-                if self.tally.weighted:
-                    self._add_weighted(head, statistics, factors)
-        self._add_joint(sums, factors, batch.samples)
-        for key, norm in self.tally.norms.items():
-            norm.add(factors.norms[key])
-        self.tally.batches += 1
-        self.tally.samples += batch.samples
-        self.pace.follow(_last(ran))
+                    ran.append(self._run_device(result, slots, size, scale, first_outputs))
+                first_outputs = None
+            batch_sums = self._batch_losses(result, scale)
+        self._add(ran, scale, batch)  # outside of the recording: sums are not part of the graph
+        self._batch_losses.add(batch_sums, scale, batch.samples, self.figures.sums)
+        self._throttle.push(_last_arrays(ran))
         return result
 
-    def measure(self, result: Result) -> None:
-        """Update the metrics that have no device-side path; they may wait for the engine."""
-        host = [measure for measure in self.measures if not measure.on_device]
-        if host:
-            arrays = [fetch(*pair) for pair in zip(result.outputs, result.batch.slots)]
-            for measure in host:
-                measure.update(arrays, result.parts)
+    def measure(self, result: StepResult, timer: Timer = untimed) -> None:
+        """Update the metrics that are computed on the host; they may wait for the engine."""
+        metrics = self.figures.on_host
+        if metrics:
+            with timer("measure"):
+                arrays = result.arrays()
+            for metric in metrics:
+                with timer("measure", metric.term.key):
+                    metric.update(arrays, result.parts)
 
     def reset(self) -> None:
-        """Begin an epoch: forget all sums."""
-        self.tally.clear()
-        self.pace.clear()
-        for measure in self.measures:
-            measure.reset()
+        """Discard everything measured, as at the beginning of an epoch."""
+        self.figures.reset()
+        self._throttle.clear()
 
-    def names(self, measure: StageMetric) -> list[str]:
-        """Return the names of a metric's figures; some metrics tell them only once they were fed."""
-        if measure.fed or measure.term.key not in self.known:
-            self.known[measure.term.key] = measure.names()
-        return self.known[measure.term.key]
-
-    def how(self) -> str:
-        """Say what was traced into graphs, and what was not."""
-        assert self.program is not None
-        joint = "; losses of scope batch run on all devices at once" if self.joint.terms else ""
-        return f"{self.program.how()}{self.network.changes}{joint}"
-
-    def figures(self) -> dict[str, float]:
-        """Return all figures by name, without prefix; this waits for the engine."""
-        if not self.tally.batches:
-            return {}
-        sums = self.tally.read()
-        figures = self.tally.figures(sums)
-        for measure in self.measures:
-            if measure.on_device:
-                load(measure, sums)
-                measure.fed = True
-            figures.update(measure.figures())
-        return figures
+    def describe(self) -> str:
+        """Return one line that says what is traced into graphs, and what is not; after the first batch."""
+        assert self.graphs.first is not None
+        batch_scope = "; losses of scope batch run on all devices at once" if self._batch_losses.terms else ""
+        return f"{self.graphs.first.describe()}{self.network.changes}{batch_scope}"
 
     def _run_device(
-        self, result: Result, slots: Mapping[str, Any], size: int, factors: BatchLossScale, context: Any
+        self,
+        result: StepResult,
+        slots: Mapping[str, Any],
+        size: int,
+        scale: BatchLossScale,
+        outputs: dict[str, Any] | None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
+        context = mx.context.current_context()
         shapes = result.batch.shapes or shapes_of(slots.values())
-        program = self._programs.find(shapes, size)
-        count = self.weights.constant((float(size),), context)
-        ahead, self._ahead = self._ahead, None
-        if program is None or ahead is not None:
-            outputs = ahead if ahead is not None else self.network(slots)
-            program = self._programs.build(outputs, slots, size, shapes)
-            heads = program.heads(outputs, slots, self._vectors(program, factors, context), count)
-            self.pace.fit([*slots.values(), *_last([(program, heads)])] * len(result.batch.contexts))
+        samples = self._scaler.constant((float(size),), context)
+        graph = self.graphs.find(shapes, size)
+        if graph is None or outputs is not None:
+            outputs = self.network(slots) if outputs is None else outputs
+            graph = self.graphs.build(outputs, slots, size, shapes)
+            losses = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
+            arrays = [*slots.values(), *_last_arrays([(graph, losses)])]
+            self._throttle.fit_to(arrays * len(result.batch.contexts))
         else:
-            shown = self.shown or not all(measure.on_device for measure in self.measures)
-            outputs, heads = program.run(
-                slots, self._vectors(program, factors, context), count, shapes, shown
-            )
+            needs_outputs = self.needs_outputs or bool(self.figures.on_host)
+            weights = self._weights(graph, scale, context)
+            outputs, losses = graph.run(slots, weights, samples, shapes, needs_outputs)
         result.outputs.append(outputs)
-        result.parts.append({figure: value for head in heads for figure, value in head.parts.items()})
-        result.objectives += [head.objective for head in heads if head.objective is not None]
-        return program, heads
+        result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
+        result.objectives += [each.objective for each in losses if each.objective is not None]
+        return graph, losses
 
-    def _vectors(self, program: StepGraph, factors: BatchLossScale, context: Any) -> list[Any]:
+    def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Any) -> list[Any]:
         if not self.training:
             return [None, None]
-        return [self.weights.vector(head, factors, context) for head in (program.traceable, program.plain)]
+        return [self._scaler.vector(losses, scale, context) for losses in graph.loss_graphs]
 
-    def _run_joint(self, result: Result, factors: BatchLossScale) -> dict[str, list[Any]]:
-        if not self.joint.terms:
-            return {}
-        arrays = [fetch(*pair) for pair in zip(result.outputs, result.batch.slots)]
-        objectives, parts, sums = self.joint(arrays, factors.weights if self.training else None)
-        result.objectives += objectives
-        for own, more in zip(result.parts, parts):
-            own.update(more)
-        return sums
+    def _add(
+        self, ran: Sequence[tuple[StepGraph, list[LossOutputs]]], scale: BatchLossScale, batch: Batch
+    ) -> None:
+        sums = self.figures.sums
+        for graph, outputs in ran:
+            for losses, computed in zip(graph.loss_graphs, outputs):
+                statistics = computed.statistics
+                if sums.norms:
+                    statistics = self._scaler.drop_empty(losses, statistics, scale)
+                sums.add(losses.layout, statistics)
+                if sums.weighted:
+                    self._add_weighted(losses, statistics, scale)
+        for key, norm in sums.norms.items():
+            norm.add(scale.norms[key])
+        sums.batches += 1
+        sums.samples += batch.samples
 
-    def _add_joint(self, sums: Mapping[str, list[Any]], factors: BatchLossScale, samples: int) -> None:
-        for term in self.joint.terms:
-            # what it returned is normalised already: its figure is the mean over batches, weighted by samples
-            total = mx.nd.concat(*sums[term.where], dim=0) * samples
-            self.tally.add(((term.where, len(term.parts)),), total)
-            if term.key in self.tally.weighted:
-                self.tally.weighted[term.key].add(
-                    total[term.minimized : term.minimized + 1] * factors.weights[term.key]
-                )
-
-    def _add_weighted(self, head: LossGraph, statistics: Any, factors: BatchLossScale) -> None:
-        for term in head.terms:
-            if term.key in self.tally.weighted:
-                at = head.slices[term.where].start + term.minimized
-                self.tally.weighted[term.key].add(statistics[at : at + 1] * factors.weights[term.key])
+    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> None:
+        for term in losses.terms:
+            if term.key in self.figures.sums.weighted:
+                index = losses.slices[term.where].start + term.minimized
+                weighted = statistics[index : index + 1] * scale.weights[term.key]
+                self.figures.sums.weighted[term.key].add(weighted)
 
 
-def _last(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Any]:
-    """Return what is small of what was computed on each device, and is there when all of it is."""
-    found = [
-        head.statistics if head.objective is None else head.objective for _, heads in ran for head in heads
+def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Any]:
+    """Return small arrays, of each device, that are computed last."""
+    arrays = [
+        each.statistics if each.objective is None else each.objective for _, all_ in ran for each in all_
     ]
-    return [array for array in found if array is not None]
+    return [array for array in arrays if array is not None]

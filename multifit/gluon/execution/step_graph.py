@@ -1,4 +1,4 @@
-"""What runs for batches of one form: what is traced into one graph, and what runs operator by operator."""
+"""What runs for batches of one signature: net, losses and metrics as one graph, where possible."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from typing import Any, Hashable, Mapping, Sequence
 from ..compat import mx
 from ..user_code import user_code
 from .cached_graph import CachedGraph
-from .loss_graph import LossGraph, LossOutputs, fetch
+from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
 
 __all__ = ["StepGraph"]
 
 
 class StepGraph:
-    """Net, losses and figures of one device's batch.
+    """Net, losses and metrics of one device's batch.
 
-    The traceable head is fused with the net where the net is traced, else it is a graph behind the net. The
-    plain head runs operator by operator. The first batch of every form runs without graphs: it is the check.
+    The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
+    it. The eager losses run operator by operator. The first batch of every signature runs without a graph:
+    it is the one that is checked.
 
     Parameters
     ----------
     network : Network
         Bound to its outputs.
-    traceable, plain : Head
-        Terms and metrics that may be traced, and those that may not.
+    traced, eager : LossGraph
+        Terms and metrics that can be traced, and those that cannot.
     differentiable : bool
-        Whether something else computes gradients through the outputs.
+        Whether something outside of the graph differentiates through the outputs.
     """
 
     def __init__(
-        self,
-        network: Network,
-        traceable: LossGraph,
-        plain: LossGraph,
-        differentiable: bool = False,
+        self, network: Network, traced: LossGraph, eager: LossGraph, differentiable: bool = False
     ) -> None:
-        self.network, self.traceable, self.plain = network, traceable, plain
-        self.differentiable = differentiable
-        self.fused = network.traced
-        self.reason = ""
+        self.network, self.traced, self.eager = network, traced, eager
+        self._differentiable = differentiable
+        self._with_net = network.traced
+        self._is_graph = self._with_net or bool(traced.width)
+        self._failure = ""
         self._graphs: dict[bool, tuple[CachedGraph, list[str]]] = {}
-        self._outputs = list(network.paths or {})
-        refs = {ref for term in traceable.terms for ref in term.args}
-        refs |= {ref for metric, _ in traceable.metrics for ref in metric.args}
-        self._slots = [ref.name for ref in refs if ref.space != "outputs"]
-        if self.fused:
-            self._slots += network.spec.inputs
-        self._slots = sorted(set(self._slots))
-        self._heads = [ref.name for ref in refs if ref.space == "outputs"]
-        self.traced = self.fused or bool(traceable.width)
+        self._output_names = list(network.paths or {})
+        refs = {ref for term in traced.terms for ref in term.args}
+        refs |= {ref for metric, _ in traced.metrics for ref in metric.args}
+        inputs = network.spec.inputs if self._with_net else ()
+        self._slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
+        self._outputs_read = [ref.name for ref in refs if ref.space == "outputs"]
+
+    @property
+    def loss_graphs(self) -> tuple[LossGraph, LossGraph]:
+        """The traced and the eager losses."""
+        return self.traced, self.eager
 
     def run(
         self,
         slots: Mapping[str, Any],
         weights: Sequence[Any],
         size: Any,
-        form: Hashable = None,
-        shown: bool = True,
+        signature: Hashable = None,
+        needs_outputs: bool = True,
     ) -> tuple[dict[str, Any], list[LossOutputs]]:
         """Run everything on one device.
 
@@ -67,131 +67,128 @@ class StepGraph:
         slots : mapping of str to NDArray
             The device's arrays.
         weights : pair of NDArray or None
-            Of the traceable and of the plain head's terms.
+            For the terms of the traced and of the eager losses.
         size : NDArray of shape (1,)
             The device's number of samples.
-        form : hashable, optional
+        signature : hashable, optional
             Equal for slots of equal shapes.
-        shown : bool
-            Whether somebody looks at the outputs and at what the losses return for each sample; else a graph
-            need not hand them out.
+        needs_outputs : bool
+            Whether somebody reads the outputs or the losses of each sample; otherwise a graph need not
+            return them.
 
         Returns
         -------
-        dict of str to NDArray, list of HeadResult
-            The outputs, and the results of both heads.
+        dict of str to NDArray, list of LossOutputs
+            The outputs, and what the traced and the eager losses computed.
         """
-        if not self.traced:
+        if not self._is_graph:
             outputs = self.network(slots)
-            return outputs, self.heads(outputs, slots, weights, size)
+            return outputs, self.run_eagerly(outputs, slots, weights, size)
         try:
-            outputs, result = self._run_graph(slots, weights[0], size, form, shown)
+            outputs, losses = self._run_graph(slots, weights[0], size, signature, needs_outputs)
         except Exception as error:
             if any(graph.is_traced for graph, _ in self._graphs.values()):
                 with user_code(lambda: "the graph of the net and its losses", *slots.items()):
                     raise
-            # Some losses and nets look at shapes or call mx.nd directly; that is no error of the user's.
-            # What is one raises again below, where it can be named.
-            self.traced, self.reason = False, f"{type(error.__cause__ or error).__name__} while tracing"
+            # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A real
+            # error is raised again by the eager run, which can name it.
+            self._is_graph, self._failure = False, f"{type(error.__cause__ or error).__name__} while tracing"
             return self.run(slots, weights, size)
-        if not self.plain.width:
-            return outputs, [result]
-        return outputs, [result, self.plain(mx.nd, fetch(outputs, slots), weights[1], size)]
+        if not self.eager.width:
+            return outputs, [losses]
+        return outputs, [losses, self.eager(mx.nd, by_reference(outputs, slots), weights[1], size)]
 
-    def heads(
+    def run_eagerly(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], weights: Sequence[Any], size: Any
     ) -> list[LossOutputs]:
-        """Run both heads, operator by operator, on outputs that are there."""
-        arrays = fetch(outputs, slots)
-        return [
-            head(mx.nd, arrays, w, size)
-            for head, w in ((self.traceable, weights[0]), (self.plain, weights[1]))
-        ]
+        """Run all losses and metrics operator by operator on outputs that are there."""
+        arrays = by_reference(outputs, slots)
+        return [losses(mx.nd, arrays, w, size) for losses, w in zip(self.loss_graphs, weights)]
 
-    def how(self) -> str:
-        """Say in a line what is traced."""
-        count = len(self.traceable.terms) + len(self.traceable.metrics)
-        if self.fused and self.traced:
-            return f"the net, {count} losses and metrics are one graph; {self._rest()}"
-        why = self.reason or (
+    def describe(self) -> str:
+        """Return one line that says what is traced and what is not, for the plan."""
+        count = len(self.traced.terms) + len(self.traced.metrics)
+        names = [term.where for term in self.eager.terms]
+        eager = f"operator by operator: {', '.join(names)}" if names else "nothing runs operator by operator"
+        if self._with_net and self._is_graph:
+            return f"the net, {count} losses and metrics are one graph; {eager}"
+        reason = self._failure or (
             "it has a forward or hooks of its own"
             if self.network.hybridized
             else "it is not hybridized; net.hybridize() lets it be part of the graph"
         )
-        head = (
-            f"{count} losses and metrics are one graph behind it"
-            if self.traced
-            else "so do the losses and metrics"
-        )
-        return f"the net runs as it is ({why}); {head}; {self._rest()}"
-
-    def _rest(self) -> str:
-        rest = [term.where for term in self.plain.terms]
-        return f"operator by operator: {', '.join(rest)}" if rest else "nothing runs operator by operator"
+        losses = f"{count} losses and metrics are one graph behind it"
+        if not self._is_graph:
+            losses = "so do the losses and metrics"
+        return f"the net runs as it is ({reason}); {losses}; {eager}"
 
     def _run_graph(
-        self, slots: Mapping[str, Any], weights: Any, size: Any, form: Hashable, shown: bool
+        self, slots: Mapping[str, Any], weights: Any, size: Any, signature: Hashable, needs_outputs: bool
     ) -> tuple[dict[str, Any], LossOutputs]:
-        outputs = {} if self.fused else self.network(slots)
-        heads = [] if self.fused else [outputs[name] for name in self._heads]
-        shown = shown or bool(self.plain.width) or self.differentiable
-        if shown not in self._graphs:
-            names: list[str] = []  # known once it is traced
-            trace = partial(self._trace, names, shown, weights is not None)
-            if self.fused:
-                self.network.forget()
-            # the program was built on a batch of this form
-            self._graphs[shown] = CachedGraph(trace, self._parameters, form), names
-        graph, names = self._graphs[shown]
+        outputs = {} if self._with_net else self.network(slots)
+        from_net = [] if self._with_net else [outputs[name] for name in self._outputs_read]
+        full = needs_outputs or bool(self.eager.width) or self._differentiable
+        if full not in self._graphs:
+            self._graphs[full] = self._new_graph(full, weights is not None, signature)
+        graph, names = self._graphs[full]
         arrays = [size] if weights is None else [size, weights]
-        arrays += [slots[name] for name in self._slots] + heads
-        values = dict(zip(names, graph.run(arrays, form if self.network.repeats else None)))
-        result = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
+        arrays += [slots[name] for name in self._slot_names] + from_net
+        values = dict(zip(names, graph.run(arrays, signature if self.network.repeats else None)))
+        losses = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
         for name, value in values.items():
             kind, _, name = name.partition(".")
-            (outputs if kind == "output" else result.parts)[name] = value
-        return outputs, result
+            (outputs if kind == "output" else losses.parts)[name] = value
+        return outputs, losses
+
+    def _new_graph(self, full: bool, weighted: bool, signature: Hashable) -> tuple[CachedGraph, list[str]]:
+        names: list[str] = []  # filled when the graph is traced
+        if self._with_net:
+            self.network.release_graph()
+        trace = partial(self._trace, names, full, weighted)
+        return CachedGraph(trace, self._parameters, signature), names
 
     def _trace(
-        self, names: list[str], shown: bool, weighted: bool, F: Any, size: Any, *arrays: Any
+        self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any
     ) -> list[Any]:
+        """Compute the graph's outputs from symbols, and fill in their names."""
         weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
-        slots = dict(zip(self._slots, arrays))
-        if self.fused:
+        slots = dict(zip(self._slot_names, arrays))
+        if self._with_net:
             outputs = self.network.symbols([slots[name] for name in self.network.spec.inputs])
         else:
-            outputs = dict(zip(self._heads, arrays[len(self._slots) :]))
-        result = self.traceable(F, fetch(outputs, slots), weights, size)
-        found = {"objective": result.objective, "statistics": result.statistics}
-        found = {name: value for name, value in found.items() if value is not None}
-        given = {f"output.{name}": outputs[name] for name in self._outputs if self.fused}
-        # Where the outputs come first, dropout draws in the plain loop's order.
-        if shown or not found or not _in_order(F, given, found):
-            given.update({f"part.{name}": part for name, part in result.parts.items()})
-            found = {**{name: self._given(F, value) for name, value in given.items()}, **found}
-        names[:] = found
-        return list(found.values())
+            outputs = dict(zip(self._outputs_read, arrays[len(self._slot_names) :]))
+        losses = self.traced(F, by_reference(outputs, slots), weights, size)
+        results = {"objective": losses.objective, "statistics": losses.statistics}
+        results = {name: symbol for name, symbol in results.items() if symbol is not None}
+        views = {f"output.{name}": outputs[name] for name in self._output_names if self._with_net}
+        # With the outputs first, dropout draws its masks in the order of a hand-written loop.
+        if full or not results or not _keeps_order(F, views, results):
+            views.update({f"part.{name}": part for name, part in losses.parts.items()})
+            results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
+        names[:] = results
+        return list(results.values())
 
-    def _given(self, F: Any, output: Any) -> Any:
-        """Return what the graph gives to look at: without the way back if nothing outside needs one.
+    def _view(self, F: Any, symbol: Any) -> Any:
+        """Return an output of the graph, without its gradient if nothing outside needs one.
 
-        Otherwise mxnet makes an array of zeros as its gradient, and adds that to the real one.
+        MXNet would otherwise make an array of zeros as its gradient and add that to the real one.
         """
-        return output if self.plain.terms or self.differentiable else F.BlockGrad(output)
+        return symbol if self.eager.terms or self._differentiable else F.BlockGrad(symbol)
 
     def _parameters(self) -> Any:
-        found = mx.gluon.ParameterDict()
-        for block in [self.network.net, *(term.spec.fn for term in self.traceable.terms)]:
-            if isinstance(block, mx.gluon.Block) and (self.fused or block is not self.network.net):
-                found.update(block.collect_params())
-        return found
+        parameters = mx.gluon.ParameterDict()
+        blocks = [term.spec.fn for term in self.traced.terms]
+        for block in [self.network.net, *blocks] if self._with_net else blocks:
+            if isinstance(block, mx.gluon.Block):
+                parameters.update(block.collect_params())
+        return parameters
 
 
-def _in_order(F: Any, first: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
-    """Whether a graph of `then` alone runs the operators of `first` in the order of `first`."""
-    own, every = (
+def _keeps_order(F: Any, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether a graph of `second` alone runs the operators of `first` in the order of `first`."""
+    operators, all_operators = (
         F.Group(list(symbols.values())).get_internals().list_outputs() if symbols else []
-        for symbols in (first, then)
+        for symbols in (first, second)
     )
-    names = set(own)
-    return own == [name for name in every if name in names]
+    known = set(operators)
+    return operators == [name for name in all_operators if name in known]

@@ -9,41 +9,35 @@ import numpy as np
 
 __all__ = ["Throttle"]
 
-FARTHEST = 64  # batches that wait for the engine at most, and at least
-NEAREST = 2
-ROOM = 64 * 2**20  # bytes that the arrays of waiting batches may hold, unless that is less than the nearest
+MAX_BATCHES = 64  # that may wait for the engine at most, and
+MIN_BATCHES = 2  # at least
+MAX_BYTES = 64 * 2**20  # that the arrays of waiting batches may take, unless MIN_BATCHES take more
 
 
 class Throttle:
-    """Lets Python wait for the engine where it is many batches ahead.
+    """Makes Python wait for the engine when it is many batches ahead.
 
-    Python only asks for computations, which is often faster than making them; what it asked for keeps its
-    batch in memory until it is done. Some batches ahead are enough to keep the engine busy. Python waits for
-    the oldest of these then, never for the newest, so the engine goes on meanwhile.
+    Python only asks for computations, which is often faster than computing, and every batch stays in memory
+    until it is computed. A few batches ahead keep the engine busy. Python waits for the oldest of these,
+    never for the newest, so the engine never runs dry.
     """
 
     def __init__(self) -> None:
-        self.limit = FARTHEST
-        self._asked: deque[Any] = deque()
+        self.limit = MAX_BATCHES
+        self._queue: deque[list[Any]] = deque()
 
-    def fit(self, arrays: Iterable[Any]) -> None:
-        """Choose the limit by what is held of a batch; larger batches bring it down."""
+    def fit_to(self, arrays: Iterable[Any]) -> None:
+        """Lower the limit if these arrays of one batch are large."""
         size = sum(array.size * np.dtype(array.dtype).itemsize for array in arrays if array is not None)
-        self.limit = max(NEAREST, min(self.limit, ROOM // max(size, 1)))
+        self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 
-    def follow(self, arrays: Iterable[Any]) -> None:
-        """Take note of what was asked for last, and wait for what was asked for long ago.
-
-        Parameters
-        ----------
-        arrays : iterable of NDArray
-            One per device; they are held until they are waited for.
-        """
-        self._asked.append(list(arrays))
-        while len(self._asked) > self.limit:
-            for array in self._asked.popleft():
+    def push(self, arrays: Iterable[Any]) -> None:
+        """Add a batch's last arrays, one per device, and wait for the oldest if there are too many."""
+        self._queue.append(list(arrays))
+        while len(self._queue) > self.limit:
+            for array in self._queue.popleft():
                 array.wait_to_read()
 
     def clear(self) -> None:
-        """Forget what was asked for; whoever reads figures waits for all of it."""
-        self._asked.clear()
+        """Forget all batches; reading a figure waits for them anyway."""
+        self._queue.clear()

@@ -15,6 +15,7 @@ from ...protocols import Slots
 from ...spec import TaskSpec
 from ..data.batch_splitter import SlotSignature
 from ..data.loaders import peek_first
+from ..evaluation import predict_batch
 from .formats import FORMATS
 from .onnx_model import require_onnx
 from .tracing import trace
@@ -71,13 +72,13 @@ def export(
     if format == "onnx":
         require_onnx()
     spec = engine.spec.evaluation
-    return FORMATS[format](trace(engine.net, spec, _signatures(engine, spec, data)), Path(folder))
+    return FORMATS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
 
 
 def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature]:
     """Return the signatures of the batches so far, those with the same inputs and axes as the last one."""
     if data is None:  # after a fit without validation data, there are only training's
-        sources = [engine.seen["evaluate"], engine.seen["train"]]
+        sources = [engine.signatures["evaluate"], engine.signatures["train"]]
     else:
         sources = [_read_signatures(engine, data)]
     for source in sources:
@@ -95,8 +96,8 @@ def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
     is_batch = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
     batches = iter([data]) if is_batch else peek_first(data, "data")[1]
     first = next(batches)
-    engine.predict(first)  # infers the shapes of parameters that are not known yet
-    splitter = engine.feed("evaluate", labels=False)
+    predict_batch(engine, first)  # infers the shapes of parameters that are not known yet
+    splitter = engine.splitter("evaluate", labels=False)
     return [
         _signature(splitter.split(batch).slots[0]) for batch in (first, *islice(batches, MAX_BATCHES - 1))
     ]

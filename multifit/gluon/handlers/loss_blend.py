@@ -13,7 +13,7 @@ from ...spec.names import Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
 from ..data.batches import Batch
-from ..execution.loss_graph import LossGraph, anchored, fetch
+from ..execution.loss_graph import LossGraph, as_variable, by_reference
 from ..execution.loss_weights import LossScaler
 
 __all__ = ["BEFORE_PENALTIES", "LossBlend", "selected_terms"]
@@ -53,7 +53,7 @@ class LossBlend:
         self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]
     ) -> list[dict[Ref, Any]]:
         """Return the arrays that the losses can read, by reference, for each device."""
-        return [fetch(_at(pred, i), slots) for i, slots in enumerate(self._final_slots(label))]
+        return [by_reference(_at(pred, i), slots) for i, slots in enumerate(self._final_slots(label))]
 
     def blend(
         self,
@@ -83,14 +83,14 @@ class LossBlend:
             The labels, which may hold normalisers.
         """
         batch = self._batch(self._final_slots(label), estimator.batch_axis)
-        factors = self._scaler.factors(batch, estimator.state)
+        factors = self._scaler.scale(batch, estimator.state)
         blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
         for term in self.terms:
             for i, (context, size) in enumerate(zip(batch.contexts, batch.sizes)):
                 factor = self._scaler.vector(self._graphs[term.key], factors, context)
                 value = _sum(replacements[term.key][i], size)
                 value = value if self._all_terms else value - _sum(losses[term.key][i], size)
-                blended.append(value * anchored(factor) * share)
+                blended.append(value * as_variable(factor) * share)
         return blended
 
     def _final_slots(self, label: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

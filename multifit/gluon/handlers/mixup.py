@@ -13,7 +13,7 @@ from ...events import EstimatorProtocol
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..execution.loss_graph import call_term
+from ..execution.loss_graph import call_loss
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 __all__ = ["MixUp"]
@@ -128,7 +128,7 @@ class MixUp:
         for term in self._blend.terms:
             for arrays, permutation in zip(arguments, self._permutations):
                 with permutation.context:
-                    permuted[term.key].append(call_term(term, arrays)[term.minimized])
+                    permuted[term.key].append(call_loss(term, arrays)[term.minimized])
         return self._blend.blend(estimator, objectives, 1.0 - self._lambda, loss, permuted, label)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Metrics of one stage: stock ones are read from sums on the device, others are updated batch by batch."""
+"""One metric of one stage: computed on the device if possible, else updated batch by batch."""
 
 from __future__ import annotations
 
 import math
+from enum import Enum
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -11,12 +12,186 @@ from ...checks import positional
 from ...errors import Problem, counted
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
-from .. import metrics as devices
 from ..compat import mx
 from ..data.arrays import to_numpy
 from ..user_code import user_code
+from .base import DeviceMetric
+from .catalogue import device_metric, direction, figure_names
 
-__all__ = ["StageMetric", "as_metric", "takes_preds"]
+__all__ = ["SAMPLES", "Place", "StageMetric", "as_metric"]
+
+SAMPLES = "samples"  # the name of the number of samples among the sums
+
+
+class Place(Enum):
+    """Where a metric is computed."""
+
+    UNDECIDED = "undecided"  # until the first batch
+    DEVICE = "device"  # as sums within the step's graph
+    HOST = "host"  # by its own update, which waits for the engine
+
+
+class StageMetric:
+    """A metric in one stage: where it is computed, and its figures.
+
+    Parameters
+    ----------
+    term : MetricTerm
+        What it is called and takes.
+    metric : EvalMetric
+        The metric itself.
+
+    Attributes
+    ----------
+    place : Place
+        Where it is computed.
+    measured : bool
+        Whether the metric itself holds something measured since the last reset.
+    """
+
+    def __init__(self, term: MetricTerm, metric: Any) -> None:
+        self.term, self.metric = term, metric
+        self.takes_preds = _takes_preds(metric)
+        self.place = Place.UNDECIDED
+        self.measured = False
+        self._names: list[str] | None = None
+
+    # ---- where it is computed ------------------------------------------------------------------------------
+
+    def bind(self, arrays: Mapping[Ref, Any], size: int, one_device: bool) -> DeviceMetric | None:
+        """Return the device metric for arrays such as these; None if this metric has to run on the host.
+
+        Parameters
+        ----------
+        arrays : mapping of Ref to NDArray
+            One device's outputs and slots.
+        size : int
+            The number of samples on that device.
+        one_device : bool
+            Whether the device has the whole batch; some metrics need that.
+        """
+        device = device_metric(self.metric)
+        if device is None or (device.per_batch and not one_device):
+            return None
+        outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
+        labels = [arrays[ref].shape for ref in self.term.labels]
+        slots_only = all(ref.space != "outputs" for ref in self.term.labels)
+        return device if device.bind(labels, outputs, size if slots_only else None) else None
+
+    def move_to(self, place: Place, sums: Any) -> None:
+        """Compute it at `place` from now on; what the device has summed is handed to the metric itself.
+
+        Parameters
+        ----------
+        place : Place
+            Device or host.
+        sums : callable
+            Returns the stage's sums by name; called only if the metric leaves the device.
+        """
+        if self.place is Place.DEVICE and place is Place.HOST:
+            totals = sums()
+            if self.term.where in totals:
+                self.load_sums(totals)
+        self.place = place
+
+    def load_sums(self, sums: Mapping[str, np.ndarray]) -> None:
+        """Load what was summed on the devices into the metric."""
+        device, own = device_metric(self.metric), sums[self.term.where]
+        assert device is not None
+        device.load(np.append(own, sums[SAMPLES]) if len(own) == 1 else own)
+        self.measured = True
+
+    # ---- on the host ---------------------------------------------------------------------------------------
+
+    def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:
+        """Update the metric with lists per device; most metrics wait for the engine here.
+
+        Parameters
+        ----------
+        arrays : sequence of mapping of Ref to NDArray
+            Outputs and slots, per device.
+        parts : sequence of mapping of str to NDArray
+            What the losses returned, per device.
+        """
+        term = self.term
+        columns = [[device[ref] for device in arrays] for ref in term.args]
+        outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
+        outputs += [[device[name] for device in parts] for name in term.losses]
+        labels = [c for ref, c in zip(term.args, columns) if ref.space != "outputs"]
+        with user_code(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
+            if term.spec.transform is not None:
+                self._update_transformed(columns + outputs[len(term.outputs) :] if term.losses else columns)
+            elif not self.takes_preds:
+                self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
+            elif isinstance(self.metric, _FunctionMetric):
+                self.metric.update([_concatenate(c) for c in labels], [_concatenate(c) for c in outputs])
+            else:
+                self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
+        self.measured = True
+
+    def _update_transformed(self, columns: Sequence[Sequence[Any]]) -> None:
+        per_device = []
+        for arrays in zip(*columns):
+            values = self.term.spec.transform(*arrays)  # type: ignore[misc]
+            per_device.append(values if isinstance(values, (list, tuple)) else (values,))
+        arguments = [list(values) for values in zip(*per_device)]
+        if isinstance(self.metric, _FunctionMetric):
+            arguments = [[_concatenate(column)] for column in arguments]
+        self.metric.update(*arguments)
+
+    def reset(self) -> None:
+        """Discard everything measured."""
+        with user_code(lambda: f"{self.term.where}.reset"):
+            self.metric.reset()
+        self.measured = False
+
+    def restart(self) -> None:
+        """Discard everything measured, and decide again where to compute it: shapes may have changed."""
+        self.reset()
+        self.place, self._names = Place.UNDECIDED, None
+
+    # ---- its figures ---------------------------------------------------------------------------------------
+
+    @property
+    def direction(self) -> str | None:
+        """Whether it is better "min" or "max"; None if unknown."""
+        return self.term.spec.mode or direction(self.metric)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its figures; some metrics know them only once they have measured something."""
+        if self.measured or self._names is None:
+            self._names = list(self.figures())
+        return self._names
+
+    @names.setter
+    def names(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+
+    def figures(self) -> dict[str, float]:
+        """Return its figures by name; NaN if nothing was measured."""
+        names, values = self._read()
+        if len(names) == 1 and not listed(self.term.spec.names):
+            return {self.term.key: values[0]}
+        return {f"{self.term.key}.{name}": value for name, value in zip(names, values)}
+
+    def problem(self) -> Problem | None:
+        """Return what is wrong with the figures' names, once something was measured."""
+        declared = listed(self.term.spec.names)
+        names, values = self._read()
+        if len(names) == len(values):
+            return None
+        way = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
+        returned = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
+        return Problem("spec", f"{self.term.where}: {returned}; {way}")
+
+    def _read(self) -> tuple[list[str], list[float]]:
+        declared = list(listed(self.term.spec.names)) or figure_names(self.metric) or []
+        if not self.measured:
+            return declared or [self.term.key], [math.nan] * max(len(declared), 1)
+        with user_code(lambda: f"{self.term.where}.get"):
+            names, values = _names_and_values(self.metric.get())
+        return declared or names or ([self.term.key] if len(values) == 1 else []), values
 
 
 def as_metric(term: MetricTerm) -> Any:
@@ -24,12 +199,6 @@ def as_metric(term: MetricTerm) -> Any:
     if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
         return term.spec.metric
     return _FunctionMetric(term.spec.metric, term.key)
-
-
-def takes_preds(metric: Any) -> bool:
-    """Whether `update` has the stock signature ``(labels, preds)``."""
-    taken = positional(metric.update)
-    return taken is None or (len(taken[0]) > 1 and taken[0][1] == "preds")
 
 
 class _FunctionMetric(mx.metric.EvalMetric):
@@ -40,104 +209,30 @@ class _FunctionMetric(mx.metric.EvalMetric):
         self._function = function
 
     def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
-        """Call the function with one array each, or with lists of them where several are named."""
-        found = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
-        value = float(self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in found]))
+        """Call the function with one array each, or with lists of arrays if several are named."""
+        arguments = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
+        value = float(self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments]))
         self.sum_metric += value
         self.num_inst += 1
 
 
-class StageMetric:
-    """One metric in one stage."""
-
-    def __init__(self, term: MetricTerm, metric: Any) -> None:
-        self.term, self.metric = term, metric
-        self.stock = takes_preds(metric)
-        self.on_device = False
-        self.settled = False  # whether `on_device` was decided already, in the run that goes on
-        self.fed = False
-
-    def renew(self) -> None:
-        """Forget everything that was measured, and how: batches may have other shapes now."""
-        self.reset()
-        self.on_device = self.settled = False
-
-    def reset(self) -> None:
-        """Forget everything that was measured."""
-        with user_code(lambda: f"{self.term.where}.reset"):
-            self.metric.reset()
-        self.fed = False
-
-    def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:
-        """Update the metric itself with lists per device; most metrics wait for the engine here."""
-        term = self.term
-        columns = [[device[ref] for device in arrays] for ref in term.args]
-        outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
-        outputs += [[device[name] for device in parts] for name in term.losses]
-        labels = [c for ref, c in zip(term.args, columns) if ref.space != "outputs"]
-        with user_code(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
-            if term.spec.transform is not None:
-                self._update_transformed(columns + outputs[len(term.outputs) :] if term.losses else columns)
-            elif not self.stock:
-                self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
-            elif isinstance(self.metric, _FunctionMetric):
-                self.metric.update([_joined(c) for c in labels], [_joined(c) for c in outputs])
-            else:
-                self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
-        self.fed = True
-
-    def _update_transformed(self, columns: Sequence[Sequence[Any]]) -> None:
-        devices_values = []
-        for device in zip(*columns):
-            values = self.term.spec.transform(*device)  # type: ignore[misc]
-            devices_values.append(values if isinstance(values, (list, tuple)) else (values,))
-        taken = [list(values) for values in zip(*devices_values)]
-        if isinstance(self.metric, _FunctionMetric):
-            taken = [[_joined(column)] for column in taken]
-        self.metric.update(*taken)
-
-    def figures(self) -> dict[str, float]:
-        """Return the metric's figures by name; NaN where nothing was measured."""
-        names, values = self._got()
-        if len(names) == 1 and not listed(self.term.spec.names):
-            return {self.term.key: values[0]}
-        return {f"{self.term.key}.{name}": value for name, value in zip(names, values)}
-
-    def problem(self) -> Problem | None:
-        """Return what is wrong with the names of the figures, once the metric was fed."""
-        declared = listed(self.term.spec.names)
-        names, values = self._got()
-        if len(names) == len(values):
-            return None
-        way = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
-        found = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
-        return Problem("spec", f"{self.term.where}: {found}; {way}")
-
-    def names(self) -> list[str]:
-        """Return the names of its figures."""
-        return list(self.figures())
-
-    def _got(self) -> tuple[list[str], list[float]]:
-        declared = list(listed(self.term.spec.names)) or devices.figure_names(self.metric) or []
-        if not self.fed:
-            return declared or [self.term.key], [math.nan] * max(len(declared), 1)
-        with user_code(lambda: f"{self.term.where}.get"):
-            names, values = _told(self.metric.get())
-        names = declared or names or ([self.term.key] if len(values) == 1 else [])
-        return names, values
+def _takes_preds(metric: Any) -> bool:
+    """Whether `update` has the stock signature ``(labels, preds)``."""
+    signature = positional(metric.update)
+    return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
 
 
-def _told(got: Any) -> tuple[list[str], list[float]]:
-    """Return the names and values that a metric's ``get()`` returned: one, several, or bare values.
+def _names_and_values(result: Any) -> tuple[list[str], list[float]]:
+    """Split what a metric's ``get()`` returned: a name and a value, lists of them, or bare values.
 
     Bare values, without names, are what gluoncv's SegmentationMetric returns.
     """
-    names, values = got if isinstance(got, (list, tuple)) and len(got) == 2 else ((), got)
+    names, values = result if isinstance(result, (list, tuple)) and len(result) == 2 else ((), result)
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        names, values = (), got
+        names, values = (), result
     return list(names), [float(value) for value in np.atleast_1d(values)]
 
 
-def _joined(column: Sequence[Any]) -> np.ndarray:
-    return np.concatenate([to_numpy(array) for array in column])
+def _concatenate(arrays: Sequence[Any]) -> np.ndarray:
+    return np.concatenate([to_numpy(array) for array in arrays])

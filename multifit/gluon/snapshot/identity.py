@@ -26,10 +26,10 @@ def identity(engine: Any) -> dict[str, Any]:
     TrainerError
         The trainers cannot be built.
     """
-    trainers = engine.bound_trainers()
+    trainers = engine.trainers.get()
     return {
         "spec": spec_tree(engine.spec),
-        "parameters": {name: _parameter(parameter) for name, parameter in engine.parameters.items()},
+        "parameters": {name: _parameter(parameter) for name, parameter in engine.model.parameters.items()},
         "trainers": {
             name: {
                 "optimizer": type(trainer.optimizer).__name__,
@@ -40,8 +40,8 @@ def identity(engine: Any) -> dict[str, Any]:
             }
             for name, trainer in trainers.items()
         },
-        "devices": len(engine.contexts),
-        "precision": engine.precision.name,
+        "devices": len(engine.model.contexts),
+        "precision": engine.model.precision.name,
     }
 
 

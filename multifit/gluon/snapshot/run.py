@@ -43,9 +43,9 @@ def write(folder: Path, engine: Any) -> list[str]:
         A file cannot be written.
     """
     lost: list[str] = []
-    trainers = engine.bound_trainers()
+    trainers = engine.trainers.get()
     trees = {
-        DEVICES: device_state(engine.parameters, _held(engine)),
+        DEVICES: device_state(engine.model.parameters, _held(engine)),
         TRAINERS: {
             name: trainer_state(trainer, _names(engine, trainer), f"trainers.{name}", lost)
             for name, trainer in trainers.items()
@@ -53,7 +53,7 @@ def write(folder: Path, engine: Any) -> list[str]:
         FIGURES: {name: _stage_state(name, stage, lost) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
     }
-    write_parameters(folder, engine.net, engine.parameters)
+    write_parameters(folder, engine.model.net, engine.model.parameters)
     for name, tree in trees.items():
         write_tree(folder, name, tree)
     atomic_write(folder / IDENTITY, json.dumps(identity(engine), indent=1) + "\n")
@@ -82,19 +82,19 @@ def read(folder: Path, engine: Any) -> list[str]:
     TrainerError
         The trainers cannot be built.
     """
-    raise_problems(engine.initialize())
+    raise_problems(engine.model.initialize())
     found = differences(folder, engine)
     if found:
         raise ValueError("\n  ".join([f"{folder} is another run's:", *found]))
-    read_parameters(folder, engine.parameters, engine.contexts)
-    trainers = engine.bound_trainers()
+    read_parameters(folder, engine.model.parameters, engine.model.contexts)
+    trainers = engine.trainers.get()
     for name, state in read_tree(folder, TRAINERS).items():
         trainer = trainers[name]
         load_trainer_state(trainer, state, _names(engine, trainer), f'trainers["{name}"]')
-    load_device_state(engine.parameters, _held(engine), read_tree(folder, DEVICES))
+    load_device_state(engine.model.parameters, _held(engine), read_tree(folder, DEVICES))
     lost: list[str] = []
     for name, state in read_tree(folder, FIGURES).items():
-        load_stage_state(engine.stages[name], state)
+        load_stage_state(engine.stages[name].figures, state)
         lost += [figure_name(name, key) for key in state["lost"]]
     read_random(folder)
     return lost
@@ -116,17 +116,17 @@ def differences(folder: Path, engine: Any) -> list[str]:
 
 
 def _held(engine: Any) -> list[str]:
-    return [name for names in engine.bound_trainers().held.values() for name in names]
+    return [name for names in engine.trainers.get().held.values() for name in names]
 
 
 def _names(engine: Any, trainer: Any) -> list[str]:
     """Return a trainer's parameters by structural name, in its order; one of the user's own may hold any."""
-    names = {id(parameter): name for name, parameter in engine.parameters.items()}
+    names = {id(parameter): name for name, parameter in engine.model.parameters.items()}
     return [names.get(id(parameter), parameter.name) for parameter in trainer._params]
 
 
 def _stage_state(name: str, stage: Any, lost: list[str]) -> dict[str, Any]:
     own: list[str] = []
-    state = stage_state(stage, own)
+    state = stage_state(stage.figures, own)
     lost += [figure_name(name, key) for key in own]
     return {**state, "lost": own}

@@ -83,14 +83,14 @@ def inspect_term(
     return problems or check_loss_gradient(term, arrays)
 
 
-def inspect_metric(measure: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:
+def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:
     """Check how many arguments a metric takes, and sizes where it would broadcast."""
-    term, metric = measure.term, measure.metric
+    term, metric = stage_metric.term, stage_metric.metric
     given = [str(ref) for ref in term.args] + list(term.losses)
     messages: list[str | None] = []
     if term.spec.transform is not None:
         messages = [arity_problem(f"{term.where}.transform", term.spec.transform, given)]
-    elif not measure.stock:
+    elif not stage_metric.takes_preds:
         messages = [arity_problem(f"{term.where}.update", metric.update, given)]
     elif isinstance(metric, PAIRING) and len(term.outputs) + len(term.losses) != len(term.labels):
         messages = [_unpaired(term, metric)]

@@ -11,7 +11,7 @@ from ...errors import Problem, counted
 from ...spec.names import OUTPUTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..execution.loss_graph import call_term
+from ..execution.loss_graph import call_loss
 from ..losses import SegmentationCELoss
 from ..user_code import user_code
 
@@ -34,7 +34,7 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
         variable.attach_grad()
     joint = term.spec.scope == "batch"
     with mx.autograd.record(train_mode=False) if variables else mx.autograd.pause(train_mode=False):
-        values = call_term(term, {ref: [copy] for ref, copy in copies.items()} if joint else copies)
+        values = call_loss(term, {ref: [copy] for ref, copy in copies.items()} if joint else copies)
     message = _returned(term, values)
     if message is None:
         part = values[term.minimized] if not joint or term.spec.returns else values

@@ -65,28 +65,28 @@ def test_every_batch_has_its_own_numbers(sizes: list[int]) -> None:
 def test_it_is_made_ready_for_what_repeats_and_for_nothing_else() -> None:
     _, graph = made()
     step(graph, rows(5))
-    assert graph.is_traced and graph._ready is None
+    assert graph.is_traced and graph._static_op is None
     step(graph, rows(4))
-    assert graph._ready is None
+    assert graph._static_op is None
     step(graph, rows(4))
-    ready = graph._ready
+    ready = graph._static_op
     assert ready is not None
     step(graph, rows(5))
-    assert graph._ready is ready  # the odd batch goes the other way
+    assert graph._static_op is ready  # the odd batch goes the other way
 
 
 def test_a_form_that_was_there_before_is_repeated_by_the_first_batch() -> None:
     net, graph = made(last=(5, 3))
     x = rows(5)
     agrees(net, step(graph, x), x)
-    assert graph._ready is not None
+    assert graph._static_op is not None
 
 
 def test_without_a_form_nothing_is_made_ready() -> None:
     _, graph = made()
     for _ in range(3):
         graph.run([rows(5)])
-    assert graph._ready is None
+    assert graph._static_op is None
 
 
 def test_many_forms_are_not_followed_for_ever() -> None:
@@ -95,8 +95,8 @@ def test_many_forms_are_not_followed_for_ever() -> None:
         for _ in range(2):
             x = rows(size)
             agrees(net, step(graph, x), x)
-    rhythm = graph._rhythms[mx.cpu()]
-    assert rhythm._changes == MAX_CHANGES
+    stability = graph._stability[mx.cpu()]
+    assert stability._changes == MAX_CHANGES
 
 
 @pytest.mark.parametrize("renew", ["initialize", "grad_req", "reset_ctx"])
@@ -158,7 +158,7 @@ def test_each_device_has_a_rhythm_of_its_own() -> None:
             with mx.cpu(device):
                 found = graph.run([x], x.shape)[0]
             np.testing.assert_allclose(found.asscalar(), net(x).sum().asscalar(), rtol=1e-5)
-    assert graph._ready is not None
+    assert graph._static_op is not None
 
 
 def test_other_arrays_than_before_may_not_be_missing() -> None:

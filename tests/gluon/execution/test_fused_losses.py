@@ -12,8 +12,8 @@ from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.gluon.execution.fused_losses import (
     MANY_CLASSES,
     cross_entropy,
+    fused_loss,
     negative_log_likelihood,
-    substitute,
 )
 from multifit.gluon.losses import SegmentationCELoss
 
@@ -62,7 +62,7 @@ def test_values_and_gradients_are_those_of_the_loss(classes: int, loss: Any, hyb
     args = maps(classes, scale=8)
     if isinstance(loss, SegmentationCELoss):
         args[1][0, :3] = -1
-    function = substitute(loss, args)
+    function = fused_loss(loss, args)
     assert_equal(Behind(function) if hybrid else function, loss, *args)
 
 
@@ -70,32 +70,32 @@ def test_values_and_gradients_are_those_of_the_loss(classes: int, loss: Any, hyb
 def test_labels_are_clipped_and_truncated_as_pick_does(classes: int) -> None:
     logits, label = maps(classes)
     label[0, 0, :4] = mx.nd.array([-1, classes, 0.9, -0.5])
-    assert_equal(substitute(Softmax(axis=1), (logits, label)), Softmax(axis=1), logits, label)
+    assert_equal(fused_loss(Softmax(axis=1), (logits, label)), Softmax(axis=1), logits, label)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 @pytest.mark.parametrize("ignore", [None, 0, 2])
 def test_labels_of_any_dtype_and_any_ignored_class(dtype: str, ignore: int | None) -> None:
     loss, args = SegmentationCELoss(ignore_label=ignore), maps(4, dtype=dtype)
-    assert_equal(substitute(loss, args), loss, *args)
+    assert_equal(fused_loss(loss, args), loss, *args)
 
 
 @pytest.mark.parametrize("loss", [Softmax(axis=1), SegmentationCELoss()])
 def test_sample_weights_are_obeyed(loss: Any) -> None:
     shape = (3, 1, 1, 1) if isinstance(loss, Softmax) else (3,)
     args = *maps(5), mx.nd.array([0.0, 2.0, 0.5]).reshape(shape)
-    assert_equal(substitute(loss, args), loss, *args)
+    assert_equal(fused_loss(loss, args), loss, *args)
 
 
 def test_a_batch_axis_that_is_not_the_first() -> None:
     loss, args = Softmax(axis=1, batch_axis=2), maps(4)
-    assert substitute(loss, args)(*args).shape == loss(*args).shape
-    assert_equal(substitute(loss, args), loss, *args)
+    assert fused_loss(loss, args)(*args).shape == loss(*args).shape
+    assert_equal(fused_loss(loss, args), loss, *args)
 
 
 def test_sequences_with_classes_in_the_middle() -> None:
     logits, label = mx.nd.array(RNG.randn(4, 3, 7)), mx.nd.array(RNG.randint(0, 3, (4, 7)))
-    assert_equal(substitute(Softmax(axis=1), (logits, label)), Softmax(axis=1), logits, label)
+    assert_equal(fused_loss(Softmax(axis=1), (logits, label)), Softmax(axis=1), logits, label)
 
 
 @pytest.mark.parametrize("classes", [3, MANY_CLASSES])
@@ -155,7 +155,7 @@ def hooked() -> Any:
     ],
 )
 def test_everything_else_computes_itself(loss: Any, logits: Any, label: Any) -> None:
-    assert substitute(loss, (mx.nd.ones(logits), mx.nd.zeros(label))) is None
+    assert fused_loss(loss, (mx.nd.ones(logits), mx.nd.zeros(label))) is None
 
 
 @pytest.mark.parametrize("axis", [1, -1])
@@ -166,7 +166,7 @@ def test_a_class_for_each_sample(axis: int, dtype: str, hybrid: bool) -> None:
     random, loss = np.random.RandomState(5), Softmax(axis=axis)
     logits = mx.nd.array(random.normal(size=(9, 4)) * 30)
     label = mx.nd.array([0, 1, 2, 3, -1, 7, 2, 1, 0], dtype=dtype)
-    function = substitute(loss, (logits, label))
+    function = fused_loss(loss, (logits, label))
     assert function is cross_entropy
     if hybrid:
         function = CachedGraph(lambda F, *args: [cross_entropy(*args)], mx.gluon.ParameterDict).run
@@ -184,7 +184,7 @@ def test_a_class_for_each_sample(axis: int, dtype: str, hybrid: bool) -> None:
 
 def test_half_precision_computes_itself() -> None:
     logits, label = maps(3)
-    assert substitute(Softmax(axis=1), (logits.astype("float16"), label)) is None
+    assert fused_loss(Softmax(axis=1), (logits.astype("float16"), label)) is None
 
 
 class Pointer(gluon.HybridBlock):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multifit.gluon.execution.throttle import FARTHEST, NEAREST, ROOM, Throttle
+from multifit.gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Throttle
 
 
 class Array:
@@ -19,29 +19,30 @@ class Array:
 
 
 def test_only_what_is_old_is_waited_for() -> None:
-    pace, arrays = Throttle(), [[Array(), Array()] for _ in range(FARTHEST + 3)]
+    throttle, arrays = Throttle(), [[Array(), Array()] for _ in range(MAX_BATCHES + 3)]
     for i, asked in enumerate(arrays):
-        pace.follow(asked)
-        done = max(0, i + 1 - FARTHEST)
+        throttle.push(asked)
+        done = max(0, i + 1 - MAX_BATCHES)
         assert [a.waited for own in arrays for a in own] == [1] * 2 * done + [0] * 2 * (len(arrays) - done)
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "limit"), [(0.01, FARTHEST), (1, 64), (2, 32), (16, 4), (32, NEAREST), (500, NEAREST)]
+    ("megabytes", "limit"),
+    [(0.01, MAX_BATCHES), (1, 64), (2, 32), (16, 4), (32, MIN_BATCHES), (500, MIN_BATCHES)],
 )
 def test_large_batches_wait_in_small_numbers(megabytes: float, limit: int) -> None:
-    pace = Throttle()
+    throttle = Throttle()
     size = int(megabytes * 2**20 / 4)
-    pace.fit([Array(size // 2), None, Array(size // 8, "float64"), Array(size // 4)])
-    assert pace.limit == limit and limit * size * 4 <= max(ROOM, NEAREST * size * 4)
-    pace.fit([Array()])
-    assert pace.limit == limit  # the largest form counts
+    throttle.fit_to([Array(size // 2), None, Array(size // 8, "float64"), Array(size // 4)])
+    assert throttle.limit == limit and limit * size * 4 <= max(MAX_BYTES, MIN_BATCHES * size * 4)
+    throttle.fit_to([Array()])
+    assert throttle.limit == limit  # the largest form counts
 
 
 def test_what_is_forgotten_is_not_waited_for() -> None:
-    pace, old = Throttle(), Array()
-    pace.follow([old])
-    pace.clear()
-    for _ in range(FARTHEST + 1):
-        pace.follow([Array()])
+    throttle, old = Throttle(), Array()
+    throttle.push([old])
+    throttle.clear()
+    for _ in range(MAX_BATCHES + 1):
+        throttle.push([Array()])
     assert not old.waited

@@ -458,7 +458,7 @@ def test_all_files_are_written_or_none(tmp_path, monkeypatch):
     engine = MultiEstimator(nn.Dense(2), spec(["x"], ["out"]))._engine
     export(engine, tmp_path, noise(5, 3))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    engine.net.weight.set_data(mx.nd.ones((2, 3)))
+    engine.model.net.weight.set_data(mx.nd.ones((2, 3)))
 
     def full(path, data):
         raise OSError(28, "No space left on device")

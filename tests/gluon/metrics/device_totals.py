@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from multifit.gluon.execution.loss_graph import agreeing
+from multifit.gluon.execution.loss_graph import _count_equal
 from multifit.gluon.metrics import copy_metric, device_metric
 
 import mxnet as mx  # isort: skip
@@ -25,7 +25,7 @@ class StatisticsGraph(mx.gluon.HybridBlock):
     def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
         pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]))
         if self.device.small:
-            pieces = [agreeing(F, pieces), size]
+            pieces = [_count_equal(F, pieces), size]
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
 

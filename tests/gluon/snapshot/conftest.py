@@ -9,8 +9,9 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
+from multifit.gluon.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
-from multifit.state import RunState
+from tests.engines import new_engine
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -74,9 +75,7 @@ def make_engine() -> Callable[..., Engine]:
         net = Net() if net is None else net
         contexts = [mx.cpu(i) for i in range(devices)]
         trainers = two_trainers() if trainers is None else trainers
-        return Engine(
-            net, make_spec(**changes), trainers, contexts, None, (), RunState(), lambda notice: None
-        )
+        return new_engine(net, make_spec(**changes), trainers, contexts)
 
     return make
 
@@ -112,12 +111,12 @@ def train() -> Callable[..., None]:
         stage = engine.stages["train"]
         for place, batch in enumerate(batches, first):
             mx.random.seed(100 + place)
-            if stage.program is None:
+            if stage.graphs.first is None:
                 result = dry_run(engine, batch).train
-                engine.update(result)
+                TrainStep(engine).learn(result)
             else:
-                result = stage.run(engine.feed("train").split(batch), engine.state)
-                engine.update(result)
+                result = stage.run(engine.splitter("train").split(batch), engine.state)
+                TrainStep(engine).learn(result)
                 stage.measure(result)
 
     return step
@@ -130,10 +129,10 @@ def everything() -> Callable[[Engine], dict[str, bytes]]:
     def read(engine: Engine) -> dict[str, bytes]:
         found = {
             f"{name}@{data.context}": data.asnumpy().tobytes()
-            for name, p in engine.parameters.items()
+            for name, p in engine.model.parameters.items()
             for data in p.list_data()
         }
-        for name, trainer in engine.bound_trainers().items():
+        for name, trainer in engine.trainers.get().items():
             for number, updater in enumerate(trainer._updaters):
                 for i, state in updater.states.items():
                     leaves = state if isinstance(state, tuple) else (state,)

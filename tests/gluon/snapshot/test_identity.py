@@ -157,7 +157,7 @@ def test_values_as_json(value: Any, expected: Any) -> None:
 
 
 def test_parameters_are_compared(make_engine, batches, train):
-    net = type(make_engine().net)()
+    net = type(make_engine().model.net)()
     net.digit = nn.Dense(4)
     net.body.add(nn.Dense(5))
     engines = make_engine(), make_engine(net=net)
@@ -211,7 +211,7 @@ def test_trainers_are_compared(make_engine):
     assert new.endswith('here, not in the checkpoint (did you mean "heads"?)')
     same = {
         "body": TrainerSpec("body.*", "sgd", {"learning_rate": 0.01}),
-        "heads": make_engine()._declared["heads"],
+        "heads": TrainerSpec("(digit|size|losses).*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
     }
     assert differences(stored(make_engine()), stored(make_engine(trainers=same))) == [
         'trainers["body"].optimizer: "Adam" in the checkpoint, "SGD" here',
@@ -231,7 +231,7 @@ def test_options_are_compared_only_if_both_are_known(make_engine, declared):
 def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter(make_engine):
     engine = make_engine()
     before = stored(engine)
-    optimizer = engine.trainers["body"].optimizer
+    optimizer = engine.trainers.get()["body"].optimizer
     optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
     now = stored(engine)
     now["trainers"]["heads"]["holds"].reverse()

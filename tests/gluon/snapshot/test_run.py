@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import MetricSpec
+from multifit.gluon.evaluation import predict_batch
 from multifit.gluon.snapshot import differences, read, read_identity, read_random, write
 
 import mxnet as mx  # isort: skip
@@ -36,12 +37,12 @@ def resumed(folder: Any, engine: Any, other: Any, batches: Any, train: Any, at: 
 def test_it_goes_on_bit_for_bit(tmp_path, make_engine, batches, train, everything, devices, at, hybridized):
     engine, other = make_engine(devices), make_engine(devices)
     for each in (engine, other) if hybridized else ():
-        each.net.hybridize()
-        each.renew()
+        each.model.net.hybridize()
+        each.restart()
     resumed(tmp_path, engine, other, batches, train, at)
     assert everything(other) == everything(engine)
-    assert other.stages["train"].figures() == engine.stages["train"].figures()
-    assert other.learning_rates() == engine.learning_rates()
+    assert other.stages["train"].figures.read() == engine.stages["train"].figures.read()
+    assert other.trainers.learning_rates() == engine.trainers.learning_rates()
     assert {path.name for path in tmp_path.iterdir()} - {"devices.npz"} == FILES
     assert (tmp_path / "devices.npz").exists() == (devices > 1)
 
@@ -66,21 +67,21 @@ def test_an_engine_can_be_brought_back(tmp_path, make_engine, batches, train, ev
     engine = make_engine(2)
     train(engine, batches[:3])
     write(tmp_path, engine)
-    before, figures = everything(engine), engine.stages["train"].figures()
+    before, figures = everything(engine), engine.stages["train"].figures.read()
     train(engine, batches[3:], 3)
     assert everything(engine) != before
-    engine.renew()
+    engine.restart()
     read(tmp_path, engine)
     assert everything(engine) == before
     train(engine, batches[3:4], 3)
-    assert engine.stages["train"].figures() != figures
+    assert engine.stages["train"].figures.read() != figures
 
 
 def test_a_run_before_its_first_batch(tmp_path, make_engine, batches, train, everything):
     one, two = make_engine(), make_engine()
     for engine in (one, two):
-        engine.initialize()
-        engine.predict((batches[0][0],))
+        engine.model.initialize()
+        predict_batch(engine, (batches[0][0],))
     write(tmp_path, one)
     read(tmp_path, two)
     for engine in (one, two):
@@ -102,7 +103,7 @@ def test_random_states_are_read_last_and_by_themselves(tmp_path, make_engine, ba
 def test_gradients_that_wait_for_their_trainer_come_along(tmp_path, make_engine, batches, train, everything):
     found = make_engine(), make_engine()
     for engine in found:
-        for parameter in engine.parameters.values():
+        for parameter in engine.model.parameters.values():
             if parameter.grad_req == "write":
                 parameter.grad_req = "add"
     train(found[0], batches[:2])
@@ -115,7 +116,7 @@ def test_gradients_that_wait_for_their_trainer_come_along(tmp_path, make_engine,
 
 
 def _backward(engine: Any, batch: Any) -> None:
-    result = engine.stages["train"].run(engine.feed("train").split(batch), engine.state)
+    result = engine.stages["train"].run(engine.splitter("train").split(batch), engine.state)
     mx.autograd.backward(result.objectives)
 
 
@@ -131,7 +132,7 @@ def test_figures_that_cannot_be_saved_are_named(tmp_path, make_engine, batches, 
     metrics = [{"odd": MetricSpec(Odd(), "digit", "digit")} for _ in range(2)]
     engine, other = (make_engine(metrics=each) for each in metrics)
     train(engine, batches[:2])
-    engine.trainers["heads"].optimizer.queue = {1}
+    engine.trainers.get()["heads"].optimizer.queue = {1}
     names = ["trainers.heads.optimizer.queue", "train_odd", "val_odd"]
     assert write(tmp_path, engine) == names
     assert read(tmp_path, other) == names[1:]

@@ -41,5 +41,5 @@ def test_it_goes_on_where_it_was(tmp_path, make_engine, train, forms, at):
     read(tmp_path, other)
     train(other, batches[at:], at)
     stages = [engine.stages["train"] for engine in (whole, other)]
-    assert stages[0].measures[0].on_device == stages[1].measures[0].on_device
-    assert stages[1].figures() == stages[0].figures()
+    assert stages[0].figures.metrics[0].place == stages[1].figures.metrics[0].place
+    assert stages[1].figures.read() == stages[0].figures.read()

@@ -10,14 +10,14 @@ import numpy as np
 from ..plots import new_figure
 from ..tables import table
 
-__all__ = ["Mean", "RateSearch"]
+__all__ = ["RateSearch", "RunningMean"]
 
 MEMORY = 0.9  # of the mean of losses: half of its weight is on the last seven
 
 
 @dataclass(frozen=True, repr=False)
 class RateSearch:
-    """What :func:`~multifit.gluon.lr_finder.find_learning_rate` found.
+    """What :func:`~multifit.rate_search.finder.find_learning_rate` found.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class RateSearch:
         return figure
 
 
-class Mean:
+class RunningMean:
     """An exponentially weighted mean, without the bias of its begin."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Mean:
 
 
 def _smoothed(losses: Sequence[float]) -> list[float]:
-    mean = Mean()
+    mean = RunningMean()
     return [mean.add(loss) for loss in losses]
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from multifit import DataError, MultiEstimator, TaskSpec, TrainerError, TrainerSpec, UserCodeError
 from multifit.gluon.data.seeding import seed_everything
-from multifit.gluon.lr_finder import find_learning_rate
-from multifit.gluon.rate_search import RateSearch
+from multifit.rate_search import RateSearch
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
@@ -99,21 +98,23 @@ class Broken:
 
 def broken(estimator: Any) -> None:
     with pytest.raises(OSError, match="the disk is gone"):
-        find_learning_rate(estimator, Broken(), end=10.0)
+        estimator.find_learning_rate(Broken(), end=10.0)
 
 
 def searched(estimator: Any) -> None:
-    found = find_learning_rate(estimator, Shuffled(), start=1e-4, end=10.0, batches=20)
+    found = estimator.find_learning_rate(Shuffled(), start=1e-4, end=10.0, batches=20)
     assert len(found.rates) > 10
 
 
 def arrays(estimator: Any) -> list[np.ndarray]:
-    found = [array for p in estimator._engine.parameters.values() for array in (*p._data, *(p._grad or ()))]
+    found = [
+        array for p in estimator._engine.model.parameters.values() for array in (*p._data, *(p._grad or ()))
+    ]
     return [array.asnumpy() for array in found]
 
 
 def flags(estimator: Any) -> list[bool]:
-    return [d._fresh_grad for p in estimator._engine.parameters.values() if p._grad for d in p._data]
+    return [d._fresh_grad for p in estimator._engine.model.parameters.values() if p._grad for d in p._data]
 
 
 CASES = [(kind, CONTEXTS, begun) for kind in TRAINERS for begun in (False, True)]
@@ -151,7 +152,7 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
 def test_the_curve_is_the_hand_written_one() -> None:
     data = batches(12)
     net, twin = made(), made()
-    found = find_learning_rate(MultiEstimator(net, SPEC), data, 1e-3, 0.3, batches=12)
+    found = MultiEstimator(net, SPEC).find_learning_rate(data, 1e-3, 0.3, batches=12)
     trainer, losses = mx.gluon.Trainer(twin.collect_params(), "adam"), []
     for (x, y), rate in zip(data, found.rates):
         trainer.set_learning_rate(rate)
@@ -171,7 +172,7 @@ def test_one_trainer_grows_and_the_others_keep_their_rate() -> None:
             "head": TrainerSpec("head.*", "sgd", {"learning_rate": rate}),
         }
         estimator = MultiEstimator(made(), SPEC, specs)
-        return find_learning_rate(estimator, batches(), 1e-3, 0.3, 12, trainer).losses
+        return estimator.find_learning_rate(batches(), 1e-3, 0.3, 12, trainer).losses
 
     head, body, both = curve("head", 0.0), curve("body", 0.0), curve(None, 0.0)
     assert len({tuple(each) for each in (head, body, both)}) == 3
@@ -180,7 +181,7 @@ def test_one_trainer_grows_and_the_others_keep_their_rate() -> None:
 
 def test_it_ends_where_the_loss_diverges() -> None:
     estimator = MultiEstimator(made(), SPEC, TrainerSpec(".*", "sgd"))
-    found = find_learning_rate(estimator, batches(size=100), 1e-3, 1e6, 60)
+    found = estimator.find_learning_rate(batches(size=100), 1e-3, 1e6, 60)
     assert 10 < len(found.rates) == len(found.losses) == len(found.smoothed) < 60
     assert np.isfinite(found.losses).all()
     assert found.suggestion is not None and 1e-3 < found.suggestion < 1
@@ -192,9 +193,9 @@ def test_it_ends_where_the_loss_diverges() -> None:
 
 def test_it_ends_where_the_loss_is_not_finite() -> None:
     data = [*batches(11), (np.full((7, 3), np.nan, "float32"), np.ones((7, 1), "float32"))]
-    assert len(find_learning_rate(MultiEstimator(made(), SPEC), data, batches=40).rates) == 11
+    assert len(MultiEstimator(made(), SPEC).find_learning_rate(data, batches=40).rates) == 11
     with pytest.raises(ValueError, match="the first batch's loss is not finite"):
-        find_learning_rate(MultiEstimator(made(), SPEC), data[::-1])
+        MultiEstimator(made(), SPEC).find_learning_rate(data[::-1])
 
 
 def test_it_begins_the_data_anew_unless_it_can_be_read_only_once() -> None:
@@ -209,7 +210,7 @@ def test_it_begins_the_data_anew_unless_it_can_be_read_only_once() -> None:
             return iter(batches() if self.times == 1 else [])
 
     counts = [
-        len(find_learning_rate(MultiEstimator(made(), SPEC), data, batches=15).rates)
+        len(MultiEstimator(made(), SPEC).find_learning_rate(data, batches=15).rates)
         for data in (batches(), iter(batches()), Once())
     ]
     assert counts == [15, 4, 4]
@@ -235,7 +236,7 @@ def test_a_net_that_fails_in_the_middle_is_named_with_its_batch() -> None:
     net.initialize()
     before = net.dense.weight.data().asnumpy()
     with pytest.raises(UserCodeError, match="^finding the learning rate, batch 6: .*: it is tired$"):
-        find_learning_rate(MultiEstimator(net, SPEC), batches(), end=10.0)
+        MultiEstimator(net, SPEC).find_learning_rate(batches(), end=10.0)
     np.testing.assert_array_equal(net.dense.weight.data().asnumpy(), before)
 
 
@@ -275,7 +276,7 @@ def test_an_operator_that_fails_late_leaves_nothing_either() -> None:
     before = net.dense.weight.data().asnumpy()
     good, other = batches(2)
     with pytest.raises(DataError):  # before anybody came to read the error of the first update
-        find_learning_rate(MultiEstimator(net, SPEC), [good, other[:1]], end=10.0)
+        MultiEstimator(net, SPEC).find_learning_rate([good, other[:1]], end=10.0)
     np.testing.assert_array_equal(net.dense.weight.data().asnumpy(), before)
 
 
@@ -347,7 +348,7 @@ def test_plot_without_matplotlib(monkeypatch: Any) -> None:
 )
 def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        find_learning_rate(MultiEstimator(made(), SPEC), batches(), **arguments)
+        MultiEstimator(made(), SPEC).find_learning_rate(batches(), **arguments)
     assert str(caught.value) == f"find_learning_rate: {message}"
 
 
@@ -357,13 +358,13 @@ def test_trainers_that_cannot_be_searched() -> None:
     with pytest.raises(
         TrainerError, match=r'there is no trainer \'bdy\' \(did you mean "body"\?\); valid are'
     ):
-        find_learning_rate(estimator, batches(), trainer="bdy")
+        estimator.find_learning_rate(batches(), trainer="bdy")
     with pytest.raises(TrainerError, match='AdaDelta of trainer "body" makes no use of a rate'):
-        find_learning_rate(estimator, batches())
-    assert find_learning_rate(estimator, batches(), trainer="head").rates
+        estimator.find_learning_rate(batches())
+    assert estimator.find_learning_rate(batches(), trainer="head").rates
     estimator.trainers["head"]._distributed = True
     with pytest.raises(TrainerError, match='trainer "head" is distributed: its servers hold states'):
-        find_learning_rate(estimator, batches(), trainer="head")
+        estimator.find_learning_rate(batches(), trainer="head")
 
 
 def test_not_in_the_middle_of_a_fit() -> None:
@@ -371,7 +372,7 @@ def test_not_in_the_middle_of_a_fit() -> None:
         """Wants to know too late."""
 
         def batch_end(self, estimator: Any) -> None:
-            find_learning_rate(estimator, batches())
+            estimator.find_learning_rate(batches())
 
     with pytest.raises(Exception, match="find_learning_rate was called by an event handler"):
         MultiEstimator(made(), SPEC).fit(batches(), epochs=1, event_handlers=[Asks()])

@@ -24,11 +24,11 @@ from multifit import (
     UserCodeError,
     WeightAveraging,
 )
+from multifit.gluon import operator_times as profiler
 from multifit.gluon.data.seeding import seed_everything
-from multifit.gluon.profiling import operators as profiler
-from multifit.gluon.profiling.parts import parts_of
-from multifit.gluon.profiling.stopwatch import Stopwatch
-from multifit.profile import Operator, Profile
+from multifit.profiling import Operator, Profile
+from multifit.profiling.part_times import part_times
+from multifit.profiling.stopwatch import Stopwatch
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
@@ -187,13 +187,13 @@ def test_waiting_is_told_from_work() -> None:
     assert drained.laps[0][("figures",)] == pytest.approx([4, 4])
     assert free.laps[0][("forward",)] == pytest.approx([3, 3])
     assert free.laps[0][("figures",)] == pytest.approx([4, 14])
-    parts = {part.name: part for part in parts_of(drained.laps, free.laps)}
+    parts = {part.name: part for part in part_times(drained.laps, free.laps)}
     figures = parts["figures"]
     assert [figures.ms, figures.python_ms, figures.waits] == pytest.approx([4, 4, 10])
     assert list(parts) == ["data", "forward", "backward", "update", "figures", "handlers", "handlers/Inner"]
 
 
-def test_the_parts_of_a_real_step() -> None:
+def test_the_part_times_a_real_step() -> None:
     trainers = {
         "body": TrainerSpec("body.*", "adam", clip_norm=1.0),
         "heads": TrainerSpec("(kind|place).*", "sgd"),
@@ -299,14 +299,14 @@ def test_a_handler_that_fails_is_named_and_nothing_stays() -> None:
     ):
         estimator.profile(batches(), 5, Fails())
     same(before, values(estimator))
-    assert vars(estimator.state) == state and not estimator._audience.listening
+    assert vars(estimator.state) == state and not estimator._handlers.running
 
 
 # ---- nothing stays --------------------------------------------------------------------------------------
 
 
 def values(estimator: Any) -> list[np.ndarray]:
-    found = [a for p in estimator._engine.parameters.values() for a in (*p._data, *(p._grad or ()))]
+    found = [a for p in estimator._engine.model.parameters.values() for a in (*p._data, *(p._grad or ()))]
     return [array.asnumpy() for array in found]
 
 
@@ -334,14 +334,14 @@ def test_training_goes_on_as_if_nothing_had_been(contexts: Any, begun: bool) -> 
                 estimator.check(Slow())
             history, plan, state = estimator.history, estimator.plan, vars(estimator.state).copy()
             figures, sums = estimator.figures(), (host.sum_metric, host.num_inst)
-            stages, seen = estimator._engine.stages, estimator._engine.seen
+            stages, seen = estimator._engine.stages, estimator._engine.signatures
             before, rates = values(estimator), estimator.learning_rates()
             estimator.profile(Slow(), 5)
             same(before, values(estimator))
             assert estimator.history is history and estimator.plan is plan
             assert vars(estimator.state) == state and estimator.learning_rates() == rates
             assert (host.sum_metric, host.num_inst) == sums and estimator.figures() == figures
-            assert estimator._engine.stages is stages and estimator._engine.seen is seen
+            assert estimator._engine.stages is stages and estimator._engine.signatures is seen
         histories.append(estimator.fit(Slow(), epochs=2, event_handlers=[]))
         ends.append((values(estimator), histories, np.random.rand(), random.random()))
     same(ends[0][0], ends[1][0])
@@ -423,8 +423,8 @@ def test_not_in_the_middle_of_a_fit() -> None:
 
 
 def test_operators_that_run_in_a_row_have_a_name_that_fits() -> None:
-    assert profiler._short("FullyConnected") == "FullyConnected"
-    assert profiler._short("Activation,Pooling,Flatten") == "Activation and 2 more in a row"
-    name = profiler._short("add_n,_backward_pick,_backward_log_softm")
+    assert profiler._short_name("FullyConnected") == "FullyConnected"
+    assert profiler._short_name("Activation,Pooling,Flatten") == "Activation and 2 more in a row"
+    name = profiler._short_name("add_n,_backward_pick,_backward_log_softm")
     assert name == "_backward_pick and 2 more in a row"
     assert Operator(name, 1.0, 0.1).kind == "backward"

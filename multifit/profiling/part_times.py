@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ...profile import Part
+from .measurements import Part
 from .stopwatch import Laps, Name
 
-__all__ = ["parts_of"]
+__all__ = ["part_times"]
 
 ORDER = ("data", "forward", "backward", "update", "figures", "handlers")
 
 
-def parts_of(drained: Laps, free: Laps) -> list[Part]:
+def part_times(drained: Laps, free: Laps) -> list[Part]:
     """Return the parts in the order of a step, each followed by its pieces.
 
     Parameters

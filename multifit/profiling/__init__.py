@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .measure import profile
 from .measurements import Operator, Part
 from .profile import Profile
 
-__all__ = ["Operator", "Part", "Profile"]
+__all__ = ["Operator", "Part", "Profile", "profile"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...events import EventDispatcher, handler_name
-from ...events.handler_method import HandlerMethod
+from ..events import EventDispatcher, handler_name
+from ..events.handler_method import HandlerMethod
 from .stopwatch import Stopwatch
 
 __all__ = ["TimedEvents"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from multifit.profile import Operator, Part, Profile
-from multifit.profile.measurements import kind_of
+from multifit.profiling import Operator, Part, Profile
+from multifit.profiling.measurements import kind_of
 
 
 def part(name: str, python: float, engine: float = 0.0, waits: float = 0.0, known: bool = True) -> Part:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ...errors import raise_problems
-from ...profile import Part
-from ..data.batches import Batch
-from ..engine import Engine
-from ..execution.stage import Stage
+from ..errors import raise_problems
+from ..gluon.data.batches import Batch
+from ..gluon.engine import Engine
+from ..gluon.execution.stage import Stage
+from ..gluon.validation.first_batch import check_first_batch
+from .measurements import Part
 from .stopwatch import Stopwatch
 
-__all__ = ["pieces_of_forward"]
+__all__ = ["forward_pieces"]
 
 
-def pieces_of_forward(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, count: int) -> list[Part]:
+def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, count: int) -> list[Part]:
     """Return the parts within the forward pass, told by running it with and without them.
 
     Within one graph nothing can be seen by itself. So the net runs alone, with its losses, and with losses
@@ -39,32 +40,38 @@ def pieces_of_forward(engine: Engine, batches: Sequence[Batch], watch: Stopwatch
     stage = engine.stages["train"]
     if engine.hooks is not None and engine.hooks.active("change_outputs"):
         return []
-    runs = {"net": lambda batch: _net(stage, batch), "all": lambda batch: stage.run(batch, engine.state)}
-    if any(measure.on_device for measure in stage.measures):
-        bare = Stage(engine.net, engine.spec, "train", [], engine.contexts, engine.hooks)
-        raise_problems(bare.bind(batches[0]))
+    runs = {
+        "net": lambda batch: _run_net(stage, batch),
+        "all": lambda batch: stage.run(batch, engine.state),
+    }
+    if stage.figures.on_device:
+        bare = engine.new_stage("train", [])
+        raise_problems(check_first_batch(bare, batches[0])[1])
         runs["losses"] = lambda batch: bare.run(batch, engine.state)
-    for batch in [*batches, *batches]:  # the first of each form runs without a graph, the second traces it
+    for batch in [
+        *batches,
+        *batches,
+    ]:  # the first of each signature runs without a graph, the second traces it
         for run in runs.values():
             run(batch)
     watch.drain()
     order = list(runs)
     for i in range(count):
-        for name in order[i % len(order) :] + order[: i % len(order)]:  # none is always the first
+        for name in order[i % len(order) :] + order[: i % len(order)]:  # each is first in turn
             with watch(name):
-                held = runs[name](batches[i % len(batches)])
-            del held
+                result = runs[name](batches[i % len(batches)])
+            del result
         watch.lap()
     return _differences([{name: lap[(name,)] for name in order} for lap in watch.laps])
 
 
-def _net(stage: Stage, batch: Batch) -> list[Any]:
-    found = []
+def _run_net(stage: Stage, batch: Batch) -> list[Any]:
+    outputs = []
     with stage.recording():
         for context, slots in zip(batch.contexts, batch.slots):
             with context:
-                found.append(stage.network(slots))
-    return found
+                outputs.append(stage.network(slots))
+    return outputs
 
 
 def _differences(laps: Sequence[Mapping[str, list[float]]]) -> list[Part]:

@@ -1,0 +1,544 @@
+"""MultiEstimator: trains, evaluates and predicts with any Gluon net, as its TaskSpec says."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from ..errors import SpecError, names, suggest
+from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
+from ..gluon.data.loaders import batch_count, peek_first
+from ..gluon.data.seeding import preserve_rng
+from ..gluon.defaults import default_spec
+from ..gluon.engine import Engine
+from ..gluon.evaluation import evaluate_batch, predict
+from ..gluon.execution.result import StepResult
+from ..gluon.export.export import export
+from ..gluon.facade import figure_metrics, single_trainer
+from ..gluon.model import Model
+from ..gluon.model_trainers import ModelTrainers
+from ..gluon.validation.dry_run import dry_run
+from ..gluon.validation.make_plan import make_plan
+from ..history import History
+from ..plan import Plan
+from ..profiling import Profile, profile
+from ..rate_search import RateSearch, find_learning_rate
+from ..spec import TaskSpec
+from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
+from ..state import RunState
+from .evaluation import run_evaluation
+from .fit_loop import FitLoop
+from .fit_setup import check_loaders, fit_events, limits, log_oversubscription
+from .handler_runner import HandlerRunner
+from .log_once import LogOnce, get_logger
+from .resume import RunCheckpointer
+from .run import Run
+
+__all__ = ["MultiEstimator"]
+
+
+class MultiEstimator:
+    """Trains, evaluates and predicts with a net, as its TaskSpec says.
+
+    Parameters
+    ----------
+    net : Block
+        Any Gluon net, hybridized or not, initialised or not.
+    spec : TaskSpec or gluon.loss.Loss
+        What is routed where. A loss is enough for a net with one input, one output and one label.
+    trainers : gluon.Trainer, TrainerSpec or mapping of str to these, optional
+        Who moves which parameters; default: Adam at 1e-3 over all.
+    context : Context or list of Context, optional
+        Where to run; default: where the net lives, else the first GPU, else the CPU.
+    initializer : Initializer, str or mapping of pattern to Initializer, optional
+        For parameters that are not initialised; of several patterns the first that matches a name wins.
+    frozen : sequence of str, Block or ParameterDict
+        Parameters that no trainer moves, on purpose.
+    precision : {"float32", "bfloat16"}
+        What the net's graph computes in, in training, evaluating and predicting. "bfloat16" needs a
+        hybridized net and a CPU with AVX512. Parameters, gradients, losses and figures are always float32,
+        and so is what `predict` returns and `export` writes.
+
+    Raises
+    ------
+    SpecError
+        `spec` is neither a TaskSpec nor a loss, or `net` is not a Block.
+    ValueError
+        A context that does not exist, an unknown precision, or one that the devices do not support.
+    """
+
+    def __init__(
+        self,
+        net: Any,
+        spec: Any,
+        trainers: Any = None,
+        context: Any = None,
+        initializer: Any = None,
+        frozen: Any = (),
+        precision: str = "float32",
+    ) -> None:
+        self.logger = get_logger()
+        self._log_once = LogOnce(self.logger)
+        self.net = net
+        self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else _default_spec(spec, self._log_once)
+        self.batch_axis = 0
+        self._run = Run()
+        self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
+        self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
+        engine = Engine(self._model, self._trainers, self.spec, self._run.state, self._log_once)
+        self._assemble(engine, self._run)
+
+    def _assemble(self, engine: Engine, run: Run) -> None:
+        self._engine, self._run = engine, run
+        self._handlers = HandlerRunner(self)
+        self._checkpointer = RunCheckpointer(engine, run, self._handlers, self._log_once)
+        self._fit_loop = FitLoop(engine, run, self._handlers, self._checkpointer, self._log_once)
+
+    # ---- training ------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        train_data: Any,
+        val_data: Any = None,
+        epochs: int | None = None,
+        batches: int | None = None,
+        event_handlers: Any = None,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> History:
+        """Train for a number of epochs or batches.
+
+        Parameters
+        ----------
+        train_data, val_data : DataLoader, DataIter or re-iterable of batches
+            `val_data` is evaluated after each epoch.
+        epochs, batches : int
+            How many *more*; exactly one of them.
+        event_handlers : handler or list of handlers, optional
+            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. A
+            handler of the same name replaces one of the last four.
+        resume : path, optional
+            A run's folder, a folder of checkpoints or one checkpoint: the fit that saved them resumes from
+            the newest intact one, also in the middle of an epoch, as if it had never stopped. Call it as that
+            fit was called, with the same data; `epochs` and `batches` count from that fit's beginning.
+            Without a checkpoint yet, training starts from scratch.
+
+        Returns
+        -------
+        History
+            Every figure's values, one per epoch of this fit.
+
+        Raises
+        ------
+        SpecError, DataError, TrainerError
+            Something does not fit; nothing has moved. With `resume` also: the spec, the net or the trainers
+            are not those of the checkpoint.
+        ValueError
+            `epochs` and `batches` both or neither, a handler that cannot work here, or a `resume` in which
+            all checkpoints are damaged.
+        RuntimeError
+            A handler of a running fit calls it.
+        """
+        self._check_idle("fit")
+        max_epoch, max_batch = limits(epochs, batches)
+        check_loaders(train_data, val_data, max_epoch)
+        log_oversubscription(self._log_once, train_data)
+        self._run.max_epoch, self._run.max_batch = max_epoch, max_batch  # handlers may look at them
+        events, val_batch = fit_events(self, event_handlers, val_data)
+        hooks = TrainingHooks(events)
+        self._engine.restart(hooks if hooks.active() else None)
+        self._run.start(max_epoch, max_batch)
+        loop = self._fit_loop = FitLoop(
+            self._engine, self._run, self._handlers, self._checkpointer, self._log_once, val_batch
+        )
+        with hooks.around("fit"), self._handlers.fit(events):
+            self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
+            checkpoint = None if resume is None else self._checkpointer.resume(resume)
+            loop.train(train_data, self.fit_batch, checkpoint)
+        return self._run.history
+
+    def fit_batch(self, batch: Any) -> StepResult:
+        """Train on one batch, as the loader yielded it; may be overridden.
+
+        The first batch of a fit is checked, and trained on only if everything fits.
+
+        Returns
+        -------
+        StepResult
+            The outputs and losses per device.
+        """
+        return self._fit_loop.train_batch(batch)
+
+    def check(self, data: Any, val_data: Any = None) -> Plan:
+        """Check that spec, net, data and trainers fit, and return the plan; nothing moves.
+
+        A net that is not initialised gets initialised. NumPy's and Python's random states are restored;
+        MXNet's generator may advance.
+
+        Raises
+        ------
+        SpecError, DataError, TrainerError
+            Everything that does not fit.
+        RuntimeError
+            A handler of a running fit calls it.
+        """
+        self._check_idle("check")
+        with preserve_rng():
+            self._engine.restart()
+            run = dry_run(self._engine, peek_first(data, "data")[0], val_data)
+            self._run.plan = make_plan(self._engine, run, self._log_once)
+            self._engine.restart()
+        return self._run.plan
+
+    # ---- evaluating ----------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, data: Any = None, event_handlers: Any = None, batch_axis: int = 0, val_data: Any = None
+    ) -> dict[str, float]:
+        """Measure losses and metrics on `data`.
+
+        Parameters
+        ----------
+        data : DataLoader, DataIter or re-iterable of batches
+            `val_data` is another name for it, which Gluon's ValidationHandler uses.
+        event_handlers : handler or list of handlers, optional
+            Called at the evaluation's events, and at ``epoch_…`` and ``batch_…`` as Gluon's Estimator does.
+        batch_axis : int
+            The axis of the samples in all slots.
+
+        Returns
+        -------
+        dict of str to float
+            The figures by name, without prefix.
+
+        Raises
+        ------
+        SpecError, DataError
+            The data or the net does not fit the spec.
+        """
+        handlers, hooks, previous_axis = self._handlers, self._engine.hooks, self.batch_axis
+        turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
+        batches = peek_first(val_data if data is None else data, "data", turn)[1]
+        total = batch_count(val_data if data is None else data)
+        self.batch_axis = batch_axis
+        try:
+            with handlers.evaluation(event_handlers), hooks.around("evaluation") if hooks else nullcontext():
+                self._engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
+                figures = run_evaluation(self._engine, batches, total, self.evaluate_batch, handlers)
+        finally:
+            self.batch_axis = previous_axis
+        if handlers.running and self.history.epochs:  # there is no row before the first epoch
+            self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
+        return figures
+
+    def evaluate_batch(self, batch: Any) -> StepResult:
+        """Measure one batch, as the loader yielded it; may be overridden."""
+        return evaluate_batch(self._engine, batch, self.batch_axis)
+
+    def predict(self, data: Any) -> dict[str, Any]:
+        """Run the net on `data`.
+
+        Parameters
+        ----------
+        data : list, loader, tuple, dict or array
+            A list or loader is many batches; a tuple, a dict or an array is one. Labels may be missing.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            Every output by name, the batches concatenated; a list of arrays if their shapes differ or an
+            output has no batch axis.
+
+        Raises
+        ------
+        SpecError, DataError
+            The data or the net does not fit the spec.
+        """
+        one = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
+        return predict(self._engine, [data] if one else peek_first(data, "data")[1])
+
+    # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
+
+    def find_learning_rate(
+        self,
+        data: Any,
+        start: float = 1e-6,
+        end: float = 1.0,
+        batches: int = 100,
+        trainer: str | None = None,
+    ) -> RateSearch:
+        """Train with a rate that grows from batch to batch, and leave everything as it was.
+
+        Parameters
+        ----------
+        data : DataLoader, DataIter or re-iterable of batches
+            Read as often as needed.
+        start, end : float
+            The first and the last rate.
+        batches : int
+            Number of steps between them.
+        trainer : str, optional
+            The trainer whose rate grows while the others keep theirs; default: all.
+
+        Returns
+        -------
+        RateSearch
+            `rates`, `losses`, the `suggestion`, and ``plot()``.
+
+        Raises
+        ------
+        SpecError, DataError, TrainerError
+            Something does not fit.
+        ValueError
+            A rate or number is not valid.
+        RuntimeError
+            A handler of a running fit calls it.
+        """
+        self._check_idle("find_learning_rate")
+        return find_learning_rate(self._scratch(None)._engine, data, start, end, batches, trainer)
+
+    def profile(
+        self,
+        train_data: Any,
+        batches: int = 50,
+        event_handlers: Any = None,
+        clock: Callable[[], float] = time.perf_counter,
+        busy: Callable[[], float] = time.thread_time,
+    ) -> Profile:
+        """Measure where the time of a training step goes, and leave everything as it was.
+
+        Trains on some batches as a fit does: once undisturbed, once waiting for the engine after each part of
+        a step, and once under MXNet's profiler. Parameters, trainers, figures, history, counters and NumPy's
+        and Python's random states are left as they were; a net that is not initialised gets initialised, and
+        MXNet's random generator may advance. An overridden `fit_batch` is not called.
+
+        Parameters
+        ----------
+        train_data : DataLoader, DataIter or re-iterable of batches
+            Read as often as needed.
+        batches : int
+            Number of steps in each measurement.
+        event_handlers : handler or list of handlers, optional
+            Called as in a fit that ends in its first epoch, and timed. What they write stays written, and
+            what they remember stays remembered. None of the defaults is added.
+        clock, busy : callable
+            Return seconds: elapsed, and spent working in this thread.
+
+        Returns
+        -------
+        Profile
+            ``summary()``, ``plot()``, ``to_json()``; the parts, the operators, the advice.
+
+        Raises
+        ------
+        SpecError, DataError, TrainerError
+            Something does not fit; the data is empty, or can be read only once.
+        ValueError
+            `batches` is not a whole number of at least 1, or a handler cannot be used.
+        RuntimeError
+            A handler of a running fit calls it.
+        """
+        self._check_idle("profile")
+        scratch = self._scratch(batches)
+        engine, run_handlers = scratch._engine, scratch._handlers.fit
+        scratch.history.open_row()
+        return profile(scratch, engine, run_handlers, train_data, batches, event_handlers, clock, busy)
+
+    def export(self, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon") -> list[Path]:
+        """Write the net, as it evaluates, for use elsewhere.
+
+        Parameters
+        ----------
+        folder : str or path
+            Where ``net-symbol.json``, ``net-0000.params`` and ``export.json`` go, or ``net.onnx``.
+        data : array, tuple, dict, list or loader, optional
+            As `predict` takes it; needed only if nothing was fitted, checked, evaluated or predicted yet.
+        format : {"gluon", "onnx"}
+            ``gluon.SymbolBlock.imports`` reads the first; the second needs ``multifit[onnx]``.
+
+        Returns
+        -------
+        list of Path
+            The files, written completely or not at all; inputs and outputs are named as in the spec.
+
+        Raises
+        ------
+        SpecError
+            The net cannot be traced: it works on arrays only.
+        ValueError
+            An unknown format, inputs of unknown shapes, or an operator that ONNX lacks.
+        ImportError
+            ONNX is not installed.
+        """
+        return export(self._engine, folder, data, format)
+
+    # ---- what handlers read and call -----------------------------------------------------------------------
+
+    @property
+    def context(self) -> list[Any]:
+        """The devices."""
+        return self._model.contexts
+
+    @property
+    def state(self) -> RunState:
+        """The counters of the run."""
+        return self._run.state
+
+    @property
+    def history(self) -> History:
+        """The figures of the running or last fit."""
+        return self._run.history
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the last check or fit established about names, shapes and trainers."""
+        return self._run.plan
+
+    @property
+    def max_epoch(self) -> int | None:
+        """How many epochs the fit lasts; None if it is limited by batches. Handlers may set it."""
+        return self._run.max_epoch
+
+    @max_epoch.setter
+    def max_epoch(self, epochs: int | None) -> None:
+        self._run.max_epoch = epochs
+
+    @property
+    def max_batch(self) -> int | None:
+        """How many batches the fit lasts; None if it is limited by epochs. Handlers may set it."""
+        return self._run.max_batch
+
+    @max_batch.setter
+    def max_batch(self, batches: int | None) -> None:
+        self._run.max_batch = batches
+
+    def figures(self, stage: str = "train") -> dict[str, float]:
+        """Return the running figures of a stage, with their prefix; this waits for the engine.
+
+        Parameters
+        ----------
+        stage : {"train", "evaluate"}
+            The stage.
+
+        Raises
+        ------
+        ValueError
+            There is no such stage.
+        """
+        if stage not in PREFIXES:
+            near = suggest(stage, PREFIXES)
+            raise ValueError(f'there is no stage "{stage}"{near}; valid are {names(PREFIXES)}')
+        figures = self._engine.stages[stage].figures.read()
+        return {figure_name(stage, name): value for name, value in figures.items()}
+
+    def direction(self, figure: str) -> str | None:
+        """Return whether a figure is better "min" or "max"; None if unknown."""
+        prefix, name = split_figure(figure)
+        return self._engine.stages[STAGE_OF_PREFIX[prefix]].figures.direction(name) if prefix else None
+
+    def learning_rates(self) -> dict[str, float]:
+        """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
+        return self._trainers.learning_rates()
+
+    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
+
+        Parameters that the batch did not reach are left out. Changed in place within ``change_gradients``,
+        they are what the trainers use.
+        """
+        return self._trainers.gradients()
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters of net and losses by structural name, such as ``body.0.weight``."""
+        return self._model.parameters
+
+    @property
+    def trainers(self) -> Mapping[str, Any]:
+        """The trainers by name.
+
+        Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read
+        and set at any time, also while a schedule runs.
+
+        Raises
+        ------
+        TrainerError
+            They cannot be built, or do not cover the parameters.
+        """
+        return self._trainers.get()
+
+    @property
+    def trainer(self) -> Any:
+        """The trainer, for handlers that know only one; if there are several, one that stands for all."""
+        return single_trainer(self.trainers)
+
+    @property
+    def train_metrics(self) -> list[Any]:
+        """The training figures as EvalMetrics: the metrics, then the objective."""
+        return figure_metrics("train", self._engine.stages[TRAIN].figures, lambda: self.figures(TRAIN))
+
+    @property
+    def val_metrics(self) -> list[Any]:
+        """The validation figures as EvalMetrics: the metrics, then the objective."""
+        return figure_metrics("val", self._engine.stages[EVALUATE].figures, lambda: self.figures(EVALUATE))
+
+    def write_checkpoint(self, folder: Path) -> None:
+        """Write everything that the running fit needs to go on into an existing, empty folder.
+
+        Raises
+        ------
+        OSError
+            A file cannot be written.
+        """
+        self._checkpointer.write(folder)
+
+    def reseed(self) -> None:
+        """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
+        self._checkpointer.reseed()
+
+    def reseed_epoch(self) -> None:
+        """Seed Python's, NumPy's and MXNet's generators from the run's seed and the epoch."""
+        self._checkpointer.seed_epoch(self.state.epoch)
+
+    def __repr__(self) -> str:
+        return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"
+
+    # ---- helpers -------------------------------------------------------------------------------------------
+
+    def _check_idle(self, method: str) -> None:
+        if self._handlers.running:
+            raise RuntimeError(
+                f"{method} was called by an event handler, in the middle of a run; call it before or after"
+            )
+
+    def _needs_outputs(self, stage: str) -> bool:
+        """Whether outputs and losses are read: by a handler, or by an overridden step."""
+        if stage == TRAIN:
+            overridden = type(self).fit_batch is not MultiEstimator.fit_batch
+            return overridden or self._handlers.needs_outputs(TRAINING_EVENTS)
+        overridden = type(self).evaluate_batch is not MultiEstimator.evaluate_batch
+        return overridden or self._handlers.needs_outputs(EVALUATION_EVENTS)
+
+    def _scratch(self, max_batch: int | None) -> MultiEstimator:
+        """Return an estimator for the same net and trainers, whose run, figures and handlers are its own."""
+        scratch = copy.copy(self)
+        run = Run(replace(self.state))
+        run.start(None, max_batch)
+        scratch._assemble(self._engine.fork(run.state), run)
+        return scratch
+
+
+def _default_spec(loss: Any, log_once: LogOnce) -> TaskSpec:
+    if not callable(loss) or isinstance(loss, type):
+        raise SpecError(
+            f"spec is {loss!r:.80}; give a TaskSpec, or one loss for a net with one input, one output and "
+            "one label"
+        )
+    spec, messages = default_spec(loss)
+    for message in messages:
+        log_once(message)
+    return spec

@@ -1,0 +1,149 @@
+"""The fit loop: epochs over the training data, batch by batch; the first batch is the check."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator
+
+from ..checks import one_shot
+from ..errors import raise_problems
+from ..events import TRAINING_EVENTS
+from ..gluon.data.loaders import batch_count, iterate, iterate_from, no_batch_problems, replay_epochs
+from ..gluon.data.worker_seeding import has_own_workers, seedable
+from ..gluon.engine import Engine
+from ..gluon.execution.result import StepResult
+from ..gluon.train_step import TrainStep
+from ..gluon.validation.dry_run import dry_run
+from ..gluon.validation.make_plan import make_plan
+from .batch_pass import run_pass
+from .handler_runner import HandlerRunner
+from .log_once import LogOnce
+from .monitors import check_monitors
+from .resume import RunCheckpointer
+from .run import Run
+
+__all__ = ["FitLoop"]
+
+OWN_WORKERS = (
+    "the loader's workers cannot be seeded: if they draw random numbers, the resumed run is not bit for bit "
+    "the same"
+)
+
+
+class FitLoop:
+    """Trains one fit.
+
+    Parameters
+    ----------
+    engine : Engine
+        Just restarted, with the fit's hooks.
+    run : Run
+        Where the run stands.
+    handlers : HandlerRunner
+        Calls the handlers.
+    checkpointer : RunCheckpointer
+        Seeds and restores the random generators.
+    log_once : LogOnce
+        What was logged so far goes into the plan.
+    val_data : list or None
+        The first batch that handlers will evaluate; it is checked with the first training batch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        run: Run,
+        handlers: HandlerRunner,
+        checkpointer: RunCheckpointer,
+        log_once: LogOnce,
+        val_data: Any = None,
+    ) -> None:
+        self._engine, self._run, self._handlers = engine, run, handlers
+        self._checkpointer, self._log_once, self._val_data = checkpointer, log_once, val_data
+        self._train_step = TrainStep(engine)
+        self._checked = False
+
+    def train(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path | None) -> None:
+        """Train until the run stops; with a checkpoint, the rest of its epoch first.
+
+        Parameters
+        ----------
+        data : loader
+            Yields the training batches.
+        fit_batch : callable
+            Trains on one batch: :meth:`train_batch`, or the user's own method around it.
+        checkpoint : Path or None
+            What the run was restored from.
+
+        Raises
+        ------
+        DataError
+            The data yields no batch.
+        """
+        if checkpoint is not None:
+            self._finish_epoch(data, fit_batch, checkpoint)
+        while not self._run.state.stopped:
+            self._run.history.open_row()
+            self._engine.stages["train"].reset()
+            batches = iterate(data, self._run.state.epoch)
+            self._train_epoch(data, _after(self._checkpointer.remember_order, batches), fit_batch)
+
+    def train_batch(self, batch: Any) -> StepResult:
+        """Train on one batch; the first one is checked, and trained on only if everything fits."""
+        if self._checked:
+            return self._train_step(batch)
+        result = self._check(batch)
+        self._train_step.learn(result)
+        self._engine.wait()  # so that memory of the check is free before graphs allocate theirs
+        return result
+
+    def _check(self, batch: Any) -> StepResult:
+        run = dry_run(self._engine, batch, self._val_data)
+        check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
+        self._run.plan = make_plan(self._engine, run, self._log_once)
+        self._checked, self._val_data = True, None
+        return run.train
+
+    def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path) -> None:
+        """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
+        state, checkpointer = self._run.state, self._checkpointer
+        if has_own_workers(data) and not seedable(data):
+            self._log_once.logger.info(OWN_WORKERS)
+        if state.seed is not None:
+            replay_epochs(data, state.epoch, checkpointer.seed_epoch)
+        if self._run.epoch_complete:
+            checkpointer.restore_random(checkpoint)
+        elif not state.stopped:
+            done = state.batch + 1
+            then = partial(checkpointer.restore_random, checkpoint)
+            batches = iterate_from(data, done, then, state.epoch)
+            self._train_epoch(data, _after(checkpointer.restore_order, batches), fit_batch, done)
+
+    def _train_epoch(
+        self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], StepResult], done: int = 0
+    ) -> None:
+        run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
+        run.epoch_complete = False
+        self._handlers.emit(events.begin, batches=total)
+        step = partial(self._step, fit_batch)
+        done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, done)
+        if not done:
+            raise_problems(no_batch_problems("train_data", state.epoch, self._checked))
+        run.epoch_complete = not state.stopped or done == total
+        self._handlers.emit(events.end)
+        state.epoch += 1
+        if one_shot(data):
+            state.stop("the data is exhausted")
+
+    def _step(self, fit_batch: Callable[[Any], StepResult], batch: Any) -> StepResult:
+        if self._engine.hooks is None:
+            return fit_batch(batch)
+        with self._engine.hooks.around("step"):
+            return fit_batch(batch)
+
+
+def _after(first: Callable[[], None], batches: Iterable[Any]) -> Iterator[Any]:
+    """Call a function when the first batch is asked for: handlers have seeded the epoch by then."""
+    first()
+    yield from batches

@@ -1,0 +1,165 @@
+"""Saving a run in checkpoints, and resuming it from the newest one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Mapping
+
+from ..checkpoints import newest_checkpoint, read_manifest
+from ..errors import Problem, SpecError
+from ..files import atomic_write
+from ..gluon import snapshot
+from ..gluon.engine import Engine
+from ..gluon.installed import installed_versions
+from ..history import History
+from .handler_runner import HandlerRunner
+from .log_once import LogOnce
+from .run import Run
+
+__all__ = ["RunCheckpointer"]
+
+RUN, HANDLERS, ORDER = "run.json", "handlers", "order"
+
+
+class RunCheckpointer:
+    """Saves and restores everything that a run needs to go on, and seeds its random generators.
+
+    Parameters
+    ----------
+    engine : Engine
+        Parameters, trainers, figures.
+    run : Run
+        Counters and history.
+    handlers : HandlerRunner
+        Whose states are saved.
+    log_once : LogOnce
+        Logs what cannot be saved or restored.
+    """
+
+    def __init__(self, engine: Engine, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
+        self._engine, self._run, self._handlers, self._log_once = engine, run, handlers, log_once
+
+    def write(self, folder: Path) -> None:
+        """Write everything that the running fit needs to go on into an existing, empty folder.
+
+        Raises
+        ------
+        OSError
+            A file cannot be written.
+        """
+        run, state = self._run, self._run.state
+        for name in snapshot.write(folder, self._engine):
+            self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
+        snapshot.write_tree(folder, HANDLERS, self._handlers.states())
+        complete = (
+            run.epoch_complete and not state.interrupted
+        )  # after an interrupt, validation may be missing
+        if not complete:
+            snapshot.write_tree(folder, ORDER, run.order_state)
+        tree = {
+            "state": state.to_dict(),
+            "complete": complete,
+            "stop_reason": None if state.interrupted else state.stop_reason,
+            "limits": [run.max_epoch, run.max_batch],
+            "epochs": run.history.epochs,
+            "history": json.loads(run.history.to_json()),
+            "versions": installed_versions(),
+        }
+        atomic_write(folder / RUN, json.dumps(tree, indent=2) + "\n")
+
+    def resume(self, folder: str | os.PathLike[str]) -> Path | None:
+        """Restore the newest intact checkpoint of a folder; return its path, or None if there is none yet.
+
+        Raises
+        ------
+        ValueError
+            There are checkpoints, but none is intact.
+        SpecError
+            The spec, the net or the trainers are not those of the checkpoint.
+        """
+        checkpoint = self._newest(Path(folder))
+        if checkpoint is None:
+            return None
+        run, logger = self._run, self._log_once.logger
+        self._engine.trainers.get()
+        differences = snapshot.differences(checkpoint, self._engine)
+        if differences:
+            raise SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
+        for figure in snapshot.read(checkpoint, self._engine):
+            self._log_once(f'"{figure}" starts from zero: the checkpoint could not hold it')
+        tree = json.loads((checkpoint / RUN).read_text("utf-8"))
+        self._load(tree)
+        if not run.epoch_complete:
+            run.order_state = snapshot.read_tree(checkpoint, ORDER)
+        place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
+        logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
+        if read_manifest(checkpoint).facts.get("exact") is False:
+            logger.info("it was saved outside of a schedule: correct, but not bit for bit the same")
+        for name in self._handlers.load_states(snapshot.read_tree(checkpoint, HANDLERS)):
+            self._log_once(f"the checkpoint holds the state of {name}, which this fit does not have")
+        self._stop_if_finished(tree)
+        return checkpoint
+
+    # ---- random generators ---------------------------------------------------------------------------------
+
+    def reseed(self) -> None:
+        """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
+        snapshot.reseed(self._seed(), self._run.state.epoch, self._run.state.step)
+
+    def seed_epoch(self, epoch: int) -> None:
+        """Seed Python's, NumPy's and MXNet's generators from the run's seed and an epoch."""
+        snapshot.reseed_epoch(self._seed(), epoch)
+
+    def remember_order(self) -> None:
+        """Remember the random states from which the loader is about to draw the order of an epoch."""
+        self._run.order_state = snapshot.random_state()
+
+    def restore_order(self) -> None:
+        """Set the random states that :meth:`remember_order` stored."""
+        snapshot.set_random_state(self._run.order_state)
+
+    def restore_random(self, checkpoint: Path) -> None:
+        """Set the generators to what they were when a checkpoint was saved."""
+        snapshot.read_random(checkpoint)
+        if self._run.state.seed is not None:
+            self.reseed()
+
+    def _seed(self) -> int:
+        if self._run.state.seed is None:
+            raise ValueError("the run has no seed: set estimator.state.seed first")
+        return self._run.state.seed
+
+    # ---- parts of resuming ---------------------------------------------------------------------------------
+
+    def _newest(self, folder: Path) -> Path | None:
+        logger = self._log_once.logger
+        checkpoint, damaged = newest_checkpoint(folder) if folder.is_dir() else (None, [])
+        for line in damaged:
+            logger.warning("skipped: %s", line)
+        if checkpoint is None and damaged:
+            message = f"no checkpoint in {folder} is intact; remove the damaged ones to start from scratch:"
+            raise ValueError("\n  ".join([message, *damaged]))
+        if checkpoint is None:
+            logger.info("no checkpoint in %s yet: starting from scratch", folder)
+        return checkpoint
+
+    def _load(self, tree: Mapping[str, Any]) -> None:
+        run = self._run
+        run.state.load(tree["state"])
+        run.history = History.from_json(json.dumps(tree["history"]))
+        if run.history.epochs < tree["epochs"]:
+            run.history.open_row()  # a first epoch may have no figure yet
+        run.epoch_complete = tree["complete"]
+        if run.epoch_complete:
+            run.state.epoch += 1
+
+    def _stop_if_finished(self, tree: Mapping[str, Any]) -> None:
+        """Stop a run that has reached its limits, or that stopped for another reason and is not extended."""
+        reason = self._handlers.limit_reached()
+        if reason is None and tree["limits"] == [self._run.max_epoch, self._run.max_batch]:
+            reason = tree["stop_reason"]
+        if reason is not None:
+            self._log_once.logger.info("the run had finished: %s", reason)
+            self._run.state.stop(reason)

@@ -1,0 +1,48 @@
+"""The run that an estimator trains: where it stands, and what it has measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..history import History
+from ..plan import Plan
+from ..state import RunState
+
+__all__ = ["Run"]
+
+
+@dataclass
+class Run:
+    """What the estimator, its fit loop and its checkpointer share.
+
+    Attributes
+    ----------
+    state : RunState
+        The counters, over all fits.
+    history : History
+        The figures of the running or last fit.
+    plan : Plan or None
+        What the last check established.
+    max_epoch, max_batch : int or None
+        How far the fit goes; one of them.
+    epoch_complete : bool
+        Whether the last epoch was trained to its end.
+    order_state : dict
+        The random states from which the loader drew the order of the running epoch. A run without a schedule
+        is not seeded for each epoch, and must resume in the same order.
+    """
+
+    state: RunState = field(default_factory=RunState)
+    history: History = field(default_factory=History)
+    plan: Plan | None = None
+    max_epoch: int | None = None
+    max_batch: int | None = None
+    epoch_complete: bool = True
+    order_state: dict[str, Any] = field(default_factory=dict)
+
+    def start(self, max_epoch: int | None, max_batch: int | None) -> None:
+        """Begin a fit with a history of its own; the counters go on."""
+        self.max_epoch, self.max_batch = max_epoch, max_batch
+        self.history, self.epoch_complete = History(), True
+        self.state.start()

@@ -1,0 +1,66 @@
+"""Evaluating and predicting, batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from ..errors import raise_problems
+from .data.arrays import joined, to_numpy
+from .engine import Engine
+from .execution.result import StepResult
+from .validation.first_batch import check_first_batch
+
+__all__ = ["evaluate_batch", "predict", "predict_batch"]
+
+
+def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
+    """Measure losses and metrics on a batch; the first batch is checked.
+
+    Raises
+    ------
+    SpecError, DataError
+        The batch or the net does not fit the spec.
+    """
+    stage = engine.stages["evaluate"]
+    batch = engine.splitter("evaluate", batch_axis=batch_axis).split(raw)
+    outputs = None
+    if not stage.checked:
+        raise_problems(engine.model.initialize())
+        outputs, problems = check_first_batch(stage, batch)
+        raise_problems(problems)
+    result = stage.run(batch, engine.state, outputs)
+    stage.measure(result)
+    return result
+
+
+def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
+    """Return, per device, the outputs as NumPy arrays and the number of samples; labels may be missing.
+
+    Raises
+    ------
+    SpecError, DataError
+        The batch or the net does not fit the spec.
+    """
+    stage = engine.stages["evaluate"]
+    batch = engine.splitter("evaluate", labels=False).split(raw)
+    raise_problems(engine.model.initialize())
+    pieces = []
+    with stage.recording():
+        for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
+            with context:
+                if stage.network.paths is None:
+                    outputs, problems = stage.network.bind(slots)
+                    raise_problems(problems)
+                else:
+                    outputs = stage.network(slots)
+            pieces.append((outputs, size))
+    return [({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in pieces]
+
+
+def predict(engine: Engine, batches: Iterable[Any]) -> dict[str, Any]:
+    """Return every output by name, the batches concatenated; a list of arrays where that is impossible."""
+    pieces = [piece for batch in batches for piece in predict_batch(engine, batch)]
+    names = pieces[0][0] if pieces else {}
+    return {
+        name: joined([outputs[name] for outputs, _ in pieces], [size for _, size in pieces]) for name in names
+    }

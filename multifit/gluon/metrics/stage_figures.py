@@ -1,0 +1,133 @@
+"""All figures of one stage: its losses and metrics, their names, directions and state."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from ...errors import Problem
+from ...spec import TaskSpec
+from ...spec.names import Ref, listed
+from ...spec.terms import MetricTerm, Term
+from .base import DeviceMetric
+from .metric_sums import MetricSums
+from .stage_metric import Place, StageMetric
+
+__all__ = ["StageFigures"]
+
+
+class StageFigures:
+    """The figures of a stage: `sums` of its losses, and its `metrics`.
+
+    Parameters
+    ----------
+    spec : TaskSpec
+        Declares the losses.
+    metrics : sequence of StageMetric
+        The metrics of the stage.
+    one_device : bool
+        Whether batches are not split; some metrics can be computed on the device only then.
+    """
+
+    def __init__(self, spec: TaskSpec, metrics: Sequence[StageMetric], one_device: bool) -> None:
+        self.metrics, self.sums = list(metrics), MetricSums(spec.terms)
+        self._terms, self._one_device = spec.terms, one_device
+
+    # ---- their values --------------------------------------------------------------------------------------
+
+    def read(self) -> dict[str, float]:
+        """Return all figures by name, without prefix; empty before the first batch. Waits for the engine."""
+        if not self.sums.batches:
+            return {}
+        sums = self.sums.read()
+        figures = self.sums.loss_figures(sums)
+        for metric in self.metrics:
+            if metric.place is Place.DEVICE:
+                metric.load_sums(sums)
+            figures.update(metric.figures())
+        return figures
+
+    def reset(self) -> None:
+        """Discard everything measured, as at the beginning of an epoch."""
+        self.sums.clear()
+        for metric in self.metrics:
+            metric.reset()
+
+    # ---- where metrics are computed ------------------------------------------------------------------------
+
+    @property
+    def on_host(self) -> list[StageMetric]:
+        """The metrics that are updated batch by batch."""
+        return [metric for metric in self.metrics if metric.place is not Place.DEVICE]
+
+    @property
+    def on_device(self) -> list[StageMetric]:
+        """The metrics that are summed on the device."""
+        return [metric for metric in self.metrics if metric.place is Place.DEVICE]
+
+    def place(
+        self, groups: Sequence[Sequence[Term]], arrays: Mapping[Ref, Any], size: int
+    ) -> list[list[tuple[MetricTerm, DeviceMetric]]]:
+        """Decide where each metric is computed, by the arrays of a batch.
+
+        A metric moves from the device to the host if it cannot be computed on arrays such as these; never
+        back, as the sums would then be in two places.
+
+        Parameters
+        ----------
+        groups : sequence of sequence of Term
+            The losses that are computed together; a metric fed with losses must be computed beside them.
+        arrays : mapping of Ref to NDArray
+            One device's outputs and slots.
+        size : int
+            The number of samples on that device.
+
+        Returns
+        -------
+        list of list of (MetricTerm, DeviceMetric)
+            For each group, the metrics to compute beside it.
+        """
+        placed: list[list[tuple[MetricTerm, DeviceMetric]]] = [[] for _ in groups]
+        for metric in self.metrics:
+            group = None if metric.place is Place.HOST else _group(metric, groups)
+            device = None if group is None else metric.bind(arrays, size, self._one_device)
+            metric.move_to(Place.HOST if device is None else Place.DEVICE, self.sums.read)
+            if group is not None and device is not None:
+                placed[group].append((metric.term, device))
+        return placed
+
+    # ---- their names ---------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of all figures, without prefix; a metric's key if it does not know them yet."""
+        losses = [figure for term in self._terms for figure in term.figures]
+        metrics = [name for metric in self.metrics for name in metric.names]
+        return [*(["loss"] if self._terms else []), *losses, *metrics]
+
+    def metric_keys(self) -> list[str]:
+        """Return the keys of the metrics, then "loss" if there is an objective."""
+        return [metric.term.key for metric in self.metrics] + (["loss"] if self._terms else [])
+
+    def direction(self, figure: str) -> str | None:
+        """Return whether a figure is better "min" or "max"; None if unknown."""
+        for metric in self.metrics:
+            if figure == metric.term.key or figure.startswith(metric.term.key + "."):
+                return metric.direction
+        return "min" if figure == "loss" or any(figure in term.figures for term in self._terms) else None
+
+    def name_problems(self) -> list[Problem]:
+        """Return which metrics return other figures than they have names, once a batch was measured."""
+        if any(listed(metric.term.spec.names) for metric in self.on_device):
+            self.read()  # a metric knows how many figures it has once it has measured something
+        problems = [metric.problem() for metric in self.metrics]
+        return [problem for problem in problems if problem]
+
+
+def _group(metric: StageMetric, groups: Sequence[Sequence[Term]]) -> int | None:
+    """Return the index of the losses beside which a metric can be computed; None if there are none."""
+    if metric.term.spec.transform is not None or not metric.takes_preds:
+        return None
+    needed = set(metric.term.losses)
+    for index, terms in enumerate(groups):
+        if needed <= {figure for term in terms for figure in term.figures}:
+            return index
+    return None

@@ -1,0 +1,104 @@
+"""The trainers of a model: built when first needed, as parameters must be initialised before."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..errors import Problem, TrainerError, raise_problems
+from .model import Model
+from .optim.gradients import is_fresh
+from .optim.parameters import trainable
+from .optim.trainer_binding import DEFAULT, bind_trainers
+from .optim.trainers import Trainers
+
+__all__ = ["ModelTrainers"]
+
+
+class ModelTrainers:
+    """Builds the trainers of a model once, and knows which parameters they move.
+
+    Parameters
+    ----------
+    declared, frozen
+        As :class:`multifit.MultiEstimator` takes `trainers` and `frozen`.
+    model : Model
+        Whose parameters they move.
+    log_once : callable
+        Logs the default trainer if it is used.
+    """
+
+    def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
+        self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
+        self._trainers: Trainers | None = None
+
+    def build(self) -> list[Problem]:
+        """Initialise the parameters and build the trainers, unless done; return what is wrong."""
+        if self._trainers is not None:
+            return []
+        problems = self._model.initialize()
+        if problems:
+            return problems
+        if self._declared is None:
+            rate = (DEFAULT.optimizer_params or {})["learning_rate"]
+            self._log_once(
+                f"default trainer: {DEFAULT.optimizer}, learning rate {rate:g}, over all parameters"
+            )
+        model = self._model
+        self._trainers, problems = bind_trainers(
+            self._declared, model.parameters, self._frozen, model.contexts
+        )
+        return problems
+
+    def get(self) -> Trainers:
+        """Return the trainers.
+
+        Raises
+        ------
+        TrainerError
+            They cannot be built, or do not cover the parameters.
+        """
+        if self._trainers is None:
+            raise_problems(self.build())
+        if self._trainers is None:  # pragma: no cover - its problems were raised above
+            raise TrainerError("the trainers could not be built")
+        return self._trainers
+
+    def learning_rates(self) -> dict[str, float]:
+        """Return the learning rates; none if the trainers cannot be built.
+
+        Handlers ask before the first batch, which raises what is wrong with trainers, spec and data at once.
+        """
+        return {} if self.build() else self.get().learning_rates()
+
+    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
+
+        Parameters that the batch did not reach are left out.
+        """
+        gradients: dict[str, dict[str, list[Any]]] = {}
+        for trainer, names in self.get().held.items():
+            parameters = {name: self._model.parameters[name] for name in names}
+            fresh = {name: p for name, p in parameters.items() if is_fresh(p.list_data()[0])}
+            gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}
+        return gradients
+
+    def unreached(self) -> list[Problem]:
+        """Return parameters whose shape is still unknown after a forward pass, as a problem."""
+        parameters = self._model.parameters
+        deferred = [name for name in self._moved() if parameters[name]._deferred_init]
+        if not deferred:
+            return []
+        shown = ", ".join(f'"{name}"' for name in deferred[:6]) + (" …" if len(deferred) > 6 else "")
+        message = (
+            f"the forward pass never reached {shown}: their shape is not known, so no trainer can move them; "
+            f'take the layer out of the net, or say frozen=["{deferred[0].rpartition(".")[0]}.*"]'
+        )
+        return [Problem("trainer", message)]
+
+    def frozen(self) -> list[str]:
+        """Return the names of the trainable parameters that no trainer moves."""
+        moved = set(self._moved())
+        return [name for name in trainable(self._model.parameters) if name not in moved]
+
+    def _moved(self) -> list[str]:
+        return [name for names in self.get().held.values() for name in names]

@@ -1,0 +1,83 @@
+"""Operators and their times, from MXNet's own profiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any, Callable
+
+from ..errors import last_line
+from .compat import mx
+
+__all__ = ["operator_times"]
+
+OFF = {
+    "profile_all": False,
+    "profile_symbolic": False,
+    "profile_imperative": False,
+    "profile_api": False,
+    "profile_memory": False,
+    "aggregate_stats": False,
+    "continuous_dump": False,
+}
+# With statistics, MXNet runs every operator by itself, also those within graphs.
+ON = {**OFF, "profile_symbolic": True, "profile_imperative": True, "aggregate_stats": True}
+
+
+def operator_times(run: Callable[[], Any], steps: int) -> tuple[list[tuple[str, float, float]], str]:
+    """Run steps under MXNet's profiler; leave no file behind.
+
+    A profile that the user has running ends; the next one needs a ``set_config`` of its own.
+
+    Parameters
+    ----------
+    run : callable
+        Makes the steps.
+    steps : int
+        How many it makes.
+
+    Returns
+    -------
+    list of (str, float, float)
+        Each operator's name, calls per step and milliseconds per step, the longest first.
+    str
+        Why there are none; else empty.
+    """
+    # MXNet deletes the file with the name of its trace, and writes a trace there when the process ends. So it
+    # gets a name in a temporary folder, which is deleted by then. Never os.devnull: run as root, the machine
+    # would lose /dev/null.
+    with tempfile.TemporaryDirectory(prefix="multifit-") as folder:
+        return _profile(run, steps, os.path.join(folder, "trace.json"))
+
+
+def _profile(run: Callable[[], Any], steps: int, trace: str) -> tuple[list[tuple[str, float, float]], str]:
+    try:
+        mx.nd.waitall()
+        mx.profiler.set_config(**ON, filename=trace)
+    except mx.MXNetError as error:  # after mx.profiler.dump() it cannot be set up again
+        reason = f"MXNet's profiler cannot be used in this process ({last_line(error)})"
+        return [], f"no operators are shown: {reason}"
+    try:
+        mx.profiler.set_state("run")
+        run()
+        mx.nd.waitall()
+    finally:
+        mx.profiler.set_state("stop")
+        statistics = json.loads(mx.profiler.dumps(reset=True, format="json"))
+        mx.profiler.set_config(**OFF, filename=trace)
+    times = [
+        (_short_name(name), values["Count"] / steps, values["Total"] / steps)
+        for name, values in statistics["Time"].get("operator", {}).items()
+        if name != "WaitForVar"  # waiting is not work of the engine
+    ]
+    return sorted(times, key=lambda row: -row[2]), ""
+
+
+def _short_name(name: str) -> str:
+    """Return a name that fits a table: operators that a graph runs in a row have all their names."""
+    operators = name.split(",")
+    if len(operators) == 1:
+        return name
+    shown = next((each for each in operators if each.startswith("_backward")), operators[0])
+    return f"{shown} and {len(operators) - 1} more in a row"

@@ -1,0 +1,124 @@
+"""One training step in named phases: fetch, forward, backward, reduce, change, clip, update, measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..events import TrainingHooks
+from .compat import mx
+from .data.batches import Batch
+from .engine import Engine
+from .execution.result import StepResult
+from .phases import Timer, untimed
+
+__all__ = ["TrainStep"]
+
+
+class TrainStep:
+    """Trains on one batch; `fit`, the profiler and the rate search all run this step.
+
+    Parameters
+    ----------
+    engine : Engine
+        Its training stage, trainers and hooks. Take a new step after every restart.
+    timer : callable, optional
+        ``timer(phase, *detail)`` returns a context manager around each phase; the detail is a trainer's or a
+        metric's name.
+    """
+
+    def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
+        self._splitter, self._stage, self._state = (
+            engine.splitter("train"),
+            engine.stages["train"],
+            engine.state,
+        )
+        self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
+
+    def __call__(self, raw: Any) -> StepResult:
+        """Train on a batch, as the loader yielded it."""
+        result = self.forward(self.fetch(raw))
+        self.learn(result)
+        self.measure(result)
+        return result
+
+    def fetch(self, raw: Any) -> Batch:
+        """Name, cast and place the arrays of a batch.
+
+        Raises
+        ------
+        DataError
+            Its slots or dtypes are not as declared.
+        """
+        with self._timer("fetch"):
+            return self._splitter.split(raw)
+
+    def forward(self, batch: Batch) -> StepResult:
+        """Run net, losses and device metrics."""
+        with self._timer("forward"):
+            return self._stage.run(batch, self._state)
+
+    def learn(self, result: StepResult) -> None:
+        """Compute the gradients on all devices, then move the parameters, unless a handler holds the update.
+
+        All gradients are ready before the first trainer moves a parameter.
+        """
+        self.backward(result)
+        if self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"]):
+            return
+        self.reduce()
+        self.change()
+        self.clip()
+        self.update()
+
+    def backward(self, result: StepResult) -> None:
+        """Compute the gradients of the objective, as handlers change it, on all devices."""
+        with self._timer("backward"):
+            if self._hooks is not None and self._hooks.active("change_objective"):
+                _change_objective(result, self._hooks)
+            mx.autograd.backward(result.objectives)
+
+    def reduce(self) -> None:
+        """Add up the gradients over the devices."""
+        trainers = self._trainers.get()
+        for name in trainers:
+            with self._timer("reduce", name):
+                trainers.reduce(name)
+
+    def change(self) -> None:
+        """Let handlers change the gradients in place."""
+        if self._hooks is not None and self._hooks.active("change_gradients"):
+            self._trainers.get().check_open("where no handler can change gradients")
+            with self._timer("change"):
+                self._hooks.change_gradients()
+
+    def clip(self) -> None:
+        """Scale the gradients of each trainer that clips down to its largest norm."""
+        trainers = self._trainers.get()
+        for name in trainers.clip_norms:
+            with self._timer("clip", name):
+                trainers.clip(name)
+
+    def update(self) -> None:
+        """Move all parameters."""
+        trainers = self._trainers.get()
+        for name in trainers:
+            with self._timer("update", name):
+                trainers.update(name)
+
+    def measure(self, result: StepResult) -> None:
+        """Update the metrics that are computed on the host; they may wait for the engine."""
+        self._stage.measure(result, self._timer)
+
+
+def _change_objective(result: StepResult, hooks: TrainingHooks) -> None:
+    views = result.named()
+    with mx.autograd.record():
+        # One way back into the graph, however many handlers take it: gradients are then added in the same
+        # order whether there is a graph or, as with the first batch, none.
+        for kind in ("pred", "loss"):
+            views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
+        result.objectives = hooks.change_objective(result.objectives, **views)
+
+
+def _identities(arrays: list[Any]) -> list[Any]:
+    return [None if array is None else mx.nd.identity(array) for array in arrays]

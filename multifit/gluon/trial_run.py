@@ -1,0 +1,47 @@
+"""Training for a while and leaving everything as it was: what the rate search and the profiler share."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+from .data.loaders import peek_first
+from .data.seeding import preserve_rng
+from .engine import Engine
+from .optim.preserve_state import preserve_state
+from .optim.trainers import refuse_distributed
+from .validation.dry_run import DryRun, dry_run
+
+__all__ = ["trial_run"]
+
+
+@contextmanager
+def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:
+    """Check an engine on its first batch, let it train, and restore net, trainers and random states.
+
+    Parameters
+    ----------
+    engine : Engine
+        A fork, whose figures are its own (:meth:`Engine.fork`).
+    data : loader
+        Yields the batches.
+    name, tool : str
+        The data's and the tool's name, for messages.
+
+    Yields
+    ------
+    DryRun, iterator
+        What was computed from the first batch, and all batches, the first included.
+
+    Raises
+    ------
+    SpecError, DataError, TrainerError
+        Something does not fit, or a trainer is distributed: its servers' states cannot be restored.
+    """
+    with preserve_rng():
+        first, batches = peek_first(data, name)
+        run = dry_run(engine, first)  # before anything is copied: the net may not be initialised
+        trainers = engine.trainers.get()
+        refuse_distributed(trainers, tool)
+        with preserve_state(engine.model.parameters.values(), trainers.values()):
+            yield run, batches

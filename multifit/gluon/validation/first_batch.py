@@ -1,0 +1,44 @@
+"""Everything that can be checked of a stage on its first batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import Problem
+from ..data.batches import Batch
+from ..execution.loss_graph import by_reference
+from ..execution.stage import Stage
+from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
+
+__all__ = ["check_first_batch"]
+
+
+def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
+    """Run the net on the first device's samples, and check outputs, losses and metrics; nothing moves.
+
+    Parameters
+    ----------
+    stage : Stage
+        It counts as checked if nothing is wrong.
+    batch : Batch
+        On its devices.
+
+    Returns
+    -------
+    dict of str to NDArray or None, list of Problem
+        What the net returned, for :meth:`Stage.run`, and everything that is wrong.
+    """
+    problems = [problem for term in stage.spec.terms for problem in check_call(term)]
+    slots = batch.slots[0]
+    problems += inspect_slots(stage.spec, batch.slots)
+    with stage.recording(), batch.contexts[0]:
+        outputs, output_problems = stage.network.bind(slots)
+    if problems + output_problems:
+        return None, problems + output_problems
+    arrays = by_reference(outputs, slots)
+    for metric in stage.figures.metrics:
+        problems += inspect_metric(metric, arrays)
+    for term in stage.spec.terms:
+        problems += inspect_term(stage.spec, term, arrays, batch.slots)
+    stage.checked = not problems
+    return outputs, problems

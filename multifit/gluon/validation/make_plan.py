@@ -1,0 +1,68 @@
+"""The plan: what a dry run established, as data that can be printed."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+import numpy as np
+
+from ...plan import Plan, StagePlan, TrainerPlan, stage_plan
+from ..engine import Engine
+from ..execution.result import StepResult
+from ..execution.stage import Stage
+from ..metrics.stage_metric import Place
+from .dry_run import DryRun
+
+__all__ = ["make_plan"]
+
+PLACES = {Place.DEVICE: "summed on the device", Place.HOST: "updated batch by batch"}
+
+
+def make_plan(engine: Engine, run: DryRun, notices: Iterable[str]) -> Plan:
+    """Describe devices, stages and trainers after a dry run.
+
+    Parameters
+    ----------
+    engine : Engine
+        What was run.
+    run : DryRun
+        Its results.
+    notices : iterable of str
+        What was logged about defaults and data.
+    """
+    return Plan(
+        devices=tuple(map(str, engine.model.contexts)),
+        samples=run.train.batch.samples,
+        train=_stage(engine.stages["train"], run.train),
+        evaluate=_stage(engine.stages["evaluate"], run.evaluate) if run.evaluate else None,
+        trainers=tuple(_trainer(engine, name) for name in engine.trainers.get()),
+        frozen=tuple(engine.trainers.frozen()),
+        notices=tuple(notices),
+        precision=engine.model.precision.name,
+    )
+
+
+def _stage(stage: Stage, result: StepResult) -> StagePlan:
+    metrics = [(m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics]
+    arrays = result.outputs[0], result.batch.slots[0], result.parts[0]
+    return stage_plan(stage.spec, *arrays, metrics, stage.describe())
+
+
+def _trainer(engine: Engine, name: str) -> TrainerPlan:
+    trainers = engine.trainers.get()
+    parameters = tuple(trainers.held[name])
+    trainer = trainers[name]
+    return TrainerPlan(
+        name,
+        type(trainer.optimizer).__name__,
+        float(trainer.learning_rate),
+        parameters,
+        sum(_size(engine.model.parameters[parameter]) for parameter in parameters),
+        trainers.clip_norms.get(name),
+        trainers.calls(name),
+    )
+
+
+def _size(parameter: Any) -> int:
+    # a parameter that a SymbolBlock loaded does not know its own shape
+    return int(np.prod(parameter.shape or parameter.list_data()[0].shape))

@@ -1,0 +1,130 @@
+"""Measures where the time of a training step goes: several runs, and the profile computed from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mode
+from typing import Any, Callable, Iterator
+
+from ..arguments import whole_number
+from ..checks import loader_problems
+from ..errors import DataError, raise_problems
+from ..events import EstimatorProtocol, TrainingHooks
+from ..gluon.data.loaders import batch_count, no_batch_problems, repeat
+from ..gluon.engine import Engine
+from ..gluon.operator_times import operator_times
+from ..gluon.trial_run import trial_run
+from .forward_pieces import forward_pieces
+from .measurements import Operator, Part
+from .part_times import part_times
+from .profile import Profile
+from .stopwatch import Stopwatch
+from .timed_events import TimedEvents
+from .timed_steps import TimedSteps
+
+__all__ = ["profile"]
+
+Clock = Callable[[], float]
+
+
+def profile(
+    estimator: EstimatorProtocol,
+    engine: Engine,
+    run_handlers: Callable[[TimedEvents], Any],
+    data: Any,
+    batches: int,
+    event_handlers: Any,
+    clock: Clock,
+    busy: Clock,
+) -> Profile:
+    """Train for some batches and time every part of a step; net, trainers and random states stay as they are.
+
+    Parameters
+    ----------
+    estimator : EstimatorProtocol
+        Handed to the handlers; its run is its own.
+    engine : Engine
+        That estimator's, a fork.
+    run_handlers : callable
+        ``run_handlers(events)`` returns the context manager of a fit with these handlers.
+    data : DataLoader, DataIter or re-iterable of batches
+        Read again if it ends too early.
+    batches : int
+        Number of steps of each measurement; at least 1.
+    event_handlers : handler or list of handlers, optional
+        Called as in a fit, without its defaults.
+    clock, busy : callable
+        Return seconds: elapsed, and spent working in this thread.
+
+    Raises
+    ------
+    SpecError, DataError, TrainerError, ValueError
+        As :meth:`multifit.MultiEstimator.profile` does.
+    """
+    count = whole_number("profile: batches", batches)
+    raise_problems(loader_problems("train_data", data, once=False))
+    watch = Stopwatch(clock, busy, engine.wait)
+    events = TimedEvents(estimator, event_handlers, watch)
+    with trial_run(engine, data, "train_data", "profile"):
+        hooks = TrainingHooks(events)
+        engine.restart(hooks if hooks.active() else None)
+        with hooks.around("fit"), run_handlers(events):
+            events.emit("epoch_begin", batches=batch_count(data))
+            steps = TimedSteps(estimator, engine, _batches(data), events, watch)
+            return _measure(engine, steps, count, clock, busy)
+
+
+def _measure(engine: Engine, steps: TimedSteps, count: int, clock: Clock, busy: Clock) -> Profile:
+    warm, drained, forward = (Stopwatch(clock, busy, engine.wait) for _ in range(3))
+    free, profiled = (Stopwatch(clock, busy, _do_nothing) for _ in range(2))
+    steps.run(warm, max(3, count // 5))  # traces the graphs and allocates memory
+    first, second = count - count // 2, count // 2
+    # half before and half after, so that a machine that slows down in between does not look like a difference
+    seconds = _seconds(engine, clock, lambda: steps.run(free, first))
+    steps.run(drained, count)
+    seconds += _seconds(engine, clock, lambda: steps.run(free, second)) if second else 0.0
+    reading = _seconds(engine, clock, steps.stage.figures.read)
+    parts = part_times(drained.laps, free.laps)
+    pieces = forward_pieces(engine, list(steps.batches), forward, count)
+    operators, reason = operator_times(lambda: steps.run(profiled, count), count)
+    return Profile(
+        wall=1000 * seconds / count,
+        parts=_insert_pieces(parts, pieces),
+        operators=tuple(Operator(*row) for row in operators),
+        reading=1000 * reading,
+        batches=count,
+        samples=mode(steps.sizes),
+        devices=tuple(map(str, engine.model.contexts)),
+        how=steps.stage.describe(),
+        hybridizable=engine.model.hybridizable,
+        notes=(reason,) if reason else (),
+    )
+
+
+def _insert_pieces(parts: list[Part], pieces: list[Part]) -> tuple[Part, ...]:
+    """Insert the pieces behind the forward pass, scaled to its time: they were measured by themselves."""
+    forward = next(part for part in parts if part.name == "forward")
+    scale = forward.ms / (sum(piece.ms for piece in pieces) or 1.0)
+    scaled = [
+        replace(p, times=tuple(scale * t for t in p.times), python=tuple(scale * t for t in p.python))
+        for p in pieces
+    ]
+    at = parts.index(forward) + 1
+    return (*parts[:at], *scaled, *parts[at:])
+
+
+def _seconds(engine: Engine, clock: Clock, run: Callable[[], Any]) -> float:
+    engine.wait()
+    start = clock()
+    run()
+    engine.wait()
+    return clock() - start
+
+
+def _batches(data: Any) -> Iterator[Any]:
+    yield from repeat(data)
+    raise DataError(no_batch_problems("train_data", 1, read=True))
+
+
+def _do_nothing() -> None:
+    pass

@@ -1,0 +1,21 @@
+"""Engines as the estimator makes them, for tests of what is below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multifit import TaskSpec
+from multifit.gluon.engine import Engine
+from multifit.gluon.model import Model
+from multifit.gluon.model_trainers import ModelTrainers
+from multifit.state import RunState
+
+
+def new_engine(net: Any, spec: TaskSpec, trainers: Any = None, contexts: Any = None) -> Engine:
+    """Return an engine that logs nothing."""
+    model = Model(net, spec, contexts, None, "float32", _ignore)
+    return Engine(model, ModelTrainers(trainers, (), model, _ignore), spec, RunState(), _ignore)
+
+
+def _ignore(message: str) -> None:
+    """Do not log."""
