@@ -58,8 +58,8 @@ def _later(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
     """Return by how many steady batches multifit is later than the hand-written loop, by round."""
     rounds = list(zip(times["hand-written"], times[STEADY]))
     return {
-        f"{name} later by": [(ours - hand) / batch for ours, (hand, batch) in zip(own, rounds)]
-        for name, own in times.items()
+        f"{name} later by": [(ours - hand) / batch for ours, (hand, batch) in zip(seconds, rounds)]
+        for name, seconds in times.items()
         if name.startswith(OURS)
     }
 

@@ -1,4 +1,4 @@
-"""What every rival gets: the same data and first parameters, from a file, and the line to who asks."""
+"""What all rivals share: data and initial parameters from a file, and the line to the parent process."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class Data:
             self.parameters = [(file[f"weight{i}"], file[f"bias{i}"]) for i in range(4)]
 
     def batches(self) -> list[tuple[np.ndarray, ...]]:
-        """Return them in batches, made once."""
+        """Return the digits in batches."""
         starts = range(0, len(self.image), BATCH)
         return [tuple(a[i : i + BATCH] for a in (self.image, self.kind, self.odd)) for i in starts]

@@ -12,7 +12,7 @@ FIGURES = ("digit_loss", "parity_loss", "digit_sparse_categorical_accuracy", "pa
 
 
 def two_heads(data: Data) -> keras.Model:
-    """Return the net, with the parameters that all contenders begin with."""
+    """Return the net, with the initial parameters of all contenders."""
     image = keras.Input((1, 8, 8))
     features = layers.Flatten()(image)
     features = layers.Dense(128, activation="relu")(features)
@@ -26,31 +26,31 @@ def two_heads(data: Data) -> keras.Model:
 
 
 class Turns(keras.callbacks.Callback):
-    """Begins an epoch when it is asked for."""
+    """Starts an epoch on request."""
 
     def __init__(self) -> None:
         super().__init__()
         self.line, self.figures = Line(), []
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        """Wait for our turn; the figures of the epoch behind were read by then."""
+        """Answer with the figures of the last epoch, and wait for the next request."""
         if not self.line.turn(self.figures):
             sys.exit(0)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
-        """Keep the figures."""
+        """Store the figures."""
         self.figures = [logs[name] for name in FIGURES]
 
 
 def main(data: Data, name: str) -> None:
-    """Compile, and fit for as long as it is asked."""
+    """Compile the net, and fit it while epochs are requested."""
     net = two_heads(data)
     if name == "adam":
-        moves = keras.optimizers.Adam(1e-3, epsilon=1e-8)
+        optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-8)
     else:
-        moves = keras.optimizers.SGD(0.01, momentum=0.9)
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
     net.compile(
-        optimizer=moves,
+        optimizer=optimizer,
         loss={
             "digit": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             "parity": keras.losses.BinaryCrossentropy(from_logits=True),

@@ -48,7 +48,7 @@ class Module(lightning.LightningModule):
         return digit_loss + parity_loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return the one optimizer."""
+        """Return the optimizer."""
         return optimizer(self.net, self.name)
 
 
@@ -66,20 +66,20 @@ class Batches:
 
 
 class Turns(lightning.Callback):
-    """Begins an epoch when it is asked for."""
+    """Starts an epoch on request."""
 
     def __init__(self) -> None:
         self.line = Line()
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: Module) -> None:
-        """Wait for our turn; the figures of the epoch behind were read by then."""
-        found = trainer.callback_metrics
-        if not self.line.turn([found[name] for name in FIGURES if name in found]):
+        """Answer with the figures of the last epoch, and wait for the next request."""
+        figures = trainer.callback_metrics
+        if not self.line.turn([figures[name] for name in FIGURES if name in figures]):
             sys.exit(0)
 
 
 def main(data: Data, name: str) -> None:
-    """Train without what only looks nice."""
+    """Train without progress bar, logger and checkpoints."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     trainer = lightning.Trainer(

@@ -1,4 +1,4 @@
-"""The two-head net in plain PyTorch: the loop as its own users write it, sums kept as tensors."""
+"""The two-head net in plain PyTorch: the loop as PyTorch's users write it, sums kept as tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TwoHeads(nn.Module):
 
 
 def two_heads(data: Data) -> TwoHeads:
-    """Return the net, with the parameters that all contenders begin with."""
+    """Return the net, with the initial parameters of all contenders."""
     net = TwoHeads()
     linears = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
     with torch.no_grad():
@@ -38,17 +38,17 @@ def two_heads(data: Data) -> TwoHeads:
 
 
 def optimizer(net: nn.Module, name: str) -> torch.optim.Optimizer:
-    """Return the optimizer that all contenders have."""
+    """Return the optimizer of all contenders."""
     if name == "adam":
         return torch.optim.Adam(net.parameters(), lr=1e-3)
     return torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
 
 def main(data: Data, name: str) -> None:
-    """Train, an epoch at a time."""
+    """Train one epoch on each request."""
     net = two_heads(data)
     batches = [tuple(map(torch.from_numpy, batch)) for batch in data.batches()]
-    moves = optimizer(net, name)
+    torch_optimizer = optimizer(net, name)
 
     def epoch() -> list[float]:
         sums, samples = torch.zeros(4), 0
@@ -56,9 +56,9 @@ def main(data: Data, name: str) -> None:
             digit, parity = net(image)
             digit_loss = F.cross_entropy(digit, kind)
             parity_loss = F.binary_cross_entropy_with_logits(parity, odd)
-            moves.zero_grad()
+            torch_optimizer.zero_grad()
             (digit_loss + parity_loss).backward()
-            moves.step()
+            torch_optimizer.step()
             with torch.no_grad():
                 right = (digit.argmax(1) == kind).sum(), ((parity > 0) == (odd > 0.5)).sum()
                 sums += torch.stack([digit_loss * len(image), parity_loss * len(image), *right])

@@ -48,4 +48,4 @@ def digit_batches_for(count: int) -> list[tuple[Any, ...]]:
     if count == 2:
         return [(i, k, mx.nd.array(k.asnumpy() % 2).reshape((-1, 1))) for i, k in digit_batches()]
     labels = [[(kind + shift) % 10 for shift in range(count)] for _, kind in digit_batches()]
-    return [(image, *own) for (image, _), own in zip(digit_batches(), labels)]
+    return [(image, *kinds) for (image, _), kinds in zip(digit_batches(), labels)]

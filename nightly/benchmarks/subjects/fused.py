@@ -1,4 +1,4 @@
-"""The fastest step that a person would write by hand: one graph for just this net, its losses and figures."""
+"""The fastest step that one would write by hand: one graph for just this net, its losses and figures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["FusedEach", "FusedStacked", "FusedTwo", "fused"]
 
 
 class FusedTwo(gluon.HybridBlock):
-    """Digit and parity: the objective, and the sums from which four figures are made."""
+    """Digit and parity: returns the objective, and the sums for four figures."""
 
     def __init__(self, net: Any) -> None:
         super().__init__()
         self.net = net
 
     def hybrid_forward(self, F: Any, image: Any, kind: Any, odd: Any) -> Any:
-        """Return the objective (1,), and the batch's sums of losses and of right answers (4,)."""
+        """Return the objective (1,), and the batch's sums of losses and correct answers (4,)."""
         digit, parity = self.net(image)
         kind = F.cast(kind, "float32")
         cross = -F.pick(F.log_softmax(digit), kind).sum()
@@ -30,14 +30,14 @@ class FusedTwo(gluon.HybridBlock):
 
 
 class FusedEach(gluon.HybridBlock):
-    """Heads of ten classes, one after the other, as one writes a loop over them."""
+    """Heads of ten classes, one after the other, in a loop."""
 
     def __init__(self, net: Any) -> None:
         super().__init__()
         self.net = net
 
     def hybrid_forward(self, F: Any, image: Any, *kinds: Any) -> Any:
-        """Return the objective (1,), and the batch's sums of losses and of right answers (2 K,)."""
+        """Return the objective (1,), and the batch's sums of losses and correct answers (2 K,)."""
         outputs = self.net(image)
         outputs = outputs if len(kinds) > 1 else [outputs]
         crosses, rights = [], []
@@ -49,14 +49,14 @@ class FusedEach(gluon.HybridBlock):
 
 
 class FusedStacked(gluon.HybridBlock):
-    """Heads of ten classes whose losses and figures are computed on one stack of their outputs."""
+    """Heads of ten classes whose losses and figures are computed on the stacked outputs."""
 
     def __init__(self, net: Any) -> None:
         super().__init__()
         self.net = net
 
     def hybrid_forward(self, F: Any, image: Any, *kinds: Any) -> Any:
-        """Return the objective (1,), and the batch's sums of losses and of right answers (2 K,)."""
+        """Return the objective (1,), and the batch's sums of losses and correct answers (2 K,)."""
         outputs = self.net(image)
         stacked = F.stack(*(outputs if len(kinds) > 1 else [outputs]))
         kind = F.cast(F.stack(*kinds), "float32")
@@ -66,7 +66,7 @@ class FusedStacked(gluon.HybridBlock):
 
 
 def fused(subject: Any, block: Any) -> Epoch:
-    """Return an epoch of one graph a batch; its sums stay on the device until the epoch's end."""
+    """Return an epoch that runs one graph per batch; its sums stay on the device until the epoch ends."""
     net = subject.net()
     step = block(net)
     step.hybridize(**STATIC)
@@ -76,10 +76,10 @@ def fused(subject: Any, block: Any) -> Epoch:
         sums, samples = mx.nd.zeros(2 * subject.count), 0
         for image, *labels in batches:
             with autograd.record():
-                objective, found = step(image, *labels)
+                objective, batch_sums = step(image, *labels)
             objective.backward()
             trainer.step(image.shape[0])
-            sums += found
+            sums += batch_sums
             samples += image.shape[0]
         return (sums.asnumpy() / samples).tolist()
 

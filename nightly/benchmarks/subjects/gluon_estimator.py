@@ -1,4 +1,4 @@
-"""Gluon's own Estimator: it trains nets with one output and one loss."""
+"""Gluon's own Estimator, for nets with one output and one loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["gluon_epoch"]
 
 
 class Prepared(gluon.data.DataLoader):
-    """A DataLoader (Gluon's Estimator takes nothing else) that yields batches made beforehand."""
+    """A DataLoader of batches made beforehand; Gluon's Estimator takes nothing but a DataLoader."""
 
     def __init__(self, batches: list[Any]) -> None:
         self._batches = batches
@@ -29,7 +29,7 @@ class Prepared(gluon.data.DataLoader):
         return len(self._batches)
 
     def __del__(self) -> None:
-        """Do nothing: there are no workers to end."""
+        """Do nothing: there are no workers to stop."""
 
 
 def gluon_epoch(subject: Any) -> Epoch:

@@ -1,4 +1,4 @@
-"""One body with one, two or many heads: the nets that multifit is for."""
+"""Nets with one body and one, two or many heads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADAM = ("adam", {"learning_rate": 1e-3})
 
 
 class HeadsNet(nn.HybridBlock):
-    """Two dense layers, and a dense head of each width; without a list around the output of a single one."""
+    """Two dense layers, and a dense head of each width; a single head returns an array, not a list."""
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class HeadsNet(nn.HybridBlock):
 
 @dataclass(frozen=True)
 class Heads(Subject):
-    """Two heads say which digit it is and whether it is odd; any other number say ten classes each."""
+    """Two heads predict the digit and whether it is odd; any other number predict ten classes each."""
 
     count: int
     optimizer: tuple[str, Mapping[str, float]] = SGD
@@ -49,13 +49,13 @@ class Heads(Subject):
 
     @property
     def name(self) -> str:
-        """Heads and, where it is not sgd, optimizer."""
+        """The number of heads, and the optimizer if it is not SGD."""
         plural = "s" if self.count > 1 else ""
         return f"{self.count} head{plural}" + (f", {self.optimizer[0]}" if self.optimizer is not SGD else "")
 
     @property
     def binary(self) -> list[bool]:
-        """Whether a head answers a question with yes or no, by one logit."""
+        """Whether each head is binary, with one logit."""
         return [self.count == 2 and i == 1 for i in range(self.count)]
 
     def make(self) -> Any:
@@ -67,7 +67,7 @@ class Heads(Subject):
         return digit_batches_for(self.count)
 
     def spec(self, net: Any) -> TaskSpec:
-        """Give every head a loss and an accuracy."""
+        """Return the spec: a loss and an accuracy for each head."""
         names = [f"head{i}" for i in range(self.count)]
         metrics = [BinaryAccuracy() if binary else mx.metric.Accuracy() for binary in self.binary]
         return TaskSpec(
@@ -106,7 +106,7 @@ class Heads(Subject):
         return epoch
 
     def hand_written_evaluation(self, net: Any) -> Epoch:
-        """Return the loop that measures the same figures."""
+        """Return an evaluation loop with the same figures."""
         losses, figures = self.losses(), Figures(self.binary)
 
         def epoch(batches: Any) -> list[float]:
@@ -120,15 +120,15 @@ class Heads(Subject):
         return epoch
 
     def others(self) -> dict[str, Epoch]:
-        """Return the usual loop, a more thoughtful one, and the fastest that can be written by hand."""
-        found = {
+        """Return the usual loop, one with a hybridized loss, and the fastest that can be written by hand."""
+        epochs = {
             "hand-written": self.hand_written(),
             "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
             "fused by hand": fused(self, FusedTwo if self.count == 2 else FusedEach),
         }
         if self.count > 2:
-            found["fused by hand, heads stacked"] = fused(self, FusedStacked)
-        return found
+            epochs["fused by hand, heads stacked"] = fused(self, FusedStacked)
+        return epochs
 
 
 HEADS = (Heads(1), Heads(2), Heads(2, ADAM), Heads(4), Heads(16, rounds=40), Heads(64, rounds=15))

@@ -22,7 +22,7 @@ __all__ = ["SINGLES", "Single"]
 
 @dataclass(frozen=True)
 class Single(Subject):
-    """One net with everything that a loop needs."""
+    """A net with everything that a loop needs."""
 
     name: str
     make: Callable[[], Any]
@@ -33,7 +33,7 @@ class Single(Subject):
     rounds: int = 15
 
     def spec(self, net: Any) -> TaskSpec:
-        """Name the one output and the one label."""
+        """Return the spec, with one output and one label."""
         return TaskSpec(
             outputs=["output"],
             labels=["label"],
@@ -42,7 +42,7 @@ class Single(Subject):
         )
 
     def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
-        """Return the forty-line loop's epoch: forward, backward, step, both figures updated each batch."""
+        """Return an epoch of the usual loop: forward, backward, step, both figures updated each batch."""
         net, loss_fn = self.net(settled), self.loss()
         if hybridized_loss:
             loss_fn.hybridize(**STATIC)
@@ -57,7 +57,7 @@ class Single(Subject):
                 labels = gluon.utils.split_and_load(label, self.contexts)
                 with autograd.record():
                     outputs = [net(image) for image in images]
-                    losses = [loss_fn(output, own) for output, own in zip(outputs, labels)]
+                    losses = [loss_fn(*pair) for pair in zip(outputs, labels)]
                 autograd.backward(losses)
                 trainer.step(data.shape[0])
                 metric.update(labels, outputs)
@@ -67,7 +67,7 @@ class Single(Subject):
         return epoch
 
     def hand_written_evaluation(self, net: Any) -> Epoch:
-        """Return the loop that measures the same figures."""
+        """Return an evaluation loop with the same figures."""
         loss_fn, metric, mean_loss = self.loss(), self.metric(), mx.metric.Loss()
 
         def epoch(batches: Any) -> list[float]:
@@ -78,13 +78,13 @@ class Single(Subject):
                 labels = gluon.utils.split_and_load(label, self.contexts)
                 outputs = [net(image) for image in images]
                 metric.update(labels, outputs)
-                mean_loss.update(0, [loss_fn(output, own) for output, own in zip(outputs, labels)])
+                mean_loss.update(0, [loss_fn(*pair) for pair in zip(outputs, labels)])
             return [mean_loss.get()[1], *np.ravel(metric.get()[1]).tolist()]
 
         return epoch
 
     def others(self) -> dict[str, Epoch]:
-        """Return the loop as most people write it, as the thoughtful do, and Gluon's Estimator."""
+        """Return the usual loop, one with a hybridized loss, and Gluon's Estimator."""
         return {
             "hand-written": self.hand_written(),
             "hand-written, loss hybridized": self.hand_written(hybridized_loss=True),
@@ -93,7 +93,7 @@ class Single(Subject):
 
 
 def _fcn() -> Any:
-    """Return six convolutions to stride 8 and one step back."""
+    """Return six convolutions down to stride 8, and one transposed convolution back."""
     net = nn.HybridSequential()
     for channels, stride in ((16, 1), (16, 2), (32, 1), (32, 2), (64, 1), (64, 2)):
         net.add(nn.Conv2D(channels, 3, strides=stride, padding=1, activation="relu"))
