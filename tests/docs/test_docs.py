@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pkgutil
 import re
 import shlex
 from contextlib import redirect_stdout
@@ -119,6 +120,13 @@ def test_classes_in_tables_exist():
 def test_multifit_commands_are_valid(command):
     options = build_parser().parse_args(shlex.split(command, comments=True)[1:])
     assert command.startswith("multifit new ") or (ROOT / getattr(options, "file", "")).exists()
+
+
+def test_names_of_the_api_pages_exist():
+    names = [
+        name for page in (DOCS / "api").glob("*.md") for name in re.findall(r"^::: (.+)$", read(page), re.M)
+    ]
+    assert len(names) > 30 and all(pkgutil.resolve_name(name) for name in names)
 
 
 def test_make_targets_exist():
