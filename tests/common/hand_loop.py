@@ -1,0 +1,104 @@
+"""The hand-written Gluon loop that trainings are compared with."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Sequence
+
+from multifit import MultiEstimator, TaskSpec, TrainerSpec
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon  # isort: skip
+
+from .compare import assert_same_parameters, twins
+from .nets import hybridized
+
+SGD = {"learning_rate": 0.05, "momentum": 0.9}
+ADAM = {"learning_rate": 5e-3}
+# The first batch runs operator by operator, the second is traced, the third has a planned graph; then the
+# sizes change.
+SIZES = [12, 12, 12, 7, 12, 1]
+
+
+class LoggingHandler:
+    """Replaces the default handler of the same name; logs nothing."""
+
+    def epoch_begin(self, estimator: Any, batches: int | None = None) -> None:
+        """Do nothing."""
+
+
+class ProgressBar(LoggingHandler):
+    """Replaces the default handler of the same name; shows nothing."""
+
+
+SILENT = [LoggingHandler(), ProgressBar()]
+
+
+def train_by_hand(
+    net: Any, trainers: Any, batches: Iterable[Sequence[Any]], objective: Callable[..., Any], by: Any = len
+) -> None:
+    """Train on one device as Gluon's tutorials do.
+
+    ``objective(net, *batch)`` is the loss of each sample, or one number. The trainers divide the gradients by
+    ``by(batch[0])``.
+    """
+    for batch in batches:
+        with autograd.record():
+            loss = objective(net, *[mx.nd.array(array, dtype=array.dtype) for array in batch])
+        loss.backward()
+        for trainer in trainers if isinstance(trainers, (list, tuple)) else [trainers]:
+            trainer.step(by(batch[0]), ignore_stale_grad=True)
+
+
+def trainer_of(net: Any, optimizer: str = "sgd", options: Any = None) -> Any:
+    """Return Gluon's Trainer of all parameters of a net."""
+    return gluon.Trainer(net.collect_params(), optimizer, dict(SGD if options is None else options))
+
+
+def train(
+    net: Any, spec: TaskSpec, batches: Iterable[Any], context: Any = None, trainers: Any = None
+) -> MultiEstimator:
+    """Fit for one epoch, without a word; the default is one SGD trainer."""
+    trainers = TrainerSpec(".*", "sgd", SGD) if trainers is None else trainers
+    estimator = MultiEstimator(net, spec, trainers=trainers, context=context)
+    estimator.fit(batches, epochs=1, event_handlers=SILENT)
+    return estimator
+
+
+def assert_trains_as_by_hand(
+    make: Callable[[], Any],
+    spec: TaskSpec,
+    batches: list[Any],
+    objective: Callable[..., Any],
+    devices: Any = None,
+    hybrid: bool = False,
+    optimizer: str = "sgd",
+    options: Any = None,
+    inputs: int = 1,
+    by: Any = len,
+    fed: Iterable[Any] | None = None,
+) -> MultiEstimator:
+    """Check that one epoch of `fit` gives the parameters of the hand-written loop, on every device.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a net; called twice.
+    objective, by
+        As for :func:`train_by_hand`.
+    inputs : int
+        How many of a batch's arrays are the net's inputs.
+    fed : iterable, optional
+        The batches of the estimator, where they are others than the loop's.
+    """
+    options = SGD if options is None else options
+    hand, net = twins(make, *batches[0][:inputs])
+    train_by_hand(hand, trainer_of(hand, optimizer, options), batches, objective, by)
+    estimator = train(
+        hybridized(net, hybrid),
+        spec,
+        batches if fed is None else fed,
+        devices,
+        TrainerSpec(".*", optimizer, options),
+    )
+    assert_same_parameters(net, hand)
+    return estimator
