@@ -11,14 +11,9 @@ __all__ = ["run"]
 
 
 def run() -> int:
-    """Let MXNet use all cores where the user did not choose a number of threads, and run the command.
+    """Let MXNet use all cores unless the user chose a number of threads, then run the command.
 
-    The number must be set before mxnet is imported.
-
-    Returns
-    -------
-    int
-        The exit status; see `multifit.cli.main`.
+    The number must be set before mxnet is imported. Returns the exit status; see `multifit.cli.main`.
     """
     if not any(name in os.environ for name in VARIABLES):
         os.environ[VARIABLES[0]] = str(usable_cores())

@@ -12,21 +12,10 @@ __all__ = ["finite_number", "is_finite_number", "is_number", "whole_number"]
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`.
+    """Return `value` as an int of at least `least`; raise ValueError for anything else.
 
-    Parameters
-    ----------
-    name : str
-        How the message calls the argument, such as ``Every: n``.
-    value : object
-        What was passed. NumPy's integers are accepted, ``True`` and ``3.0`` are not.
-    least : int
-        The smallest valid value.
-
-    Raises
-    ------
-    ValueError
-        It is anything else.
+    NumPy's integers are accepted, ``True`` and ``3.0`` are not. `name` is the argument in the message, such
+    as ``Every: n``.
     """
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -44,21 +33,10 @@ def finite_number(
     above: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Return `value` as a finite float within the given bounds.
+    """Return `value` as a finite float within the bounds; raise ValueError for anything else.
 
-    Parameters
-    ----------
-    name : str
-        How the message calls the argument, such as ``MixUp: alpha``.
-    value : object
-        What was passed. Numbers of NumPy are accepted, ``True`` and ``"1"`` are not.
-    least, above, below : float, optional
-        Inclusive lower bound, exclusive lower bound, exclusive upper bound.
-
-    Raises
-    ------
-    ValueError
-        It is not a finite number, or out of bounds.
+    `least` is an inclusive bound, `above` and `below` are exclusive. NumPy's numbers are accepted, ``True``
+    and ``"1"`` are not. `name` is the argument in the message, such as ``MixUp: alpha``.
     """
     if is_finite_number(value):
         number = float(value)  # type: ignore[arg-type]

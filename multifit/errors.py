@@ -33,13 +33,7 @@ class Problem:
 
 
 class _ProblemsError(ValueError):
-    """A ValueError with a numbered line for each problem.
-
-    Parameters
-    ----------
-    problems : sequence of Problem, or str
-        A string is one problem of the error's own kind.
-    """
+    """A ValueError with a numbered line for each problem; a string is one problem of its own kind."""
 
     kind = "spec"
 
@@ -83,17 +77,9 @@ _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
 
 
 def raise_problems(problems: Iterable[Problem]) -> None:
-    """Raise one error for all problems, or return if there are none.
+    """Raise one error for all problems, equal ones reported once; return if there are none.
 
-    Parameters
-    ----------
-    problems : iterable of Problem
-        Equal ones are reported once.
-
-    Raises
-    ------
-    SpecError, DataError, TrainerError
-        The first of these, in this order, that any problem is about.
+    The class is the first of SpecError, DataError and TrainerError that any problem is about.
     """
     different = list(dict.fromkeys(problems))
     for kind, error in _CLASSES.items():

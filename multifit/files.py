@@ -22,24 +22,11 @@ __all__ = ["atomic_path", "atomic_write", "flush"]
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path to write to, and rename it to `path` when the block ends without an error.
 
-    Parameters
-    ----------
-    path : str or path
-        The file to create or replace; its folder is created if needed. A link is followed, not replaced.
-        A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to, not replaced.
-
-    Yields
-    ------
-    Path
-        A path with the same suffix in the same folder, so that libraries that choose the format by the suffix
-        work. Nothing exists there yet.
-
-    Raises
-    ------
-    FileNotFoundError
-        Nothing was written to the temporary path.
-    OSError
-        The folder cannot be created or written to. The target is unchanged, the temporary file is removed.
+    Nothing exists there yet; it has the same suffix and folder, so that libraries that choose the format by
+    the suffix work. Missing folders are created. A link is followed, not replaced; a device or a pipe
+    (``/dev/null``, ``/dev/stdout``) is written to. Raises FileNotFoundError if nothing was written, and
+    OSError if the folder cannot be created or written to: the target is then unchanged, and the temporary
+    file removed.
     """
     if _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -59,34 +46,20 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write `data` to `path` completely or not at all.
+    """Write `data` to `path` completely or not at all; see :func:`atomic_path`.
 
-    Parameters
-    ----------
-    path : str or path
-        The file to create or replace; its folder is created if needed.
-    data : bytes or str
-        The content. A string is written as UTF-8, with its line ends unchanged.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written; the target is unchanged.
+    A string is written as UTF-8, with its line ends unchanged. Raises OSError if the file cannot be written;
+    the target is then unchanged.
     """
     with atomic_path(path) as temporary:
         temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 def flush(path: Path) -> None:
-    """Flush a file's content, or a folder's list of names, to the disk.
+    """Flush a file's content, or a folder's list of names, to the disk; OSError if the disk reports one.
 
     Without this, a power cut could leave a new name on a file whose content never reached the disk. Some file
     systems cannot flush folders and say EINVAL, which is ignored.
-
-    Raises
-    ------
-    OSError
-        The disk reports an error.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -30,13 +30,7 @@ def settings_of(module: types.ModuleType) -> dict[str, Any]:
 
 
 def change_setting(module: types.ModuleType, name: str, value: object) -> None:
-    """Change the value of a module's setting.
-
-    Raises
-    ------
-    ValueError
-        The setting is declared as a ``Literal`` of other values.
-    """
+    """Change the value of a module's setting; ValueError if it is declared as a ``Literal`` of others."""
     attribute = next(key for key in (name, f"{name}_") if isinstance(vars(module).get(key, module), _TYPES))
     choices = _choices(module, attribute)
     if choices and value not in choices:
@@ -45,40 +39,17 @@ def change_setting(module: types.ModuleType, name: str, value: object) -> None:
 
 
 def restored(value: Any, present: object) -> Any:
-    """Return a setting's value as it was before JSON turned its tuples into lists.
-
-    Parameters
-    ----------
-    value : object
-        The value read from JSON.
-    present : object
-        The setting's present value, of the type to restore.
-    """
+    """Return a setting's value read from JSON, which turned tuples into lists, with the type of `present`."""
     if isinstance(present, tuple) and isinstance(value, list):
         return present if value == _as_json(present) else tuple(value)
     return value
 
 
 def parse_setting(text: str, present: object) -> Any:
-    """Parse `text` as a value of the same type as `present`.
+    """Parse `text` as a value of the type of `present`; ValueError, with what is valid, if it is none.
 
-    Parameters
-    ----------
-    text : str
-        The new value. Lists and tuples are written as in Python, ``[1, 2]``, or without brackets; booleans as
-        true, yes, on, 1 or false, no, off, 0.
-    present : object
-        The present value. If it is None, `text` is read as a Python literal, or else as a string.
-
-    Returns
-    -------
-    object
-        The value.
-
-    Raises
-    ------
-    ValueError
-        The text is not a value of that type. The message says what is.
+    Lists and tuples are written as in Python, ``[1, 2]``, or without brackets; booleans as true, yes, on, 1
+    or false, no, off, 0. If `present` is None, `text` is read as a Python literal, or else as a string.
     """
     if isinstance(present, str):
         return text

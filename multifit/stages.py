@@ -20,14 +20,6 @@ def figure_name(stage: str, name: str) -> str:
 
 
 def split_figure(figure: str) -> tuple[str, str]:
-    """Return the prefix and the rest of a figure's full name.
-
-    Returns
-    -------
-    prefix : str
-        "train", "val", or empty for a figure that belongs to no stage, such as ``lr``.
-    name : str
-        The name without the prefix.
-    """
+    """Return the prefix and the rest of a figure's name; no prefix for one of no stage, such as ``lr``."""
     prefix, _, name = figure.partition("_")
     return (prefix, name) if name and prefix in STAGE_OF_PREFIX else ("", figure)

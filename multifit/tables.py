@@ -31,35 +31,12 @@ def table(
     width: int | None = None,
     wrap_last: bool = False,
 ) -> str:
-    """Return a table as plain text, two spaces between columns.
+    """Return a table as plain text, two spaces between columns; empty without headers and rows.
 
-    Long cells are wrapped. Columns of numbers are aligned to the right and never wrapped: if they alone are
-    wider than `width`, so is the table.
-
-    Parameters
-    ----------
-    headers : sequence of str
-        The column titles. Empty for a table without titles.
-    rows : iterable of sequences
-        The cells, converted by `str`. Missing cells at a row's end are left blank.
-    width : int, optional
-        The longest line, in characters. Defaults to the terminal's width, or 80 without a terminal.
-    wrap_last : bool
-        Whether to wrap the last column alone, as long as the others leave it some room. Its lines are broken
-        as by :func:`wrap`.
-
-    Returns
-    -------
-    str
-        The lines, without a newline at the end. Empty if there are neither headers nor rows.
-
-    Examples
-    --------
-    >>> print(table(("figure", "value"), [("loss", 1.5), ("accuracy", 10)]))
-    figure    value
-    --------  -----
-    loss        1.5
-    accuracy     10
+    Cells are converted by `str`; missing ones at a row's end are left blank. Lines fit `width`, by default
+    the terminal's, or 80 without a terminal: long cells are wrapped, or with `wrap_last` those of the last
+    column alone (by :func:`wrap`), as long as the others leave it some room. Columns of numbers are aligned
+    to the right and never wrapped: if they alone are wider than `width`, so is the table.
     """
     cells = [[str(cell) for cell in row] for row in rows]
     count = max((len(row) for row in [headers, *cells]), default=0)
@@ -93,12 +70,8 @@ def terminal_width() -> int:
 def wrap(text: str, width: int) -> str:
     """Break a text into lines at spaces and after opening brackets; the lines that follow are indented.
 
-    Parameters
-    ----------
-    text : str
-        What to break. Words that are longer than a line are broken after ``.``, ``/`` or ``_``, or anywhere.
-    width : int
-        The longest line, in characters; at least 3.
+    Words that are longer than a line are broken after ``.``, ``/`` or ``_``, or anywhere. `width` is at least
+    3.
     """
     lines = [""]
     for word in re.findall(r"[^\s(]*\(|[^\s(]+|\s+", text):

@@ -34,26 +34,11 @@ class UsageError(ValueError):
 
 
 class TaskFile:
-    """A task file, read and executed.
+    """A task file, read and executed; an exception in its own code passes through.
 
-    Parameters
-    ----------
-    path : str or path
-        The file. Its folder is added to ``sys.path``, so that it can import its neighbours as a script can.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    module : module
-        The executed module. An exception in its own code passes through.
-    functions : dict of str to function
-        The functions that multifit calls, by name: all of `NEEDED`, and those of `OPTIONAL` that it has.
-
-    Raises
-    ------
-    UsageError
-        The file does not exist, is not a Python module, or lacks ``net``, ``spec`` or ``data``.
+    Its folder is added to ``sys.path``, so that it can import its neighbours as a script can. `functions` are
+    those that multifit calls, by name: all of `NEEDED`, and those of `OPTIONAL` that it has. Raises
+    UsageError if the file does not exist, is not a Python module, or lacks ``net``, ``spec`` or ``data``.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -67,17 +52,10 @@ class TaskFile:
         return settings_of(self.module)
 
     def set(self, assignments: Iterable[str]) -> None:
-        """Change settings.
+        """Change settings, each by ``name=value``; the value is converted to the type of the setting.
 
-        Parameters
-        ----------
-        assignments : iterable of str
-            Each is ``name=value``. The value is converted to the type of the setting.
-
-        Raises
-        ------
-        UsageError
-            An equals sign is missing, the setting is unknown, or the value is of another type.
+        Raises UsageError if an equals sign is missing, the setting is unknown, or the value is of another
+        type.
         """
         for assignment in assignments:
             name, equals, text = (part.strip() for part in assignment.partition("="))
@@ -86,17 +64,9 @@ class TaskFile:
             self._change(name, text, parse_setting)
 
     def restore(self, settings: Mapping[str, Any]) -> None:
-        """Restore the settings of an earlier run.
+        """Restore the settings of an earlier run, as read from JSON.
 
-        Parameters
-        ----------
-        settings : mapping of str to value
-            The settings as read from JSON.
-
-        Raises
-        ------
-        UsageError
-            The file no longer has such a setting, or the setting no longer allows that value.
+        Raises UsageError if the file no longer has a setting, or the setting no longer allows the value.
         """
         for name, value in settings.items():
             self._change(name, value, restored)
@@ -132,22 +102,10 @@ class TaskFile:
 class Resolver:
     """Calls functions with the results of other functions, or with values, by the names of their parameters.
 
-    Each function is called when its result is first needed, and only once.
-
-    Parameters
-    ----------
-    functions : mapping of str to function
-        The functions, by the names of their results.
-    values : mapping of str to object
-        Values by name. A function of the same name replaces the value.
-    path : str or path
-        The file with the functions, for error messages.
-
-    Raises
-    ------
-    UsageError
-        A parameter without a default names neither a function nor a value, or functions need each other in a
-        circle. This is checked before any function is called.
+    Each function is called when its result is first needed, and only once. A function replaces a value of the
+    same name. Raises UsageError, before any function is called, if a parameter without a default names
+    neither a function nor a value, or functions need each other in a circle. `path` is their file, for
+    messages.
     """
 
     def __init__(

@@ -64,16 +64,7 @@ class Every:
         return count > self.skip and (count - self.skip) % self.n == 0
 
     def due(self, state: RunState, event: str) -> bool:
-        """Return whether the current epoch or batch is an n-th one.
-
-        Parameters
-        ----------
-        state : RunState
-            The counters of the run.
-        event : str
-            The current event, one of the unit's: ``epoch_begin`` or ``epoch_end``, ``batch_begin`` or
-            ``batch_end``.
-        """
+        """Return whether the current epoch or batch is an n-th one; `event` is one of the unit's events."""
         return self.fires(_UNITS[self.unit][event](state))
 
     def __getattr__(self, name: str) -> Any:

@@ -16,25 +16,10 @@ def bind_slots(
     batch: Sequence[Any] | Mapping[str, Any],
     labels_needed: bool = True,
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Name the arrays of a batch.
+    """Return the arrays of a flat batch by name, and what does not match.
 
-    Parameters
-    ----------
-    order : sequence of str
-        The slots of a whole batch, in order.
-    inputs : sequence of str
-        The slots that the net is called with.
-    batch : sequence or mapping of arrays
-        The batch, flat. A mapping is matched by key.
-    labels_needed : bool
-        False in prediction, where a batch may hold the inputs alone.
-
-    Returns
-    -------
-    slots : dict of str to array
-        The arrays by name.
-    problems : list of Problem
-        What does not match.
+    `order` names the slots of a whole batch, `inputs` those that the net is called with. A mapping is matched
+    by key. Labels are not needed in prediction, where a batch may hold the inputs alone.
     """
     if isinstance(batch, Mapping):
         return _by_key(order, inputs, batch, labels_needed)
@@ -51,15 +36,7 @@ def bind_slots(
 
 
 def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem]:
-    """Check dtypes and sample counts.
-
-    Parameters
-    ----------
-    slots : mapping of str to array or None
-        A batch by name; None for an input that is left out.
-    batch_axis : int
-        The axis of the samples.
-    """
+    """Check dtypes and sample counts; None stands for an input that is left out."""
     arrays = {name: array for name, array in slots.items() if array is not None}
     messages = [message for name, array in arrays.items() for message in _slot(name, array, batch_axis)]
     if not messages and len({array.shape[batch_axis] for array in arrays.values()}) > 1:

@@ -11,20 +11,10 @@ __all__ = ["arity_problem", "positional"]
 
 
 def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int, bool] | None:
-    """Return what a callable takes by position.
+    """Return what a callable takes by position: the names, how many are required, whether any number is.
 
-    Parameters
-    ----------
-    fn : callable
-        A function or bound method.
-    skip : sequence of str
-        Parameters that are passed by somebody else (a Block's own parameters, Gluon's ``F``).
-
-    Returns
-    -------
-    (names, required, variadic) or None
-        The parameters' names, how many of them are required, and whether any number is accepted; None if the
-        signature cannot be read (built-in functions).
+    Returns None if the signature cannot be read (built-in functions). `skip` names parameters that are passed
+    by somebody else: a Block's own parameters, Gluon's ``F``.
     """
     try:
         parameters = inspect.signature(fn).parameters.values()
@@ -43,21 +33,7 @@ def arity_problem(
     skip: Sequence[str] = (),
     fix: str = "name as many outputs and labels, in that order",
 ) -> str | None:
-    """Return what is wrong with the number of arguments of a call, or None.
-
-    Parameters
-    ----------
-    where : str
-        The name of `fn` in messages.
-    fn : callable
-        What is called.
-    args : sequence of str
-        Names of its arguments.
-    skip : sequence of str
-        See :func:`positional`.
-    fix : str
-        How to fix it.
-    """
+    """Return what is wrong with calling `fn` with the arguments named `args`, or None; see `positional`."""
     signature = positional(fn, skip)
     if signature is None:
         return None

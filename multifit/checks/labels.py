@@ -19,20 +19,9 @@ def label_problems(
     classes: int,
     ignore: float | Sequence[float] | None = None,
 ) -> list[Problem]:
-    """Check that labels are class indices.
+    """Check that the labels of a batch, of any shape, are class indices ``0 … classes - 1``.
 
-    Parameters
-    ----------
-    where : str
-        What takes them, for the message.
-    name : str
-        The slot.
-    values : numpy.ndarray
-        Labels of a batch, any shape.
-    classes : int
-        The number of classes; valid labels are ``0 … classes - 1``.
-    ignore : number or sequence of numbers, optional
-        Values that mean "no label".
+    `where` says what takes them; `ignore` has the values that mean "no label".
     """
     labels = values[~np.isin(values, np.atleast_1d(ignore))] if ignore is not None else values
     is_float = labels.dtype.kind == "f"

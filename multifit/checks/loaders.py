@@ -18,17 +18,7 @@ def one_shot(data: object) -> bool:
 
 
 def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
-    """Check a loader before it is read.
-
-    Parameters
-    ----------
-    name : str
-        Its name in messages, such as ``train_data``.
-    data : object
-        What was passed.
-    once : bool
-        Whether it will be read only once.
-    """
+    """Check a loader before it is read; `once` if it will be read only once."""
     if isinstance(data, Mapping):
         wrong = "is a dict; one loader per task is not supported yet: give one whose batches hold all slots"
     elif isinstance(data, str) or not hasattr(data, "__iter__"):

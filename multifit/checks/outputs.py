@@ -16,24 +16,10 @@ Path = tuple[Any, ...]  # indices and keys that lead from the net's result to on
 def bind_outputs(
     declared: Tree, result: Any, where: str = "the net"
 ) -> tuple[dict[str, Path], list[Problem]]:
-    """Find the path of every declared output in what the net returned.
+    """Return the path of every declared output in what the net returned, and what does not match.
 
-    Parameters
-    ----------
-    declared : nested tuples of str
-        The names, mirroring the structure; ``...`` at the end of any level ignores the rest.
-    result : array, nested lists or tuples of arrays, or mapping of str to array
-        What the net returned. Lists and tuples are the same here, as hybridizing turns one into the other.
-        A mapping is matched by key: the name, or the part after its last ``/``.
-    where : str
-        The net's name in messages.
-
-    Returns
-    -------
-    paths : dict of str to tuple
-        The path of each name.
-    problems : list of Problem
-        What does not match.
+    Lists and tuples are the same here, as hybridizing turns one into the other. A mapping is matched by key:
+    the name, or the part after its last ``/``. ``...`` at the end of any level ignores the rest.
     """
     binding = _Binding(where)
     if not binding.bind(declared, result, ()):

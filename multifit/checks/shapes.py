@@ -12,17 +12,10 @@ __all__ = ["elementwise_problem"]
 def elementwise_problem(
     where: str, output: tuple[str, describe.ArrayLike], label: tuple[str, describe.ArrayLike]
 ) -> str | None:
-    """Return what is wrong with comparing an output with a label, or None.
+    """Return what is wrong with comparing an output with a label, each (name, array), or None.
 
     Gluon reshapes the label like the output, so ``(8,)`` matches ``(8, 1)``. Another size fails deep inside,
     and a size that matches only with samples mixed up, such as ``(4, 1)`` and ``(1, 4)``, never fails.
-
-    Parameters
-    ----------
-    where : str
-        What compares them, for the message.
-    output, label : (name, array)
-        What is compared.
     """
     (output_name, predicted), (label_name, true) = output, label
     sizes = (

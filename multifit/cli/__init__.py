@@ -14,19 +14,11 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, by default with the process's arguments, and return the exit status.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The arguments after the command's name; by default those of the process.
-
-    Returns
-    -------
-    int
-        0 for success; 1 where the declarations, the data or the trainers do not fit; 2 where the command line
-        or the task file cannot be used, or a file is missing; 130 after Ctrl-C. Any other exception in the
-        user's own code passes through with its traceback.
+    0 is success; 1: the declarations, the data or the trainers do not fit; 2: the command line or the task
+    file cannot be used, or a file is missing; 130: Ctrl-C. Any other exception in the user's own code passes
+    through with its traceback.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import

@@ -19,33 +19,15 @@ NAME = "settings.json"
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run was trained with; a run of an older version lacks some of it.
+    """What a run was trained with; a run of an older version lacks some of it."""
 
-    Attributes
-    ----------
-    file : str
-        The task file; empty if unknown.
-    settings : mapping of str to JSON value
-        The task file's settings.
-    seed : int
-        The seed of all random sources.
-    epochs : int or None
-        How long the run is to be trained.
-    devices : list of str
-        Such as ``["cpu(0)"]``.
-    precision : str
-        The number format in which the net computes.
-    checkpoint_every : list of int and str, or None
-        The schedule of checkpoints, such as ``[500, "batch"]``.
-    """
-
-    file: str
+    file: str  # the task file; empty if unknown
     settings: Mapping[str, Any]
     seed: int
-    epochs: int | None = None
-    devices: list[str] = field(default_factory=list)
+    epochs: int | None = None  # how long the run is to be trained
+    devices: list[str] = field(default_factory=list)  # such as ["cpu(0)"]
     precision: str = "float32"
-    checkpoint_every: list[Any] | None = None
+    checkpoint_every: list[Any] | None = None  # the schedule of checkpoints, such as [500, "batch"]
 
     @property
     def schedule(self) -> Every | None:
@@ -65,19 +47,10 @@ def write_record(folder: Path, record: RunRecord) -> str:
 
 
 def read_record(folder: Path, file: Path) -> RunRecord:
-    """Return the record of a run.
+    """Return the record of a run of `file`; folders are not compared.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder of the run.
-    file : Path
-        The task file that the run must be of; folders are not compared.
-
-    Raises
-    ------
-    UsageError
-        The folder is not a run's, its ``settings.json`` cannot be read, or it is a run of another file.
+    Raises UsageError if the folder is not a run's, its ``settings.json`` cannot be read, or it is a run of
+    another file.
     """
     try:
         content = json.loads((folder / NAME).read_text("utf-8"))

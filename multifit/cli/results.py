@@ -21,13 +21,7 @@ PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run i
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder, before the training rather than after it.
-
-    Raises
-    ------
-    UsageError
-        It is a file, or cannot be made or written to.
-    """
+    """Make the folder before the training rather than after it; raise UsageError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,28 +58,10 @@ def write_results(folder: Path, history: History, net: Any) -> list[str]:
 
 
 def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> list[str]:
-    """Draw the curves of the history and what the task file draws.
+    """Draw the history's curves and the task file's pictures as PNGs; return the names of the files.
 
-    Without matplotlib nothing is drawn, and a line on stderr says so.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder for the PNG files.
-    history : History
-        The figures that the curves show.
-    pictures : callable
-        Returns a dict of matplotlib figures by name. A figure named "curves" replaces ours.
-
-    Returns
-    -------
-    list of str
-        The names of the files.
-
-    Raises
-    ------
-    UsageError
-        `pictures` returned anything else.
+    `pictures` returns a dict of matplotlib figures by name; one named "curves" replaces ours. Anything else
+    raises UsageError. Without matplotlib nothing is drawn, and a line on stderr says so.
     """
     try:
         figures: dict[str, Any] = {"curves": curves(history)}

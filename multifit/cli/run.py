@@ -29,32 +29,9 @@ def output_folder(options: argparse.Namespace) -> Path:
 class Run:
     """A task file with its settings and seed, ready to build what it declares.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        The arguments of `add_task_arguments`, and of the command perhaps ``epochs`` and ``output``.
-    record : RunRecord, optional
-        What an earlier run was trained with: used wherever the command line says nothing else.
-    functions : mapping of str to function, optional
-        ``estimator`` and ``history`` where these are not to be made and trained, but come from elsewhere.
-
-    Attributes
-    ----------
-    task : TaskFile
-        The file, with its new settings.
-    output : Path
-        The folder for results; it is not made here.
-    precision : str
-        The number format in which the net computes.
-    seed : int
-        The seed that all random sources were given.
-    results : Resolver
-        The results of the file's functions, the estimator and the history, by name.
-
-    Raises
-    ------
-    UsageError
-        The file, a setting, the devices, the precision or the seed cannot be used.
+    The record of an earlier run is used wherever the command line says nothing else. `functions` are
+    ``estimator`` and ``history`` if these are not to be made and trained, but come from elsewhere. Raises
+    UsageError if the file, a setting, the devices, the precision or the seed cannot be used.
     """
 
     def __init__(
@@ -91,12 +68,9 @@ class Run:
 
     @property
     def epochs(self) -> int:
-        """How long to train: from the command line, else from the file's setting, else as the earlier run.
+        """How long to train: from the command line, else the file's setting, else as the earlier run.
 
-        Raises
-        ------
-        UsageError
-            None of them says it.
+        Raises UsageError if none of them says it.
         """
         earlier = None if self.record is None else self.record.epochs
         epochs = self.task.settings.get("epochs", earlier) if self._epochs is None else self._epochs
@@ -112,13 +86,7 @@ class Run:
 
     @property
     def data(self) -> tuple[Any, Any]:
-        """The training data, and the validation data or None.
-
-        Raises
-        ------
-        UsageError
-            The file's ``data`` returned a tuple of another length.
-        """
+        """The training data, and the validation data or None."""
         data = self.results["data"]
         if not isinstance(data, tuple):
             return data, None

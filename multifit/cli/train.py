@@ -56,11 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check, train, and write the history, the plan, the parameters and the pictures.
 
-    Returns
-    -------
-    int
-        0, or 130 where Ctrl-C or SIGTERM ended the training early; the figures so far are written all the
-        same.
+    Returns 0, or 130 if Ctrl-C or SIGTERM ended the training early; the figures so far are written all the
+    same.
     """
     with quiet(options.quiet):
         task = Run(options, _earlier_record(options))

@@ -18,15 +18,8 @@ __all__ = ["trained_run"]
 def trained_run(options: argparse.Namespace) -> Run:
     """Return a task file with the settings, seed, parameters and history of a trained run.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        The arguments of `add_trained_arguments`; settings, seed and precision given there replace the run's.
-
-    Raises
-    ------
-    UsageError
-        As `Run` and `read_record`. Parameters that do not fit the net are found when they are first needed.
+    Settings, seed and precision of the command line replace the run's. Raises UsageError as `Run` and
+    `read_record` do; parameters that do not fit the net are found when they are first needed.
     """
     folder, file = options.folder, Path(options.file)
 

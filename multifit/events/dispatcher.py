@@ -24,19 +24,7 @@ class EventDispatcher:
     """Calls handlers for the events and hooks that they implement, in order of priority.
 
     A handler's method is called as ``handler.epoch_end(estimator, **facts)``, with those facts of the event
-    that its signature accepts.
-
-    Parameters
-    ----------
-    estimator : EstimatorProtocol
-        Passed to every handler.
-    handlers : object or iterable of object, optional
-        Event handlers: objects with at least one method named in `EVENTS` or `HOOKS`.
-
-    Raises
-    ------
-    ValueError
-        Some of the handlers cannot be used. The message names all of them.
+    that its signature accepts. Raises ValueError, with all of them, if some handlers cannot be used.
     """
 
     def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
@@ -57,26 +45,12 @@ class EventDispatcher:
         return any(method.accepts(*facts) for method in self._methods[event])
 
     def emit(self, event: str, **facts: Any) -> bool:
-        """Call all handlers that implement `event`.
+        """Call all handlers that implement `event`, and return whether one of them stops the run.
 
-        Parameters
-        ----------
-        event : str
-            One of `EVENTS`.
-        **facts
-            What handlers of this event can read: the batch, the figures and so on.
-
-        Returns
-        -------
-        bool
-            Whether a handler's ``batch_end`` or ``epoch_end`` returned a true value, which stops the run. The
-            stop reason is then the handler's name, unless the handler gave another.
-
-        Raises
-        ------
-        HandlerError
-            A handler raised an exception, which is the ``__cause__``. multifit's own errors are passed on as
-            they are, and so is what is not an `Exception`, such as KeyboardInterrupt.
+        A true value returned by ``batch_end`` or ``epoch_end`` does; the stop reason is then the handler's
+        name, unless the handler gave another. An exception becomes the ``__cause__`` of a HandlerError;
+        multifit's own errors are passed on as they are, and so is what is not an `Exception`, such as
+        KeyboardInterrupt.
         """
         stop = False
         for method in self._methods[event]:
@@ -96,13 +70,7 @@ class EventDispatcher:
             self.call(method, {})
 
     def close(self) -> None:
-        """Call ``train_end`` of all handlers that implement it, even if one of them raises.
-
-        Raises
-        ------
-        HandlerError
-            The first error that a handler raised.
-        """
+        """Call ``train_end`` of all handlers, even if one of them raises; then raise the first error."""
         errors = []
         for method in self._methods["train_end"]:
             try:

@@ -16,13 +16,7 @@ __all__ = ["EstimatorProtocol"]
 
 
 class EstimatorProtocol(Protocol):
-    """The estimator as handlers see it; handlers never import it.
-
-    Attributes
-    ----------
-    max_epoch, max_batch : int, optional
-        The limits of this fit. Handlers may change them.
-    """
+    """The estimator as handlers see it; handlers never import it."""
 
     max_epoch: int | None
     max_batch: int | None

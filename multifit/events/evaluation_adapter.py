@@ -27,16 +27,11 @@ class _EvaluationAdapter:
 
 
 def adapt_for_evaluation(handlers: object) -> list[object]:
-    """Return the handlers to call in an evaluation.
+    """Return the handlers to call in an evaluation; raise ValueError if some cannot be used.
 
     Handlers with methods for an evaluation's events are returned as they are. Handlers that have only those
     of a training pass are wrapped, so that these are called instead, as Gluon's Estimator does. Handlers that
     have neither are left out.
-
-    Raises
-    ------
-    ValueError
-        Some of the handlers cannot be used.
     """
     adapted: list[object] = []
     for handler in checked_handlers(handlers):

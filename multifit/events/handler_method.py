@@ -13,19 +13,7 @@ __all__ = ["HandlerMethod", "handler_method"]
 
 @dataclass(frozen=True)
 class HandlerMethod:
-    """A handler's method for an event or hook.
-
-    Attributes
-    ----------
-    handler : object
-        The handler.
-    event : str
-        The event or hook.
-    function : callable
-        The bound method.
-    parameters : frozenset of str, optional
-        The names of the facts that it accepts; None if it accepts all.
-    """
+    """A handler's bound method for an event or hook, and the facts that it accepts (None: all)."""
 
     handler: object
     event: str

@@ -14,17 +14,9 @@ __all__ = ["checked_handlers", "handler_name"]
 
 
 def checked_handlers(handlers: object) -> list[object]:
-    """Return the handlers as a list.
+    """Return one handler, several or None as a list.
 
-    Parameters
-    ----------
-    handlers : object or iterable of object, optional
-        One handler, several, or None.
-
-    Raises
-    ------
-    ValueError
-        Some cannot be used. The message has one numbered line per problem.
+    Raises ValueError, with a numbered line per problem, if some cannot be used.
     """
     listed = [] if handlers is None else list(handlers) if isinstance(handlers, Iterable) else [handlers]
     problems = [problem for handler in listed for problem in _problems(handler)]

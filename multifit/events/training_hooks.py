@@ -17,12 +17,8 @@ __all__ = ["TrainingHooks"]
 class TrainingHooks:
     """Calls the hooks of handlers, in order of priority; each sees what the one before it returned.
 
-    Hooks are called in training only: an evaluation measures the data and the net as they are.
-
-    Parameters
-    ----------
-    events : EventDispatcher
-        The dispatcher with the handlers.
+    Hooks are called in training only: an evaluation measures the data and the net as they are. A hook that
+    raises, or returns something other than a dict of the arrays that it may replace, is a HandlerError.
     """
 
     def __init__(self, events: EventDispatcher) -> None:
@@ -34,40 +30,20 @@ class TrainingHooks:
         return any(self._events.listens(hook) for hook in hooks)
 
     def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one device's slots as they are passed to the net and the losses.
-
-        Raises
-        ------
-        HandlerError
-            A handler raised, or returned something other than a dict of slots.
-        """
+        """Return one device's slots as they are passed to the net and the losses."""
         for handler, call in self._events.callers("change_batch"):
             slots = _replaced(handler, "change_batch", slots, call(slots=dict(slots)))
         return dict(slots)
 
     def change_outputs(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one device's outputs as they are passed to the losses and metrics.
-
-        Raises
-        ------
-        HandlerError
-            A handler raised, or returned something other than a dict of outputs.
-        """
+        """Return one device's outputs as they are passed to the losses and metrics."""
         for handler, call in self._events.callers("change_outputs"):
             replacements = call(outputs=dict(outputs), slots=slots)
             outputs = _replaced(handler, "change_outputs", outputs, replacements)
         return dict(outputs)
 
     def change_objective(self, objectives: list[Any], **views: Any) -> list[Any]:
-        """Return the arrays whose sum is minimised, one per device.
-
-        Parameters
-        ----------
-        objectives : list of NDArray
-            The batch's objective on each device.
-        **views
-            ``pred``, ``label`` and ``loss`` of the batch, by name.
-        """
+        """Return the arrays whose sum is minimised, one per device; `views` are pred, label and loss."""
         for _, call in self._events.callers("change_objective"):
             changed = call(objectives=objectives, **views)
             objectives = objectives if changed is None else list(changed)

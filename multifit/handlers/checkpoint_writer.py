@@ -19,12 +19,7 @@ _INEXACT = (
 class CheckpointWriter:
     """Writes to a store; an error of the disk is logged once, and the training continues.
 
-    Parameters
-    ----------
-    store : CheckpointStore
-        The folder of the checkpoints.
-    monitor : str, optional
-        The figure whose best checkpoints are kept.
+    `monitor` is the figure whose best checkpoints are kept.
     """
 
     def __init__(self, store: CheckpointStore, monitor: str | None) -> None:
@@ -39,25 +34,11 @@ class CheckpointWriter:
     def write(
         self, estimator: EstimatorProtocol, complete: bool, exact: bool, value: float | None, mode: str | None
     ) -> Path | None:
-        """Write a checkpoint, then delete those that need not be kept.
+        """Write a checkpoint, then delete those that need not be kept; None if the disk refused it.
 
-        Parameters
-        ----------
-        estimator : EstimatorProtocol
-            Writes the files.
-        complete : bool
-            Whether the epoch is complete.
-        exact : bool
-            Whether a run that is resumed from it is bit for bit the same.
-        value : float, optional
-            The value of the monitored figure.
-        mode : {"min", "max"}, optional
-            Which values are better.
-
-        Returns
-        -------
-        Path or None
-            The checkpoint; None if the disk refused it.
+        `complete` says whether the epoch is complete, `exact` whether a run that is resumed from it is bit
+        for bit the same. `value` is the monitored figure's, and `mode` ("min" or "max") says which values are
+        better.
         """
         state = estimator.state
         name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"

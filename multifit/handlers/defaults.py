@@ -20,19 +20,8 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
     """Return `handlers` and the default handlers that they do not replace.
 
     Stopping and metrics are always added. Interrupts, logging, progress bars and (with `val_data`) validation
-    are added unless `handlers` has one with the same class name, such as Gluon's.
-
-    Parameters
-    ----------
-    handlers : object or iterable of object, optional
-        The user's handlers.
-    val_data : iterable, optional
-        The validation data.
-
-    Raises
-    ------
-    ValueError
-        Some of the handlers cannot be used.
+    are added unless `handlers` has one with the same class name, such as Gluon's. Raises ValueError if some
+    of the handlers cannot be used.
     """
     users = checked_handlers(handlers)
     names = {base.__name__ for handler in users for base in type(_unwrapped(handler)).__mro__}

@@ -14,16 +14,9 @@ class ErrorOnce:
         self._last: tuple[type[Exception], str] | None = None
 
     def report(self, logger: logging.Logger, what: str, error: Exception) -> None:
-        """Log an error, unless the last attempt failed in the same way.
+        """Log that `what` failed, unless the last attempt failed in the same way.
 
-        Parameters
-        ----------
-        logger : Logger
-            The logger to write to.
-        what : str
-            What could not be done.
-        error : Exception
-            The error. Its message is logged without the path, which differs from attempt to attempt.
+        The error's path is left out of the message: it differs from attempt to attempt.
         """
         reason = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
         if (type(error), reason) != self._last:

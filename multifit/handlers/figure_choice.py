@@ -15,18 +15,10 @@ __all__ = ["FigureChoice", "key_figures"]
 
 
 class FigureChoice:
-    """The figures that a handler shows.
+    """The figures that a handler shows: names, or regular expressions that match whole names.
 
-    Parameters
-    ----------
-    figures : str or iterable of str, optional
-        Names of figures, or regular expressions that match whole names. None chooses the objective and one
-        key figure per task.
-
-    Raises
-    ------
-    ValueError
-        One of `figures` is not a valid regular expression.
+    None chooses the objective and one key figure per task. Raises ValueError if one is not a valid
+    expression.
     """
 
     def __init__(self, figures: str | Iterable[str] | None = None) -> None:
@@ -34,15 +26,7 @@ class FigureChoice:
         select_figures([], self.patterns)
 
     def of(self, figures: Mapping[str, float], spec: TaskSpec) -> dict[str, float]:
-        """Return the figures to show.
-
-        Parameters
-        ----------
-        figures : mapping of str to float
-            Values by full name, such as ``val_loss``.
-        spec : TaskSpec
-            The declarations of the losses and metrics.
-        """
+        """Return the figures to show, of all `figures` by full name, such as ``val_loss``."""
         names = key_figures(figures, spec) if self.patterns is None else self.matching(figures)
         return {name: figures[name] for name in names}
 
@@ -61,16 +45,9 @@ class FigureChoice:
 def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
     """Return the objective and one key figure per task, for each stage, and what belongs to no stage.
 
-    Tasks are told apart by the net's outputs: a task's key figure is the first metric that reads an output
-    of it, or else its first loss. Of a metric with several figures it is the last, where by convention the
-    mean over the classes stands.
-
-    Parameters
-    ----------
-    figures : iterable of str
-        The full names of the figures.
-    spec : TaskSpec
-        The declarations of the losses and metrics.
+    Tasks are told apart by the net's outputs: a task's key figure is the first metric that reads an output of
+    it, or else its first loss. Of a metric with several figures it is the last, where by convention the mean
+    over the classes stands.
     """
     staged: dict[str, list[str]] = {prefix: [] for prefix in ("", *PREFIXES.values())}
     for figure in figures:

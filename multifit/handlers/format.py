@@ -21,12 +21,8 @@ def count_text(number: int, total: int | None) -> str:
 def epoch_text(estimator: EstimatorProtocol, first: int) -> str:
     """Return the current epoch and the last one of this fit, counted over the whole run.
 
-    Parameters
-    ----------
-    estimator : EstimatorProtocol
-        The estimator. A second fit of 5 epochs after one of 20 begins with ``epoch 21/25``.
-    first : int
-        Index of this fit's first epoch.
+    A second fit of 5 epochs after one of 20 begins with ``epoch 21/25``. `first` is the index of this fit's
+    first epoch.
     """
     last = None if estimator.max_epoch is None else first + estimator.max_epoch
     return f"epoch {count_text(estimator.state.epoch + 1, last)}"
@@ -48,18 +44,10 @@ def fitting(figures: Mapping[str, float], width: int, pad: int = 0) -> dict[str,
 
 
 def figure_lines(head: str, figures: Mapping[str, float], width: int, wrap: bool = False) -> str:
-    """Return `head` and the figures in one line if they fit, or else in one line per stage.
+    """Return `head` and the figures in one line if they fit `width`, or else in one line per stage.
 
-    Parameters
-    ----------
-    head : str
-        The line's beginning.
-    figures : mapping of str to float
-        Values by full name. Figures that belong to no stage, such as learning rates, follow the head.
-    width : int
-        The longest line, in characters.
-    wrap : bool
-        Whether a stage's figures go on in further lines where they do not fit. By default these are left out.
+    Figures that belong to no stage, such as learning rates, follow the head. With `wrap`, a stage's figures
+    go on in further lines; otherwise those that do not fit are left out.
     """
     line = f"{head}  {figures_text(figures, _WIDTH)}"
     if len(line) <= width:

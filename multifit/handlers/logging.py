@@ -161,21 +161,11 @@ class LoggingHandler:
 
 @dataclass
 class _Stopwatch:
-    """The time and the number of samples since some point of the training.
-
-    Attributes
-    ----------
-    began : float
-        When it was started, in seconds.
-    samples : int
-        The number of samples trained by then.
-    paused : float
-        The seconds since then that do not count as training.
-    """
+    """The time in seconds and the number of samples since some point of the training."""
 
     began: float
     samples: int
-    paused: float = 0.0
+    paused: float = 0.0  # seconds since then that do not count as training
 
     def rate(self, now: float, samples: int) -> float:
         """Return the samples per second."""

@@ -16,21 +16,8 @@ WORST = {"min": math.inf, "max": -math.inf}
 class Monitor:
     """A figure, the direction in which it is better, and its best value so far.
 
-    Parameters
-    ----------
-    owner : str
-        The handler's name, for messages.
-    figure : str
-        The figure's name, such as ``"val_loss"``.
-    mode : {"min", "max"}, optional
-        Which direction is better. Defaults to what the estimator knows about the figure.
-    min_delta : float
-        How much better than the best a value must be to improve on it, at least 0.
-
-    Raises
-    ------
-    ValueError
-        An argument is not valid.
+    `owner` is the handler's name in messages. An improvement must be better than the best by more than
+    `min_delta`. Raises ValueError if an argument is not valid.
     """
 
     def __init__(self, owner: str, figure: str, mode: str | None, min_delta: float) -> None:
@@ -60,13 +47,7 @@ class Monitor:
 
 
 def check_monitor(owner: str, figure: object, mode: object) -> None:
-    """Raise if `figure` or `mode` is not valid.
-
-    Raises
-    ------
-    ValueError
-        `figure` is not a string, or `mode` is none of "min", "max" and None.
-    """
+    """Raise ValueError if `figure` is not a string, or `mode` is none of "min", "max" and None."""
     if not isinstance(figure, str):
         raise ValueError(f'{owner}: monitor is {shown(figure)}; valid is a name such as "val_loss"')
     if mode is not None and mode not in WORST:

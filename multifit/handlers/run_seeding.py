@@ -14,12 +14,8 @@ class RunSeeding:
 
     MXNet's random generator cannot be saved. A run that may be resumed seeds it from ``state.seed`` at the
     same places whether or not it is stopped: all generators at the start of every epoch, MXNet's after every
-    checkpoint that is due within an epoch.
-
-    Parameters
-    ----------
-    seed : int, optional
-        For runs that have no seed yet; None: drawn from NumPy's generator.
+    checkpoint that is due within an epoch. A run without a seed gets `seed`, or one drawn from NumPy's
+    generator.
     """
 
     def __init__(self, seed: int | None) -> None:

@@ -19,10 +19,7 @@ def to_json(figures: Mapping[str, Sequence[float]]) -> str:
 def from_json(text: str) -> dict[str, list[float]]:
     """Return the figures that `to_json` wrote.
 
-    Raises
-    ------
-    AttributeError, TypeError, ValueError
-        The text is not JSON, or not an object of lists of numbers.
+    Raises AttributeError, TypeError or ValueError for text that is not a JSON object of lists of numbers.
     """
     return {name: [_from_json(item) for item in values] for name, values in json.loads(text).items()}
 

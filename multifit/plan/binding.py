@@ -22,18 +22,10 @@ def stage_plan(
     metrics: Iterable[tuple[str, Sequence[str], str]],
     how: str,
 ) -> StagePlan:
-    """Return the plan of a stage.
+    """Bind a stage's declarations to the arrays of the first device, by name.
 
-    Parameters
-    ----------
-    declarations : Declarations
-        What was declared for the stage.
-    outputs, slots, parts : mapping of str to array
-        What was found on the first device: the net's outputs, the batch's slots, what the losses returned.
-    metrics : iterable of (key, names of figures, how)
-        The stage's metrics.
-    how : str
-        What was traced.
+    `outputs` are the net's, `slots` the batch's, `parts` what the losses returned. `metrics` are the stage's:
+    key, names of figures, how it is computed. `how` says what was traced.
     """
     measured = {key: (figures, done) for key, figures, done in metrics}
     arrows = tuple(links(declarations, measured))

@@ -15,52 +15,24 @@ VALUE_WIDTH = 16  # of a metric's figures, which may be many
 
 
 class Row(NamedTuple):
-    """One line of a stage's plan.
+    """One line of a stage's plan."""
 
-    Attributes
-    ----------
-    what : {"input", "output", "label", "loss", "part", "metric"}
-        The kind.
-    name : str
-        Its name.
-    found : str
-        Shape and dtype of its array; for a metric, its figures.
-    goes : str
-        Where an array goes, or how a loss or metric is computed.
-    """
-
-    what: str
+    what: str  # "input", "output", "label", "loss", "part" or "metric"
     name: str
-    found: str
-    goes: str
+    found: str  # shape and dtype of the array; for a metric, its figures
+    goes: str  # where an array goes, or how a loss or metric is computed
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What one stage does with a batch.
-
-    Attributes
-    ----------
-    rows : tuple of Row
-        A row for every input, output, label, loss, part and metric.
-    how : str
-        What was traced into a graph, and why something was not.
-    links : tuple of Link
-        Which output, slot or loss goes to which loss or metric.
-    """
+    """What one stage does with a batch."""
 
     rows: tuple[Row, ...]
-    how: str
+    how: str  # what was traced into a graph, and why something was not
     links: tuple[Link, ...] = ()
 
     def to_text(self, width: int | None = None) -> str:
-        """Return the rows as tables, one for the arrays and one for the losses and metrics.
-
-        Parameters
-        ----------
-        width : int, optional
-            The longest line, in characters. Defaults to the terminal's width.
-        """
+        """Return two tables that fit `width`, one for the arrays and one for the losses and metrics."""
         arrays = [row for row in self.rows if row.what in ARRAYS]
         computed = [row._replace(found=_value(row)) for row in self.rows if row.what not in ARRAYS]
         parts = [table(("what", "name", "array", "goes to"), arrays, width, wrap_last=True)]
@@ -72,10 +44,7 @@ class StagePlan:
     def from_dict(cls, saved: Mapping[str, Any]) -> StagePlan:
         """Return the stage's plan from what ``dataclasses.asdict`` returned, through JSON or not.
 
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            It is something else.
+        Raises KeyError, TypeError or ValueError for anything else.
         """
         rows = tuple(Row(*_sized(texts(row), 4)) for row in saved["rows"])
         links = tuple(Link(*_sized(texts(link), 5)) for link in saved["links"])

@@ -11,33 +11,15 @@ __all__ = ["TrainerPlan", "span"]
 
 @dataclass(frozen=True)
 class TrainerPlan:
-    """One trainer.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    optimizer : str
-        The optimizer's type.
-    learning_rate : float
-        At the time of the check.
-    parameters : tuple of str
-        Names of the parameters that it updates.
-    size : int
-        How many numbers they hold.
-    clip_norm : float, optional
-        The norm that gradients are clipped to.
-    calls : int, optional
-        In how many calls of operators it updates them; None if the optimizer decides.
-    """
+    """One trainer, with the names of the parameters that it updates."""
 
     name: str
     optimizer: str
-    learning_rate: float
+    learning_rate: float  # at the time of the check
     parameters: tuple[str, ...]
-    size: int
+    size: int  # how many numbers the parameters hold
     clip_norm: float | None = None
-    calls: int | None = None
+    calls: int | None = None  # calls of operators that update them; None if the optimizer decides
 
     def row(self) -> tuple[str, str, str, str]:
         """Return what it is, its name, what it updates, and how."""

@@ -60,19 +60,7 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
 def compare_curves(histories: Mapping[str, Figures]) -> Figure:
     """Draw the figures of several runs over the epochs, one panel per figure and one colour per run.
 
-    Parameters
-    ----------
-    histories : mapping of str to mapping
-        The history of each run by the run's name.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    Raises ImportError without matplotlib.
     """
     panels: dict[str, list[Line]] = {}
     for style, (run, history) in enumerate(histories.items()):

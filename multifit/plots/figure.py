@@ -12,21 +12,9 @@ __all__ = ["new_figure", "to_svg"]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty matplotlib figure that belongs to no window.
+    """Return an empty matplotlib figure, sizes in inches, that belongs to no window.
 
-    Parameters
-    ----------
-    width, height : float
-        Inches.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    Raises ImportError without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
@@ -37,13 +25,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def to_svg(figure: Figure) -> bytes:
-    """Return a figure as an SVG file. Equal figures give equal files.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        The figure to convert.
-    """
+    """Return a figure as an SVG file. Equal figures give equal files."""
     from matplotlib import rc_context
 
     data = io.BytesIO()

@@ -9,26 +9,10 @@ __all__ = ["select_figures"]
 
 
 def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
-    """Select figures by names or regular expressions.
+    """Return the known names that `figures` selects, in their order, and the items that match nothing.
 
-    Parameters
-    ----------
-    known : iterable of str
-        The names of the figures to select from.
-    figures : str or iterable of str, optional
-        Names, or regular expressions that match whole names. None selects all.
-
-    Returns
-    -------
-    selected : list of str
-        The selected names, in the order of `known`.
-    unmatched : list of str
-        The items of `figures` that match nothing.
-
-    Raises
-    ------
-    ValueError
-        An item is neither a known name nor a valid regular expression.
+    An item is a name, or a regular expression that matches whole names, else ValueError is raised; None
+    selects all.
     """
     known = list(known)
     if figures is None:

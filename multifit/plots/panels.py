@@ -23,43 +23,16 @@ MARKERS = ["", "o", "s", "^", "D", "v", "P", "X", "*", "<", ">"]  # one for each
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel.
-
-    Attributes
-    ----------
-    label : str
-        The text in the legend.
-    values : sequence of float
-        One per epoch. NaN and infinite values are left out.
-    style : int
-        Selects the colour and the marker. Lines of equal style look alike, unless only one is dashed.
-    dashed : bool
-        Whether the line is dashed and pale, as training is.
-    """
+    """One line of a panel; NaN and infinite values are left out."""
 
     label: str
-    values: Sequence[float]
-    style: int
-    dashed: bool
+    values: Sequence[float]  # one per epoch
+    style: int  # colour and marker; lines of equal style look alike, unless only one is dashed
+    dashed: bool  # and pale, as training is
 
 
 def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:
-    """Draw one panel for each title, in a grid.
-
-    Parameters
-    ----------
-    panels : mapping of str to sequence of Line
-        The lines of each panel by its title.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    """
+    """Draw the lines of each panel, by its title, in a grid; ImportError without matplotlib."""
     columns = min(COLUMNS, max(1, len(panels)))
     rows = max(1, math.ceil(len(panels) / columns))
     legend_rows = max((_rows_below(len(lines)) for lines in panels.values()), default=0)

@@ -21,30 +21,14 @@ LETTER, TITLE_LETTER = 6.1, 7.4  # mean widths
 
 @dataclass
 class Box:
-    """A box with a title and lines of small text.
+    """A box with a title and lines of small text."""
 
-    Attributes
-    ----------
-    kind : str
-        Such as "output" or "trainer". Sets the colour.
-    name : str
-        The title.
-    lines : list of str
-        The small text.
-    column : str
-        One of `COLUMNS`.
-    unused : bool
-        Whether nothing takes it.
-    y : float
-        The upper edge.
-    """
-
-    kind: str
+    kind: str  # such as "output" or "trainer"; sets the colour
     name: str
     lines: list[str]
-    column: str
-    unused: bool = False
-    y: float = 0.0
+    column: str  # one of COLUMNS
+    unused: bool = False  # nothing takes it
+    y: float = 0.0  # the upper edge
 
     @property
     def height(self) -> float:
@@ -91,14 +75,6 @@ class Box:
 
 
 def wrap(text: str, column: str) -> list[str]:
-    """Return text in lines that fit a box of a column, at most four.
-
-    Parameters
-    ----------
-    text : str
-        The text in one line.
-    column : str
-        One of `COLUMNS`.
-    """
+    """Return text in lines that fit a box of a column, at most four."""
     letters = int((COLUMNS[column][1] - 2 * PADDING) / LETTER)
     return textwrap.wrap(text, letters, max_lines=4, placeholder=" …")

@@ -12,13 +12,7 @@ __all__ = ["net_boxes", "place", "stack", "stage_boxes"]
 
 
 def stage_boxes(stage: StagePlan) -> dict[tuple[str, str], Box]:
-    """Return the boxes of inputs, outputs, labels, losses and metrics by (what, name).
-
-    Parameters
-    ----------
-    stage : StagePlan
-        The stage to draw.
-    """
+    """Return the boxes of inputs, outputs, labels, losses and metrics by (what, name)."""
     boxes: dict[tuple[str, str], Box] = {}
     linked = {link[:2] for link in stage.links}
     parts = [row for row in stage.rows if row[0] == "part"]
@@ -39,15 +33,7 @@ def stage_boxes(stage: StagePlan) -> dict[tuple[str, str], Box]:
 
 
 def net_boxes(trainers: Sequence[TrainerPlan], frozen: Sequence[str]) -> list[Box]:
-    """Return the boxes inside the net: the parameters of each trainer, and those that are frozen.
-
-    Parameters
-    ----------
-    trainers : sequence of TrainerPlan
-        The trainers, with the parameters that each updates.
-    frozen : sequence of str
-        The parameters that no trainer updates.
-    """
+    """Return the boxes inside the net: the parameters of each trainer, and those that are frozen."""
     boxes = []
     for trainer in trainers:
         lines = [line for text in trainer.row()[2:] for line in wrap(text, "net")]
@@ -59,20 +45,7 @@ def net_boxes(trainers: Sequence[TrainerPlan], frozen: Sequence[str]) -> list[Bo
 
 
 def place(boxes: Sequence[Box], least: float) -> float:
-    """Spread the boxes over the height of their columns.
-
-    Parameters
-    ----------
-    boxes : sequence of Box
-        The boxes outside the net.
-    least : float
-        The least height of the diagram.
-
-    Returns
-    -------
-    float
-        The height of the diagram.
-    """
+    """Spread the boxes over the height of their columns, at least `least`, and return that height."""
     columns: dict[str, list[Box]] = {}
     for box in boxes:
         columns.setdefault(box.column, []).append(box)
@@ -85,17 +58,7 @@ def place(boxes: Sequence[Box], least: float) -> float:
 
 
 def stack(boxes: Sequence[Box], y: float, gap: float) -> None:
-    """Place boxes below each other, starting at `y`.
-
-    Parameters
-    ----------
-    boxes : sequence of Box
-        From top to bottom.
-    y : float
-        The upper edge of the first.
-    gap : float
-        The space between two boxes.
-    """
+    """Place boxes below each other, starting at `y`, with a gap between them."""
     for box in boxes:
         box.y = y
         y += box.height + gap

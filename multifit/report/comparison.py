@@ -16,31 +16,15 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the page shows of several runs side by side.
+    """What the page shows of several runs side by side."""
 
-    Attributes
-    ----------
-    settings : Grid
-        The settings in which the runs differ.
-    figures : Grid
-        The figures after the last epoch.
-    curves : Image or None
-        The figures over the epochs, a colour per run. None without matplotlib.
-    """
-
-    settings: Grid
-    figures: Grid
-    curves: Image | None
+    settings: Grid  # those in which the runs differ
+    figures: Grid  # after the last epoch
+    curves: Image | None  # a colour per run; None without matplotlib
 
 
 def compare(runs: Sequence[RunFolder]) -> Comparison:
-    """Return the comparison of runs.
-
-    Parameters
-    ----------
-    runs : sequence of RunFolder
-        Two runs or more.
-    """
+    """Return the comparison of two runs or more."""
     figures = {run.name: {name: figure_text(v) for name, v in run.history.last.items()} for run in runs}
     histories = {run.name: run.history for run in runs}
     return Comparison(

@@ -22,58 +22,26 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow between two boxes.
+    """An arrow between two boxes."""
 
-    Attributes
-    ----------
-    path : str
-        The line and the arrowhead as an SVG path.
-    normalises : bool
-        Whether the label is a loss's normalizer.
-    """
-
-    path: str
-    normalises: bool = False
+    path: str  # the line and the arrowhead, as in SVG
+    normalises: bool = False  # whether the label is a loss's normalizer
 
 
 @dataclass(frozen=True)
 class Diagram:
-    """The content of a diagram, which its template draws.
-
-    Attributes
-    ----------
-    width, height : float
-        The size without the row of titles.
-    net : tuple of float
-        The left edge and the width of the net.
-    titles : sequence of (float, str)
-        The middle and the text of each column's title.
-    boxes : sequence of Box
-        All boxes.
-    arrows : sequence of Arrow
-        All arrows.
-    """
+    """The content of a diagram, which its template draws."""
 
     width: float
-    height: float
-    net: tuple[float, float]
-    titles: Sequence[tuple[float, str]]
+    height: float  # without the row of titles
+    net: tuple[float, float]  # left edge and width
+    titles: Sequence[tuple[float, str]]  # the middle and the text of each column's title
     boxes: Sequence[Box]
     arrows: Sequence[Arrow]
 
 
 def diagram(stage: StagePlan, trainers: Sequence[TrainerPlan] = (), frozen: Sequence[str] = ()) -> Diagram:
-    """Return the diagram of a stage.
-
-    Parameters
-    ----------
-    stage : StagePlan
-        The inputs, outputs, labels, losses and metrics, and the links between them.
-    trainers : sequence of TrainerPlan
-        The trainers, with the parameters that each updates.
-    frozen : sequence of str
-        The parameters that no trainer updates.
-    """
+    """Return the diagram of a stage, with its trainers and frozen parameters inside the net."""
     boxes, inner = stage_boxes(stage), net_boxes(trainers, frozen)
     inner_height = sum(box.height + GAP for box in inner)
     height = place(list(boxes.values()), inner_height + GAP)

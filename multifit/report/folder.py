@@ -21,47 +21,21 @@ Content = TypeVar("Content")
 
 @dataclass
 class RunFolder:
-    """The content of a run's folder.
+    """The content of a run's folder; what has no file is empty."""
 
-    Attributes
-    ----------
-    name : str
-        The title of the run on the page: the path of its folder, as given.
-    record : mapping
-        The content of ``settings.json``. Empty without the file.
-    history : History
-        The figures. Empty without ``history.json``.
-    plan : Plan or None
-        The plan in ``plan.json``.
-    plan_text : str
-        The content of ``plan.txt``.
-    pictures : dict of str to bytes
-        The PNG files by name, without the curves: the page has its own.
-    missing : list of str
-        The files that are missing or cannot be read, and why.
-    """
-
-    name: str
-    record: Mapping[str, object] = field(default_factory=dict)
+    name: str  # the run's title on the page: the path of its folder, as given
+    record: Mapping[str, object] = field(default_factory=dict)  # settings.json
     history: History = field(default_factory=History)
     plan: Plan | None = None
     plan_text: str = ""
-    pictures: dict[str, bytes] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
+    pictures: dict[str, bytes] = field(default_factory=dict)  # the PNG files, without the curves
+    missing: list[str] = field(default_factory=list)  # files that are missing or damaged, and why
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Read a run's folder. Missing and damaged files are listed in ``missing``.
+    """Read a run's folder; missing and damaged files are listed in ``missing``.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the run has written its results.
-
-    Raises
-    ------
-    ValueError
-        The folder has none of the files that a run writes.
+    Raises ValueError if the folder has none of the files that a run writes.
     """
     if not any((folder / name).is_file() for name in FILES):
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")

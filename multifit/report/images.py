@@ -16,41 +16,19 @@ __all__ = ["Image", "curves_image", "png_image"]
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the page.
+    """An image of the page."""
 
-    Attributes
-    ----------
-    name : str
-        The caption, or the text for readers who cannot see the image.
-    source : str
-        A data URL.
-    """
-
-    name: str
-    source: str
+    name: str  # the caption, or the text for readers who cannot see the image
+    source: str  # a data URL
 
 
 def png_image(name: str, data: bytes) -> Image:
-    """Return a PNG file as an image.
-
-    Parameters
-    ----------
-    name : str
-        The caption.
-    data : bytes
-        The content of the file.
-    """
+    """Return a PNG file as an image."""
     return Image(name, _data_url("image/png", data))
 
 
 def curves_image(draw: Callable[[], Figure]) -> Image | None:
-    """Return curves as an SVG image, or None without matplotlib.
-
-    Parameters
-    ----------
-    draw : callable
-        Returns the figure. Raises ImportError without matplotlib.
-    """
+    """Return the figure that `draw` returns as an SVG image, or None without matplotlib."""
     try:
         figure = draw()
     except ImportError:

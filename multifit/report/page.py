@@ -14,13 +14,7 @@ __all__ = ["page"]
 
 
 def page(runs: Sequence[RunFolder]) -> str:
-    """Return an HTML page about runs, with its style and pictures inside.
-
-    Parameters
-    ----------
-    runs : sequence of RunFolder
-        The runs to show. Several are also compared, before the sections of each.
-    """
+    """Return an HTML page about runs, with its style and pictures inside; several are also compared."""
     sections = [run_section(run, f"run-{number}") for number, run in enumerate(runs, 1)]
     comparison = compare(runs) if len(runs) > 1 else None
     return _templates().get_template("page.html").render(sections=sections, comparison=comparison)

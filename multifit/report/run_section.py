@@ -27,58 +27,24 @@ class StageDrawing:
 
 @dataclass(frozen=True)
 class RunSection:
-    """The content of a run's section. What is empty is not shown.
-
-    Attributes
-    ----------
-    name, anchor : str
-        The title, and the id that links lead to.
-    missing : sequence of str
-        The files that are missing or cannot be read, and why.
-    facts : mapping
-        Names and values by title: the run, its settings and the versions.
-    drawings : sequence of StageDrawing
-        The plan as a drawing.
-    notices : sequence of str
-        The plan's notices.
-    plan_text : str
-        The plan as text.
-    epochs : int
-        The number of epochs.
-    curves : Image or None
-        The figures over the epochs. None without matplotlib.
-    last_epoch : Grid
-        The figures of the last epoch.
-    all_epochs : sequence of Grid
-        The figures of all epochs.
-    pictures : sequence of Image
-        The pictures that the run has written.
-    """
+    """The content of a run's section. What is empty is not shown."""
 
     name: str
-    anchor: str
-    missing: Sequence[str]
-    facts: Mapping[str, Mapping[str, str]]
+    anchor: str  # the id that links lead to
+    missing: Sequence[str]  # files that are missing or damaged, and why
+    facts: Mapping[str, Mapping[str, str]]  # by title: the run, its settings, the versions
     drawings: Sequence[StageDrawing]
     notices: Sequence[str]
     plan_text: str
     epochs: int
-    curves: Image | None
+    curves: Image | None  # None without matplotlib
     last_epoch: Grid
     all_epochs: Sequence[Grid]
     pictures: Sequence[Image]
 
 
 def run_section(run: RunFolder, anchor: str) -> RunSection:
-    """Return the section of a run.
-
-    Parameters
-    ----------
-    run : RunFolder
-        The content of its folder.
-    anchor : str
-        The id of the section.
-    """
+    """Return the section of a run; `anchor` is its id on the page."""
     plan, history = run.plan, run.history
     return RunSection(
         name=run.name,

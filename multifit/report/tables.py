@@ -22,52 +22,26 @@ class Grid:
 
 
 def last_epoch_grid(history: History) -> Grid:
-    """Return the figures of the last epoch, training beside validation.
-
-    Parameters
-    ----------
-    history : History
-        The figures of a run.
-    """
+    """Return the figures of the last epoch, training beside validation."""
     return Grid(LAST_EPOCH_HEADERS, last_epoch_rows(history.last))
 
 
 def epoch_grids(history: History) -> list[Grid]:
-    """Return the figures of all epochs, in tables of at most `COLUMNS` figures.
-
-    Parameters
-    ----------
-    history : History
-        The figures of a run.
-    """
+    """Return the figures of all epochs, in tables of at most `COLUMNS` figures."""
     names = list(history)
     blocks = [names[start : start + COLUMNS] for start in range(0, len(names), COLUMNS)]
     return [_epoch_grid(history, block) for block in blocks]
 
 
 def comparison_grid(title: str, columns: Mapping[str, Mapping[str, str]]) -> Grid:
-    """Return a table with a column per run, and a row for each name that any of them has.
-
-    Parameters
-    ----------
-    title : str
-        The title of the first column.
-    columns : mapping of str to mapping
-        Names and cells, by run.
-    """
+    """Return a table with a column per run, and a row for each name that any of them has."""
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [[name, *(column.get(name, "") for column in columns.values())] for name in names]
     return Grid([title, *columns], rows)
 
 
 def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return settings as they are written on a command line.
-
-    Parameters
-    ----------
-    settings : mapping
-        Values as they are in JSON.
-    """
+    """Return settings, as they are in JSON, as they are written on a command line."""
     return {name: _setting_text(value) for name, value in settings.items()}
 
 

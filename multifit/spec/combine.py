@@ -16,28 +16,12 @@ __all__ = ["combine_problems", "combined_fields"]
 
 
 def combine_problems(parts: Mapping[str, Any], shared: Sequence[str]) -> list[Problem]:
-    """Return why `parts` cannot be combined.
-
-    Parameters
-    ----------
-    parts : mapping of str to Declarations
-        What is to be combined, by the name of its part.
-    shared : sequence of str
-        Slots that the parts have in common.
-    """
+    """Return why `parts`, by name, cannot be combined into one spec with the `shared` slots."""
     return [Problem("spec", message) for message in _messages(parts, shared)]
 
 
 def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of the combined TaskSpec, except `evaluate`.
-
-    Parameters
-    ----------
-    parts : mapping of str to Declarations
-        Parts without problems.
-    shared : sequence of str
-        Slots that stay one.
-    """
+    """Return the arguments of the combined TaskSpec, except `evaluate`, of parts without problems."""
     renamed = [_Part(name, declarations, tuple(shared)) for name, declarations in parts.items()]
     return {
         "outputs": [part.tree(part.declarations.outputs) for part in renamed],

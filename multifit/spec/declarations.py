@@ -14,46 +14,18 @@ __all__ = ["Declarations"]
 
 @dataclass(frozen=True, eq=False)
 class Declarations:
-    """The fields of a :class:`TaskSpec` in one form each, and its losses and metrics with resolved names.
+    """The fields of a :class:`TaskSpec` in one form each, and its losses and metrics with resolved names."""
 
-    Parameters
-    ----------
-    outputs : nested tuples of str
-        ``...`` may be the last item of any level.
-    labels : tuple of str
-        The label slots.
-    losses, metrics : mapping of str to LossSpec, MetricSpec
-        What was declared.
-    inputs : tuple of str
-        What the net is called with.
-    batch : tuple of str
-        The order of the slots in a batch.
-    unused : tuple of str
-        Outputs and slots that nothing takes, on purpose.
-    forward, batch_fn : callable or None
-        See :class:`TaskSpec`.
-    evaluate : Declarations or None
-        Replaces this one in evaluation and prediction.
-    name : str or None
-        Shown in summaries.
-    label_specs : mapping of str to LabelSpec
-        Every label by its name.
-    terms : tuple of Term
-        The losses with what they take.
-    metric_terms : tuple of MetricTerm
-        The metrics with what they take.
-    """
-
-    outputs: Tree
+    outputs: Tree  # "..." may be the last item of any level
     labels: tuple[str, ...]
     losses: Mapping[str, LossSpec]
     metrics: Mapping[str, MetricSpec]
     inputs: tuple[str, ...]
-    batch: tuple[str, ...]
+    batch: tuple[str, ...]  # the order of the slots in a batch
     unused: tuple[str, ...]
     forward: Callable[..., Any] | None
     batch_fn: Callable[[Any], Mapping[str, Any]] | None
-    evaluate: Declarations | None
+    evaluate: Declarations | None  # replaces this one in evaluation and prediction
     name: str | None
     label_specs: Mapping[str, LabelSpec]
     terms: tuple[Term, ...]

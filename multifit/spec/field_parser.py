@@ -18,14 +18,9 @@ T = TypeVar("T", LossSpec, MetricSpec)
 
 
 class FieldParser:
-    """Parses fields and collects what is wrong with them.
+    """Parses fields and collects what is wrong with them in `messages`.
 
     What it returns is safe to work with: names are strings that are not empty; everything else is left out.
-
-    Attributes
-    ----------
-    messages : list of str
-        What is wrong with the fields parsed so far.
     """
 
     def __init__(self) -> None:

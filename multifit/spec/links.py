@@ -24,15 +24,7 @@ class Link(NamedTuple):
 
 
 def links(declarations: Declarations, metrics: Collection[str] | None = None) -> Iterator[Link]:
-    """Yield every link, term by term.
-
-    Parameters
-    ----------
-    declarations : Declarations
-        What was declared.
-    metrics : collection of str, optional
-        The metrics that count. Defaults to all.
-    """
+    """Yield every link, term by term; `metrics` are the ones that count, by default all."""
     for term in declarations.terms:
         yield from _arguments(declarations, "loss", term)
         if isinstance(term.spec.normalize_by, str):

@@ -47,22 +47,10 @@ def listed(value: Any) -> tuple[str, ...]:
 
 
 def resolve(name: object, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref], str | None]:
-    """Resolve a possibly qualified name.
+    """Resolve ``digit``, ``outputs.digit`` or ``labels.digit`` among the valid names of each name space.
 
-    Parameters
-    ----------
-    name : str
-        ``digit``, ``outputs.digit`` or ``labels.digit``.
-    spaces : mapping of str to sequence of str
-        The valid names of each name space.
-
-    Returns
-    -------
-    refs : list of Ref
-        All matches. Without a match, the nearest valid name, if any: it counts as used, so that one typing
-        error is reported once.
-    message : str or None
-        The error, if nothing matches.
+    Returns all matches, and an error message if there are none. The nearest valid name then counts as the
+    match, so that one typing error is reported once.
     """
     if not isinstance(name, str):
         return [], f"{shown(name)} is not a name; {_valid(spaces)}"

@@ -30,20 +30,7 @@ def resolve_terms(
     outputs: Sequence[str],
     slots: Sequence[str],
 ) -> Resolution:
-    """Resolve the names of all losses and metrics.
-
-    Parameters
-    ----------
-    losses, metrics : mapping of str to LossSpec, MetricSpec
-        The declarations.
-    outputs, slots : sequence of str
-        The valid names.
-
-    Returns
-    -------
-    Resolution
-        Terms with whatever could be resolved.
-    """
+    """Resolve the names of all losses and metrics: terms with whatever could be resolved."""
     spaces = {OUTPUTS: outputs, SLOTS: slots}
     messages: list[str] = []
     terms = [_loss(key, loss, spaces, messages) for key, loss in losses.items()]

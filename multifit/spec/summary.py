@@ -14,21 +14,11 @@ __all__ = ["SummaryRow", "call_text", "loss_text", "one_line", "summary", "summa
 
 
 class SummaryRow(NamedTuple):
-    """One line of a summary.
+    """One line of a summary."""
 
-    Attributes
-    ----------
-    what : {"input", "output", "label", "loss", "metric"}
-        The kind.
-    name : str
-        Its name.
-    text : str
-        Where an input, output or label goes; how a loss or metric is computed.
-    """
-
-    what: str
+    what: str  # "input", "output", "label", "loss" or "metric"
     name: str
-    text: str
+    text: str  # where an array goes, or how a loss or metric is computed
 
 
 def summary_rows(declarations: Declarations) -> list[SummaryRow]:
@@ -44,15 +34,7 @@ def summary_rows(declarations: Declarations) -> list[SummaryRow]:
 
 
 def summary(declarations: Declarations, width: int | None = None) -> str:
-    """Return the declarations as a table.
-
-    Parameters
-    ----------
-    declarations : Declarations
-        What to show.
-    width : int, optional
-        The longest line, in characters. Defaults to the terminal's width.
-    """
+    """Return the declarations as a table that fits `width`, by default the terminal's."""
     title = f"TaskSpec {declarations.name}\n" if declarations.name else ""
     text = table(
         ("what", "name", "where it goes, what it takes"), summary_rows(declarations), width, wrap_last=True

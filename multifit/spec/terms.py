@@ -13,27 +13,13 @@ __all__ = ["MetricTerm", "Taker", "Term"]
 
 @dataclass(frozen=True)
 class Term:
-    """A term of the objective: one loss with its arguments.
-
-    Parameters
-    ----------
-    key : str
-        The loss's name.
-    spec : LossSpec
-        Its declaration.
-    args : tuple of Ref
-        What its function is called with, in order.
-    parts : tuple of str
-        Names of what the function returns; one empty name if it returns a single array.
-    minimized : int
-        Index of the part that enters the objective.
-    """
+    """A term of the objective: one loss with its arguments."""
 
     key: str
     spec: LossSpec
     args: tuple[Ref, ...]
-    parts: tuple[str, ...] = ("",)
-    minimized: int = 0
+    parts: tuple[str, ...] = ("",)  # names of what it returns; one empty name for a single array
+    minimized: int = 0  # index of the part that enters the objective
 
     @property
     def where(self) -> str:
@@ -48,24 +34,12 @@ class Term:
 
 @dataclass(frozen=True)
 class MetricTerm:
-    """A metric with its arguments.
-
-    Parameters
-    ----------
-    key : str
-        The metric's name.
-    spec : MetricSpec
-        Its declaration.
-    args : tuple of Ref
-        What it is updated with, in order.
-    losses : tuple of str
-        Figures of losses that it is updated with in place of outputs.
-    """
+    """A metric with its arguments."""
 
     key: str
     spec: MetricSpec
     args: tuple[Ref, ...]
-    losses: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()  # figures of losses that it is updated with in place of outputs
 
     @property
     def where(self) -> str:
