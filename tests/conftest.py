@@ -31,6 +31,14 @@ def seeded() -> None:
     seed_everything(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_fsync() -> Iterator[None]:
+    """Do not wait for the disk: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture
 def with_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """``with_threads(2)``: multifit believes from here on that MXNet has so many threads."""

@@ -51,20 +51,24 @@ def handlers(kind: str, folder: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["ema", "swa"])
-def test_a_resumed_fit_with_handlers_is_bit_for_bit_the_same(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "stops"), [("ema", [2, 5]), ("swa", [4, 6])])
+def test_a_resumed_fit_with_handlers_is_bit_for_bit_the_same(
+    tmp_path: Path, kind: str, stops: list[int]
+) -> None:
+    """Stopped after the last batch of an epoch, before its validation (4), and within epochs."""
+
     def run(name: str, *more: Any, **options: Any) -> tuple[Any, WeightAveraging]:
-        own = handlers(kind, tmp_path / name)
+        usual = handlers(kind, tmp_path / name)
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.1}, clip_norm=1.0)
-        what = {"norm": True, "val_data": DATA, "epochs": 3, "trainers": trainers}
-        return fit([*own, *more], **what, **options), own[6]
+        options = {"norm": True, "val_data": DATA, "trainers": trainers, **options}
+        return fit([*usual, *more], **options), usual[6]
 
     whole, averaging = run("whole")
-    for stopped_at in (2, 5, 7, 8):  # 8: the last batch of an epoch, before its validation
-        name = f"{kind}-{stopped_at}"
-        run(name, Stop(stopped_at))
+    for step in stops:
+        name = f"stopped at {step}"
+        run(name, Stop(step))
         resumed, other = run(name, resume=tmp_path / name)
-        assert resumed.state.step == whole.state.step == 12
+        assert resumed.state.step == whole.state.step == 8
         for one, two in zip(values(whole), values(resumed)):
             np.testing.assert_array_equal(one, two)
         assert averaging.averages.keys() == other.averages.keys()

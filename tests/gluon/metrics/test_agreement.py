@@ -74,10 +74,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("pairs", [1, 2])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("pairs", "devices", "traced"), [(1, 1, False), (2, 2, True)])
 def test_equals_the_metric(case: str, pairs: int, devices: int, traced: bool) -> None:
     metric, label, output = CASES[case]
     batches = [
@@ -92,10 +90,10 @@ def test_order_and_splitting_of_samples_do_not_matter(case: str) -> None:
     metric, label, output = CASES[case]
     labels, outputs = label(12), output(12)
     order = mx.nd.array(RNG.permutation(12))
-    shuffled = [([mx.nd.take(labels, order)], [mx.nd.take(outputs, order)])]
     device = device_metric(metric())
     whole = device_totals(device, [[([labels], [outputs])]], False)
-    np.testing.assert_allclose(device_totals(device, [shuffled], False), whole, rtol=1e-6)
+    shuffled = [[([mx.nd.take(labels, order)], [mx.nd.take(outputs, order)])]]
+    np.testing.assert_allclose(device_totals(device, shuffled, False), whole, rtol=1e-6)
     halves = [[([labels[part]], [outputs[part]]) for part in (slice(0, 6), slice(6, 12))]]
     split = device_totals(device, halves, False)
     if type(metric()) in (M.MAE, M.MSE, M.RMSE):  # which count pairs

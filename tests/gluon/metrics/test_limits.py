@@ -81,62 +81,52 @@ def test_bind_replaces_earlier_shapes() -> None:
     assert device.bind([(8,), (8,)], [(8, 3), (8, 3)])
     assert device.bind([(8,)], [(8,)])
     labels = mx.nd.array([1, 2, 3])
-    found = device.statistics(mx.nd, [labels], [labels])
-    assert [value.asscalar() for value in found] == [3, 3]
+    statistics = device.statistics(mx.nd, [labels], [labels])
+    assert [value.asscalar() for value in statistics] == [3, 3]
 
 
-@pytest.mark.parametrize("average", ["macro", "micro"])
-@pytest.mark.parametrize("metric", [M.F1, M.MCC])
+AVERAGED = [(M.F1, "macro"), (M.F1, "micro"), (M.MCC, "macro"), (M.MCC, "micro")]
+
+
+@pytest.mark.parametrize(("metric", "average"), AVERAGED)
 def test_labels_of_a_third_value_raise_the_metrics_own_error(metric: Any, average: str) -> None:
     labels, outputs = mx.nd.array([0, 1, 2]), mx.nd.array([[0, 1], [1, 0], [0, 1]])
     with pytest.raises(ValueError, match="only supports binary") as expected:
         metric(average=average).update([labels], [outputs])
     device = device_metric(metric(average=average))
     sums = device_totals(device, [[([labels], [outputs])]], False)
-    with pytest.raises(ValueError, match="only supports binary") as said:
+    with pytest.raises(ValueError, match="only supports binary") as raised:
         device.load(sums)
-    assert str(said.value) == str(expected.value)
+    assert str(raised.value) == str(expected.value)
 
 
-@pytest.mark.parametrize("average", ["macro", "micro"])
-@pytest.mark.parametrize("metric", [M.F1, M.MCC])
-@pytest.mark.parametrize("answers", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("traced", [False, True])
-def test_batches_of_one_class(metric: Any, average: str, answers: tuple, traced: bool) -> None:
-    labels = mx.nd.full((4,), answers[0])
-    outputs = mx.nd.one_hot(mx.nd.full((4,), answers[1]), 2)
-    check_agreement(metric(average=average), [[([labels], [outputs])]], traced)
+@pytest.mark.parametrize(("metric", "average"), AVERAGED)
+def test_batches_of_one_class(metric: Any, average: str, traced: bool) -> None:
+    for label, answer in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        outputs = mx.nd.one_hot(mx.nd.full((4,), answer), 2)
+        check_agreement(metric(average=average), [[([mx.nd.full((4,), label)], [outputs])]], traced)
 
 
-@pytest.mark.parametrize("average", ["macro", "micro"])
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("average", "traced"), [("macro", False), ("micro", True)])
 def test_labels_may_be_any_two_values(average: str, traced: bool) -> None:
     labels = mx.nd.array([-1, 1, 1, -1, 1])
     check_agreement(M.F1(average=average), [[([labels], [mx.nd.random.normal(shape=(5, 2))])]], traced)
 
 
-@pytest.mark.parametrize("label", [5, -6])
-def test_the_cross_entropy_of_an_invalid_label_is_nan(label: int) -> None:
-    metric = M.CrossEntropy()
+@pytest.mark.parametrize(
+    ("metric", "labels", "output"),
+    [
+        (M.CrossEntropy(), [[0, 5]], np.full((2, 5), 0.2)),  # there is no class 5
+        (M.CrossEntropy(), [[0, -6]], np.full((2, 5), 0.2)),
+        (M.Perplexity(1), [[1, 1]], np.full((2, 3), 0.3)),  # all labels are ignored
+        (M.Loss(), [], [1, np.nan]),
+    ],
+)
+def test_figures_that_are_nan(metric: Any, labels: list, output: Any) -> None:
+    batch = ([mx.nd.array(label) for label in labels], [mx.nd.array(output)])
     device = device_metric(metric)
-    labels, outputs = mx.nd.array([0, label]), mx.nd.softmax(mx.nd.ones((2, 5)))
-    device.load(device_totals(device, [[([labels], [outputs])]], True))
-    assert np.isnan(metric.get()[1])
-
-
-def test_the_loss_of_nan_is_nan() -> None:
-    metric = M.Loss()
-    device = device_metric(metric)
-    device.load(device_totals(device, [[([], [mx.nd.array([1, np.nan])])]], True))
-    assert np.isnan(metric.get()[1])
-    assert metric.num_inst == 2
-
-
-def test_the_perplexity_of_ignored_labels_only_is_nan() -> None:
-    metric = M.Perplexity(1)
-    device = device_metric(metric)
-    labels = mx.nd.ones((4,))
-    device.load(device_totals(device, [[([labels], [mx.nd.softmax(mx.nd.ones((4, 3)))])]], True))
+    device.load(device_totals(device, [[batch]], True))
     assert np.isnan(metric.get()[1])
 
 
