@@ -26,7 +26,7 @@ EVERY = 5
 LIMIT = 120.0  # seconds per process; about five on an idle machine
 WRITE = 0.02  # approximate seconds to write a checkpoint
 HIDDEN = ".checkpoint-*"
-RESUMED = re.compile(r"(?:resuming|going on) from \S+: epoch (\d+)(?:, batch (\d+))?$", re.MULTILINE)
+RESUMED = re.compile(r"resuming from \S+: epoch (\d+)(?:, batch (\d+))?$", re.MULTILINE)
 
 
 class Whole(NamedTuple):
@@ -56,13 +56,13 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
     finish(start(folder, "--resume"))
     log = (folder / "log.txt").read_text("utf-8")
     step = step_of(log)
-    summary = f"kill {number}: after {seconds:.3f} s, in batch {done + 1}, resumed behind {step}"
+    summary = f"kill {number}: after {seconds:.3f} s, in batch {done + 1}, resumed after step {step}"
     summary += f", {left} half-written" if left else ""
     print(summary)
     record_property("kill", summary)
     assert left or not aimed
     assert done - done % EVERY <= step <= done + 1, summary
-    assert "skipped: " not in log and "passed over" not in log  # a kill does not leave damaged checkpoints
+    assert "skipped: " not in log  # a kill does not leave damaged checkpoints
     for name in ("final.params", "history.json"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), (
             f"{summary}: {name} differs"

@@ -38,6 +38,7 @@ from .handler_runner import HandlerRunner
 from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
 from .run import Run
+from .run_seeding import RunSeeding
 
 __all__ = ["MultiEstimator"]
 
@@ -97,7 +98,8 @@ class MultiEstimator:
         self._engine, self._run = engine, run
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(engine, run, self._handlers, self._log_once)
-        self._fit_loop = FitLoop(engine, run, self._handlers, self._checkpointer, self._log_once)
+        self._seeding = RunSeeding(run)
+        self._fit_loop = FitLoop(engine, run, self._handlers, self._seeding, self._log_once)
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class MultiEstimator:
         self._engine.restart(hooks if hooks.active() else None)
         self._run.start(max_epoch, max_batch)
         loop = self._fit_loop = FitLoop(
-            self._engine, self._run, self._handlers, self._checkpointer, self._log_once, val_batch
+            self._engine, self._run, self._handlers, self._seeding, self._log_once, val_batch
         )
         with hooks.around("fit"), self._handlers.fit(events):
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
@@ -487,7 +489,7 @@ class MultiEstimator:
         return figure_metrics("val", self._engine.stages[EVALUATE].figures, lambda: self.figures(EVALUATE))
 
     def write_checkpoint(self, folder: Path) -> None:
-        """Write everything that the running fit needs to go on into an existing, empty folder.
+        """Write everything that the running fit needs to resume into an existing, empty folder.
 
         Raises
         ------
@@ -498,11 +500,11 @@ class MultiEstimator:
 
     def reseed(self) -> None:
         """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
-        self._checkpointer.reseed()
+        self._seeding.reseed()
 
     def reseed_epoch(self) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and the epoch."""
-        self._checkpointer.seed_epoch(self.state.epoch)
+        self._seeding.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"

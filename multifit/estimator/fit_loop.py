@@ -20,8 +20,8 @@ from .batch_pass import run_pass
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
 from .monitors import check_monitors
-from .resume import RunCheckpointer
 from .run import Run
+from .run_seeding import RunSeeding
 
 __all__ = ["FitLoop"]
 
@@ -42,7 +42,7 @@ class FitLoop:
         Where the run stands.
     handlers : HandlerRunner
         Calls the handlers.
-    checkpointer : RunCheckpointer
+    seeding : RunSeeding
         Seeds and restores the random generators.
     log_once : LogOnce
         What was logged so far goes into the plan.
@@ -55,12 +55,12 @@ class FitLoop:
         engine: Engine,
         run: Run,
         handlers: HandlerRunner,
-        checkpointer: RunCheckpointer,
+        seeding: RunSeeding,
         log_once: LogOnce,
         val_data: Any = None,
     ) -> None:
         self._engine, self._run, self._handlers = engine, run, handlers
-        self._checkpointer, self._log_once, self._val_data = checkpointer, log_once, val_data
+        self._seeding, self._log_once, self._val_data = seeding, log_once, val_data
         self._train_step = TrainStep(engine)
         self._checked = False
 
@@ -87,7 +87,7 @@ class FitLoop:
             self._run.history.open_row()
             self._engine.stages["train"].reset()
             batches = iterate(data, self._run.state.epoch)
-            self._train_epoch(data, _after(self._checkpointer.remember_order, batches), fit_batch)
+            self._train_epoch(data, _after(self._seeding.remember_order, batches), fit_batch)
 
     def train_batch(self, batch: Any) -> StepResult:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
@@ -107,18 +107,18 @@ class FitLoop:
 
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
-        state, checkpointer = self._run.state, self._checkpointer
+        state, seeding = self._run.state, self._seeding
         if has_own_workers(data) and not seedable(data):
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
-            replay_epochs(data, state.epoch, checkpointer.seed_epoch)
+            replay_epochs(data, state.epoch, seeding.seed_epoch)
         if self._run.epoch_complete:
-            checkpointer.restore_random(checkpoint)
+            seeding.restore(checkpoint)
         elif not state.stopped:
             done = state.batch + 1
-            then = partial(checkpointer.restore_random, checkpoint)
+            then = partial(seeding.restore, checkpoint)
             batches = iterate_from(data, done, then, state.epoch)
-            self._train_epoch(data, _after(checkpointer.restore_order, batches), fit_batch, done)
+            self._train_epoch(data, _after(seeding.restore_order, batches), fit_batch, done)
 
     def _train_epoch(
         self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], StepResult], done: int = 0

@@ -1,4 +1,4 @@
-"""Saving a run in checkpoints, and resuming it from the newest one."""
+"""Save a run in checkpoints, and resume it from the newest one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN, HANDLERS, ORDER = "run.json", "handlers", "order"
 
 
 class RunCheckpointer:
-    """Saves and restores everything that a run needs to go on, and seeds its random generators.
+    """Saves and restores everything that a run needs to resume.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class RunCheckpointer:
         self._engine, self._run, self._handlers, self._log_once = engine, run, handlers, log_once
 
     def write(self, folder: Path) -> None:
-        """Write everything that the running fit needs to go on into an existing, empty folder.
+        """Write everything that the running fit needs to resume into an existing, empty folder.
 
         Raises
         ------
@@ -53,9 +53,8 @@ class RunCheckpointer:
         for name in snapshot.write(folder, self._engine):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
-        complete = (
-            run.epoch_complete and not state.interrupted
-        )  # after an interrupt, validation may be missing
+        # after an interrupt, the validation may be missing
+        complete = run.epoch_complete and not state.interrupted
         if not complete:
             snapshot.write_tree(folder, ORDER, run.order_state)
         tree = {
@@ -101,37 +100,6 @@ class RunCheckpointer:
             self._log_once(f"the checkpoint holds the state of {name}, which this fit does not have")
         self._stop_if_finished(tree)
         return checkpoint
-
-    # ---- random generators ---------------------------------------------------------------------------------
-
-    def reseed(self) -> None:
-        """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
-        snapshot.reseed(self._seed(), self._run.state.epoch, self._run.state.step)
-
-    def seed_epoch(self, epoch: int) -> None:
-        """Seed Python's, NumPy's and MXNet's generators from the run's seed and an epoch."""
-        snapshot.reseed_epoch(self._seed(), epoch)
-
-    def remember_order(self) -> None:
-        """Remember the random states from which the loader is about to draw the order of an epoch."""
-        self._run.order_state = snapshot.random_state()
-
-    def restore_order(self) -> None:
-        """Set the random states that :meth:`remember_order` stored."""
-        snapshot.set_random_state(self._run.order_state)
-
-    def restore_random(self, checkpoint: Path) -> None:
-        """Set the generators to what they were when a checkpoint was saved."""
-        snapshot.read_random(checkpoint)
-        if self._run.state.seed is not None:
-            self.reseed()
-
-    def _seed(self) -> int:
-        if self._run.state.seed is None:
-            raise ValueError("the run has no seed: set estimator.state.seed first")
-        return self._run.state.seed
-
-    # ---- parts of resuming ---------------------------------------------------------------------------------
 
     def _newest(self, folder: Path) -> Path | None:
         logger = self._log_once.logger

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arguments import whole_number
 from ..checkpoints import CheckpointStore, checkpoints_folder
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
 from .monitor import WORST, check_monitor
-from .run_seeding import RunSeeding
 
 __all__ = ["CheckpointHandler"]
 
@@ -77,7 +78,6 @@ class CheckpointHandler:
         keep_last = whole_number("CheckpointHandler: keep_last", keep_last)
         keep_best = whole_number("CheckpointHandler: keep_best", keep_best, least=0)
         self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self.monitor)
-        self._seeding = None if self.every is None else RunSeeding(self.seed)
         self._direction: str | None = None
         self._best: float | None = None
         self._saved_every: str | None = None  # the schedule of the checkpoint, if it is another one
@@ -95,8 +95,8 @@ class CheckpointHandler:
         self._best = self._partial_step = self._saved_every = None
         self._started = False
         self._writer.begin_run()
-        if self._seeding is not None:
-            self._seeding.begin_run(estimator)
+        if self.every is not None and estimator.state.seed is None:
+            estimator.state.seed = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
 
     def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
         """Seed the generators if there is a schedule."""
@@ -105,8 +105,8 @@ class CheckpointHandler:
             self._started = True
             self._writer.warn_of_later(estimator)
             self._warn_of_other_schedule(estimator)
-        if self._seeding is not None:
-            self._seeding.begin_epoch(estimator)
+        if self.every is not None:
+            estimator.reseed_epoch()
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Save a checkpoint if one is due or the fit is asked to stop."""
@@ -114,8 +114,8 @@ class CheckpointHandler:
         if due or estimator.state.stopped:
             self._stop_seen = estimator.state.stopped
             self._save_partial(estimator, exact=due)
-        if due and self._seeding is not None:
-            self._seeding.after_due_checkpoint(estimator)
+        if due:  # also if the checkpoint could not be written
+            estimator.reseed()
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop."""
