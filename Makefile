@@ -13,13 +13,13 @@ export OMP_NUM_THREADS ?= 1
 
 help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
-	@echo "make test    all tests, with coverage"
+	@echo "make test    all tests, with coverage and the ten slowest"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the documentation as a site, in build/site; checks its links"
 	@echo "make bench   time and memory against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
-	@echo "make nightly train every task and hold it to its floor; reports in runs/nightly"
-	@echo "make clean   remove the virtual environments and all that was made"
+	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly"
+	@echo "make clean   remove the virtual environments and everything that was generated"
 	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
 
 # One process alone is faster with a thread for each core.
@@ -30,7 +30,7 @@ demo: $(STAMP)
 	$(BIN)/multifit train tasks/scenes.py --output runs/scenes
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered --durations=10
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -41,14 +41,14 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
-# Alternating, nothing else running: what is measured is told in nightly/benchmarks/README.md.
+# Run it while nothing else runs. nightly/benchmarks/README.md says what is measured, and how.
 bench: $(STAMP) $(if $(filter others,$(or $(ONLY),others)),$(BENCH)/.installed)
 	$(BIN)/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest nightly -n 2 --device $(or $(DEVICE),cpu)
 
-# Made anew whenever what it holds may have changed. Everything in one call, so that the pins hold for all of it.
+# Recreated when its requirements change. Everything is installed in one call, so that the pins hold for all of it.
 $(STAMP): setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c requirements/constraints.txt

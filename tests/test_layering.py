@@ -25,6 +25,12 @@ ONLY = {
         "state", "triggers", "plots", "events",
     },
 }  # fmt: skip
+# The same within gluon/, room by room.
+ROOMS = [
+    "compat", "installed", "phases", "user_code", "operator_times", "ops", "losses", "data", "optim",
+    "precision", "metrics", "execution", "model", "model_trainers", "defaults", "facade", "engine",
+    "validation", "train_step", "trial_run", "evaluation", "export", "snapshot", "handlers", "__init__",
+]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 
 
@@ -68,9 +74,16 @@ def layer(module: str) -> str:
     return (module.split(".") + ["__init__"])[1]
 
 
+def room(module: str) -> str:
+    """Return the part of gluon/ that a module is in."""
+    return (module.split(".") + ["__init__"])[2]
+
+
 def test_every_layer_has_its_place():
     layers = {layer(module_name(path)) for path in FILES}
     assert layers <= set(LAYERS), "give the new layer a place in LAYERS"
+    rooms = {room(module_name(path)) for path in FILES if layer(module_name(path)) == "gluon"}
+    assert rooms <= set(ROOMS), "give the new room a place in ROOMS"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -88,6 +101,9 @@ def test_imports_go_downwards(path):
     below = ONLY.get(own, set(LAYERS[: LAYERS.index(own)]))
     for module in modules_of(imports_of(path)):
         assert layer(module) == own or layer(module) in below, f"{path.name} ({own}) imports {module}"
+        if layer(module) == own == "gluon":
+            here, there = room(module_name(path)), room(module)
+            assert ROOMS.index(there) <= ROOMS.index(here), f"{path.name} ({here}) imports {module}"
 
 
 def cyclic(graph: dict[str, set[str]]) -> set[str]:
