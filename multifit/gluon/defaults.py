@@ -1,4 +1,4 @@
-"""The TaskSpec of an estimator that is given a loss instead of one."""
+"""The TaskSpec for an estimator that is created with a loss instead of a spec."""
 
 from __future__ import annotations
 
@@ -26,20 +26,8 @@ METRICS = (
 def default_spec(loss: Loss) -> tuple[TaskSpec, list[str]]:
     """Return the TaskSpec for a net with one input, output and label, and the notices to log.
 
-    Its metric is accuracy for softmax cross entropy, binary accuracy for sigmoid cross entropy, RMSE for L2
-    and Huber, and MAE for L1; other losses have none.
-
-    Parameters
-    ----------
-    loss : Loss or function
-        As ``LossSpec(loss)`` takes it.
-
-    Returns
-    -------
-    spec : TaskSpec
-        With the names "data", "output" and "label".
-    notices : list of str
-        One for each default that is used.
+    The names are "data", "output" and "label". The metric is accuracy for softmax cross entropy, binary
+    accuracy for sigmoid cross entropy, RMSE for L2 and Huber, and MAE for L1; other losses have none.
     """
     kind = getattr(loss, "__name__", type(loss).__name__)
     notices = [

@@ -24,29 +24,10 @@ __all__ = ["Engine"]
 class Engine:
     """A model and its trainers, with what is made new for every fit: stages, graphs and batch splitters.
 
-    Parameters
-    ----------
-    model : Model
-        The net on its devices.
-    trainers : ModelTrainers
-        Who moves its parameters.
-    spec : TaskSpec
-        What is routed where.
-    state : RunState
-        Where the run stands, for weights that are functions of it.
-    log_once : callable
-        Logs what is done to the data.
-    metrics : dict of str to list of StageMetric, optional
-        Of each stage; default: those that the spec declares.
-
-    Attributes
-    ----------
-    stages : dict of str to Stage
-        "train" and "evaluate".
-    hooks : TrainingHooks or None
-        What handlers change while training.
-    signatures : dict of str to list
-        Shapes and dtypes of each stage's batches, for exporting.
+    `spec` says what is routed where; weights that are functions are called with `state`. `metrics` are those
+    of each stage, by default the declared ones. // `stages` are named "train" and "evaluate". `hooks` are
+    what handlers change while training, None if nothing. `signatures` are the shapes and dtypes of each
+    stage's batches, for exporting.
     """
 
     def __init__(
@@ -58,13 +39,8 @@ class Engine:
         log_once: Callable[[str], None],
         metrics: dict[str, list[StageMetric]] | None = None,
     ) -> None:
-        self.model, self.trainers, self.spec, self.state, self._log_once = (
-            model,
-            trainers,
-            spec,
-            state,
-            log_once,
-        )
+        self.model, self.trainers, self.spec = model, trainers, spec
+        self.state, self._log_once = state, log_once
         self._metrics = _stage_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.restart()
@@ -72,51 +48,38 @@ class Engine:
     def restart(self, hooks: TrainingHooks | None = None) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
 
-        Parameters
-        ----------
-        hooks : TrainingHooks, optional
-            What handlers change while training.
+        `hooks` are what handlers change while training.
         """
         self.hooks = hooks
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
         self._splitters: dict[Any, BatchSplitter] = {}
-        self.stages = {
-            "train": self.new_stage("train", self._metrics["train"]),
-            "evaluate": self.new_stage("evaluate", self._metrics["evaluate"]),
-        }
+        self.stages = {name: self.new_stage(name, metrics) for name, metrics in self._metrics.items()}
 
     def new_stage(self, name: str, metrics: list[StageMetric]) -> Stage:
         """Return a new stage with these metrics."""
         training = name == "train"
-        spec, hooks = (self.spec, self.hooks) if training else (self.spec.evaluation, None)
-        # MXNet would lose the way to a planned graph's gradients if somebody else computes some first
-        repeats = hooks is None or not hooks.active("change_objective")
-        network = Network(self.model.net, spec, name, repeats, self.model.precision)
-        return Stage(network, metrics, self.model.contexts, training, hooks)
+        spec = self.spec if training else self.spec.evaluation
+        hooks = self.hooks if training else None
+        changes_objective = hooks is not None and hooks.active("change_objective")
+        change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
+        # a planned graph's gradients would be detached from the parameters by those of a changed objective
+        repeats = not changes_objective
+        network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
+        return Stage(network, metrics, self.model.contexts, training, changes_objective)
 
     def splitter(self, name: str, labels: bool = True, batch_axis: int = 0) -> BatchSplitter:
-        """Return the batch splitter of a stage.
-
-        Parameters
-        ----------
-        name : {"train", "evaluate"}
-            The stage.
-        labels : bool
-            Whether batches must have labels.
-        batch_axis : int
-            The axis of the samples.
-        """
+        """Return the batch splitter of a stage; with ``labels=False``, batches may lack labels."""
         key = (name, labels, batch_axis)
         if key not in self._splitters:
-            changes = name == "train" and self.hooks is not None and self.hooks.active("change_batch")
+            hooks = self.hooks if name == "train" else None
             self._splitters[key] = BatchSplitter(
                 self.stages[name].spec,
                 self.model.contexts,
                 self._log_once,
                 labels,
                 batch_axis,
-                self.hooks.change_batch if changes and self.hooks is not None else None,
+                hooks.change_batch if hooks and hooks.active("change_batch") else None,
                 self.signatures[name] if batch_axis == 0 else None,
             )
         return self._splitters[key]

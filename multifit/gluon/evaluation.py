@@ -16,10 +16,7 @@ __all__ = ["evaluate_batch", "predict", "predict_batch"]
 def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
     """Measure losses and metrics on a batch; the first batch is checked.
 
-    Raises
-    ------
-    SpecError, DataError
-        The batch or the net does not fit the spec.
+    Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
     stage = engine.stages["evaluate"]
     batch = engine.splitter("evaluate", batch_axis=batch_axis).split(raw)
@@ -36,10 +33,7 @@ def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
 def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
     """Return, per device, the outputs as NumPy arrays and the number of samples; labels may be missing.
 
-    Raises
-    ------
-    SpecError, DataError
-        The batch or the net does not fit the spec.
+    Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
     stage = engine.stages["evaluate"]
     batch = engine.splitter("evaluate", labels=False).split(raw)

@@ -1,4 +1,4 @@
-"""The view of handlers written for Gluon's Estimator: one trainer, and metrics that are EvalMetrics."""
+"""What handlers written for Gluon's Estimator read: one trainer, and metrics that are EvalMetrics."""
 
 from __future__ import annotations
 
@@ -22,16 +22,8 @@ class FigureMetric(mx.metric.EvalMetric):
     """A figure as a read-only EvalMetric.
 
     Its `name` is the one that Gluon's Estimator would give it, such as ``training accuracy``, because Gluon's
-    handlers read that; `get` returns the figure's own name.
-
-    Parameters
-    ----------
-    prefix : {"train", "val"}
-        The figure's stage.
-    name : str
-        The figure's name without prefix, such as ``accuracy``.
-    read : callable
-        Returns all figures of the stage by their full name, such as ``train_accuracy``.
+    handlers read that; `get` returns the figure's own name. `prefix` is "train" or "val"; `name` is the
+    figure's name without it; `read` returns all figures of the stage by full name.
     """
 
     def __init__(self, prefix: str, name: str, read: Callable[[], Figures]) -> None:
@@ -60,17 +52,7 @@ class FigureMetric(mx.metric.EvalMetric):
 def figure_metrics(
     prefix: str, figures: StageFigures, read: Callable[[], Mapping[str, float]]
 ) -> list[FigureMetric]:
-    """Return a stage's metrics, then its objective, as EvalMetrics.
-
-    Parameters
-    ----------
-    prefix : {"train", "val"}
-        The prefix of the figures' names.
-    figures : StageFigures
-        The stage's figures.
-    read : callable
-        Returns all of them by full name, such as ``train_accuracy``.
-    """
+    """Return a stage's metrics, then its objective, as EvalMetrics; `read` returns the figures."""
     return [FigureMetric(prefix, key, read) for key in figures.metric_keys()]
 
 

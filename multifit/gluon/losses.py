@@ -1,4 +1,4 @@
-"""Losses that Gluon and its toolkits lack, or compute wrongly."""
+"""Losses that Gluon and its toolkits lack, or compute incorrectly."""
 
 from __future__ import annotations
 

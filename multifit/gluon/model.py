@@ -18,32 +18,10 @@ __all__ = ["Model"]
 class Model:
     """A net with its parameters, on its devices.
 
-    Parameters
-    ----------
-    net : Block
-        The user's net.
-    spec : TaskSpec
-        Losses that are Blocks may have parameters too.
-    context, initializer, precision
-        As :class:`multifit.MultiEstimator` takes them.
-    log_once : callable
-        Logs each default that is used.
-
-    Attributes
-    ----------
-    parameters : dict of str to Parameter
-        By structural name, such as ``body.0.weight``.
-    contexts : list of Context
-        The devices.
-    precision : Precision
-        What the net's graph computes in.
-
-    Raises
-    ------
-    SpecError
-        `net` is not a Block.
-    ValueError
-        A context that does not exist, an unknown precision, or one that the devices do not support.
+    `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`; losses that are
+    Blocks may have parameters too. Raises SpecError if `net` is not a Block, and ValueError for a context
+    that does not exist, or a precision that is unknown or that the devices do not support. // `parameters`
+    are named by structure, such as ``body.0.weight``; `contexts` are the devices.
     """
 
     def __init__(

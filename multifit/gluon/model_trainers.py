@@ -17,14 +17,7 @@ __all__ = ["ModelTrainers"]
 class ModelTrainers:
     """Builds the trainers of a model once, and knows which parameters they move.
 
-    Parameters
-    ----------
-    declared, frozen
-        As :class:`multifit.MultiEstimator` takes `trainers` and `frozen`.
-    model : Model
-        Whose parameters they move.
-    log_once : callable
-        Logs the default trainer if it is used.
+    `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`.
     """
 
     def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
@@ -50,13 +43,7 @@ class ModelTrainers:
         return problems
 
     def get(self) -> Trainers:
-        """Return the trainers.
-
-        Raises
-        ------
-        TrainerError
-            They cannot be built, or do not cover the parameters.
-        """
+        """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""
         if self._trainers is None:
             raise_problems(self.build())
         if self._trainers is None:  # pragma: no cover - its problems were raised above

@@ -26,23 +26,10 @@ ON = {**OFF, "profile_symbolic": True, "profile_imperative": True, "aggregate_st
 
 
 def operator_times(run: Callable[[], Any], steps: int) -> tuple[list[tuple[str, float, float]], str]:
-    """Run steps under MXNet's profiler; leave no file behind.
+    """Run steps under MXNet's profiler; no file stays behind.
 
-    A profile that the user has running ends; the next one needs a ``set_config`` of its own.
-
-    Parameters
-    ----------
-    run : callable
-        Makes the steps.
-    steps : int
-        How many it makes.
-
-    Returns
-    -------
-    list of (str, float, float)
-        Each operator's name, calls per step and milliseconds per step, the longest first.
-    str
-        Why there are none; else empty.
+    Returns each operator's name, calls per step and milliseconds per step, the longest first; and why there
+    are none, or "". A profile that the user is running ends; the next one needs its own ``set_config``.
     """
     # MXNet deletes the file with the name of its trace, and writes a trace there when the process ends. So it
     # gets a name in a temporary folder, which is deleted by then. Never os.devnull: run as root, the machine

@@ -9,7 +9,7 @@ from .compat import mx
 from .data.batches import Batch
 from .engine import Engine
 from .execution.result import StepResult
-from .phases import Timer, untimed
+from .execution.stage import Timer, untimed
 
 __all__ = ["TrainStep"]
 
@@ -17,21 +17,13 @@ __all__ = ["TrainStep"]
 class TrainStep:
     """Trains on one batch; `fit`, the profiler and the rate search all run this step.
 
-    Parameters
-    ----------
-    engine : Engine
-        Its training stage, trainers and hooks. Take a new step after every restart.
-    timer : callable, optional
-        ``timer(phase, *detail)`` returns a context manager around each phase; the detail is a trainer's or a
-        metric's name.
+    A restarted engine needs a new step. ``timer(phase, *detail)`` returns a context manager around each
+    phase.
     """
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
-        self._splitter, self._stage, self._state = (
-            engine.splitter("train"),
-            engine.stages["train"],
-            engine.state,
-        )
+        self._splitter, self._stage = engine.splitter("train"), engine.stages["train"]
+        self._state = engine.state
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
 
     def __call__(self, raw: Any) -> StepResult:
@@ -42,13 +34,7 @@ class TrainStep:
         return result
 
     def fetch(self, raw: Any) -> Batch:
-        """Name, cast and place the arrays of a batch.
-
-        Raises
-        ------
-        DataError
-            Its slots or dtypes are not as declared.
-        """
+        """Name, cast and place the arrays of a batch; raises DataError if they are not as declared."""
         with self._timer("fetch"):
             return self._splitter.split(raw)
 

@@ -19,24 +19,10 @@ __all__ = ["trial_run"]
 def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:
     """Check an engine on its first batch, let it train, and restore net, trainers and random states.
 
-    Parameters
-    ----------
-    engine : Engine
-        A fork, whose figures are its own (:meth:`Engine.fork`).
-    data : loader
-        Yields the batches.
-    name, tool : str
-        The data's and the tool's name, for messages.
-
-    Yields
-    ------
-    DryRun, iterator
-        What was computed from the first batch, and all batches, the first included.
-
-    Raises
-    ------
-    SpecError, DataError, TrainerError
-        Something does not fit, or a trainer is distributed: its servers' states cannot be restored.
+    The engine must be a fork, with its own figures (:meth:`Engine.fork`); `name` and `tool` are for messages.
+    Yields the dry run of the first batch, and an iterator over all batches, the first included. Raises
+    SpecError, DataError or TrainerError if something does not fit, or if a trainer is distributed: the states
+    on its servers cannot be restored.
     """
     with preserve_rng():
         first, batches = peek_first(data, name)

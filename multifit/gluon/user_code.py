@@ -13,19 +13,9 @@ __all__ = ["user_code"]
 
 @contextmanager
 def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[None]:
-    """Raise errors of the user's code as UserCodeError, with where it was called and with which arrays.
+    """Raise errors of the user's code as UserCodeError, with the place, and the arrays it was called with.
 
-    Parameters
-    ----------
-    where : callable
-        Returns what was called, such as "the net's forward pass (train)".
-    *arguments : (str, object)
-        The arguments that it was called with, by name.
-
-    Raises
-    ------
-    UserCodeError
-        The code within the block raised an exception, which is the cause of this one.
+    `where` returns what was called, such as "the net's forward pass (train)".
     """
     try:
         yield

@@ -35,7 +35,7 @@ def test_wrong_epochs_and_batches(setup: Setup, lengths: dict, text: str) -> Non
 
 @pytest.mark.parametrize("net", [None, "net", gluon.nn.Dense, lambda x: x])
 def test_the_net_must_be_a_block(setup: Setup, net: Any) -> None:
-    with pytest.raises(SpecError, match="which is no gluon.Block; give the net itself, an instance"):
+    with pytest.raises(SpecError, match="not a gluon.Block; give the net itself, an instance"):
         MultiEstimator(net, TaskSpec(**setup.spec))
 
 

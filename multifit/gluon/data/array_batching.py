@@ -18,21 +18,12 @@ Column = Union[Array, np.ndarray]
 
 
 def by_index(data: Any) -> Iterator[Any] | None:
-    """Return an iterator over a loader's batches that gathers them from the loader's arrays.
+    """Return an iterator over a loader's batches that gathers them from the loader's arrays, or None.
 
     The batches are those of the loader itself, bit for bit and of the same types, and its samplers draw the
-    same random numbers. The batches share no memory with the data.
-
-    Parameters
-    ----------
-    data : loader
-        Any loader.
-
-    Returns
-    -------
-    iterator or None
-        None unless it is Gluon's own DataLoader, without workers and with the default batchify function, over
-        an ArrayDataset, a SimpleDataset or an array, all of them dense.
+    same random numbers. The batches share no memory with the data. None unless the loader is Gluon's own
+    DataLoader, without workers and with the default batchify function, over dense arrays: an ArrayDataset, a
+    SimpleDataset or an array.
     """
     columns = columns_of(data._dataset) if _is_default_loader(data) else None
     return None if columns is None else _gather_batches(data, columns)

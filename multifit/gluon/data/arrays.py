@@ -47,16 +47,9 @@ def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
 
 
 def place(array: RawArray | None, context: Context, dtype: str | None = None) -> Array | None:
-    """Return the array on `context`, cast if its dtype is one of `CASTS`, such as float64.
+    """Return the array on `context`, cast to `dtype` or, if its own is one of `CASTS`, as that says.
 
-    Parameters
-    ----------
-    array : NDArray, numpy.ndarray or None
-        None is returned as None.
-    context : Context
-        The device. An array in shared memory, made by a worker of a DataLoader, is copied to it.
-    dtype : str, optional
-        The dtype to cast to, whatever the array's own.
+    An array in shared memory, made by a worker of a DataLoader, is copied to the device. None stays None.
     """
     if array is None:
         return None
@@ -75,19 +68,10 @@ def to_numpy(array: RawArray) -> np.ndarray:
 
 
 def joined(pieces: list[np.ndarray], sizes: list[int]) -> np.ndarray | list[np.ndarray]:
-    """Concatenate an output's pieces over the batch axis.
+    """Concatenate an output's pieces, one per device and batch, over the batch axis.
 
-    Parameters
-    ----------
-    pieces : list of numpy.ndarray
-        One per device and batch.
-    sizes : list of int
-        The number of samples of each piece.
-
-    Returns
-    -------
-    numpy.ndarray or list of numpy.ndarray
-        The list itself if trailing shapes differ, or if the output has no batch axis.
+    `sizes` are the pieces' numbers of samples. The list is returned as it is if trailing shapes differ, or if
+    the output has no batch axis.
     """
     batched = all(piece.ndim and len(piece) == size for piece, size in zip(pieces, sizes))
     if batched and len({piece.shape[1:] for piece in pieces}) == 1:

@@ -16,17 +16,7 @@ Signature = tuple[tuple[Any, Any], ...]
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """The slots of a batch that is a list of NDArrays.
-
-    Attributes
-    ----------
-    positions : tuple of (str, int)
-        Each slot's name, and the index of its array.
-    shapes : tuple of tuple of int
-        The slots' shapes.
-    samples : int
-        Number of samples.
-    """
+    """Which array of a batch, a list of NDArrays, is which slot, and the slots' shapes."""
 
     positions: tuple[tuple[str, int], ...]
     shapes: tuple[Shape, ...]
@@ -45,21 +35,9 @@ def signature_of(raw: Any) -> Signature | None:
 
 
 def layout_of(raw: Sequence[Any], slots: Mapping[str, Any], batch_axis: int) -> BatchLayout | None:
-    """Return the layout of a batch whose arrays are these slots.
+    """Return the layout of a batch whose arrays, or some of them, are these slots.
 
-    Parameters
-    ----------
-    raw : sequence of NDArray
-        The batch.
-    slots : mapping of str to NDArray
-        Some or all of its arrays by name.
-    batch_axis : int
-        The axis of the samples.
-
-    Returns
-    -------
-    BatchLayout or None
-        None if the batch holds one array twice: its slots could be two arrays in the next batch.
+    None if the batch holds one array twice: its slots could be two arrays in the next batch.
     """
     positions = {id(array): i for i, array in enumerate(raw)}
     if len(positions) < len(raw):

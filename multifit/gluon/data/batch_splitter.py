@@ -28,24 +28,9 @@ SlotSignature = dict[str, Optional[tuple[Shape, str]]]
 class BatchSplitter:
     """Names, checks, casts and places the arrays of raw batches, for one TaskSpec.
 
-    A batch is checked only if its shapes and dtypes are new.
-
-    Parameters
-    ----------
-    spec : TaskSpec
-        Names the slots.
-    contexts : list of Context
-        The devices.
-    notice : callable
-        Called with a line to log, once for each slot that is cast.
-    labels : bool
-        False if labels may be missing (predicting).
-    batch_axis : int
-        The axis of the samples in all slots.
-    change : callable, optional
-        ``change(slots) -> slots``: what handlers make of each device's slots.
-    signatures : list of dict, optional
-        Extended by each new :data:`SlotSignature` of a batch, the latest last; at most `MAX_SIGNATURES`.
+    A batch is checked only if its shapes and dtypes are new. `notice` is called with a line to log, once for
+    each slot that is cast. `change(slots) -> slots` is what handlers make of each device's slots. New
+    :data:`SlotSignature`s are appended to `signatures`, at most `MAX_SIGNATURES`.
     """
 
     def __init__(
@@ -70,12 +55,7 @@ class BatchSplitter:
         """Return the batch, named, cast and placed.
 
         On one device, a list of NDArrays like an earlier one, which needed no cast, is not checked again: its
-        layout says which array is which slot.
-
-        Raises
-        ------
-        DataError
-            Its slots or dtypes are not as declared.
+        layout says which array is which slot. Raises DataError if slots or dtypes are not as declared.
         """
         signature = signature_of(raw) if self._may_skip else None
         layout = None if signature is None else self._layouts.get(signature)

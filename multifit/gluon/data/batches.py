@@ -13,16 +13,9 @@ __all__ = ["Batch"]
 class Batch:
     """A batch, split over the devices.
 
-    Attributes
-    ----------
-    raw : object
-        What the loader yielded.
-    samples : int
-        Number of samples.
-    contexts, slots, sizes : list
-        One item for each device that got samples: its context, its arrays by slot, its number of samples.
-    shapes : tuple, optional
-        The shapes of the slots, if they are known and there is one device.
+    `raw` is what the loader yielded. `contexts`, `slots` and `sizes` have an item for each device that got
+    samples: its context, its arrays by slot, its number of samples. `shapes` are those of the slots, if they
+    are known and there is one device.
     """
 
     raw: object

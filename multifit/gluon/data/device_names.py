@@ -15,20 +15,9 @@ VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>..
 def parse_devices(text: str) -> list[Context]:
     """Parse a list of devices.
 
-    Parameters
-    ----------
-    text : str
-        ``"2"`` and ``"cpu:2"`` are two CPU contexts, ``"cpu"`` is one; ``"gpu"`` is the first GPU and
-        ``"gpu:0,1"`` are the GPUs with those numbers.
-
-    Returns
-    -------
-    list of mx.Context
-
-    Raises
-    ------
-    ValueError
-        The text cannot be parsed, names no device, or names one twice. Whether a GPU exists is not checked.
+    ``"2"`` and ``"cpu:2"`` are two CPU contexts, ``"cpu"`` is one; ``"gpu"`` is the first GPU, and
+    ``"gpu:0,1"`` are the GPUs with those numbers, which may not exist. Raises ValueError if the text cannot
+    be parsed, names no device, or names one twice.
     """
     match = re.fullmatch(r"(?:(cpu|gpu):?)?(\d+(?:,\d+)*)?", text.strip().lower())
     if not text.strip() or match is None:

@@ -11,19 +11,9 @@ __all__ = ["placed_on", "resolve_context", "shares"]
 
 
 def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Context]:
-    """Return the list of contexts to run on.
+    """Return the contexts to run on; by default where the parameters are, else the first GPU, else the CPU.
 
-    Parameters
-    ----------
-    context : Context, list of Context or None
-        None: where the parameters are, else the first GPU, else the CPU.
-    parameters : iterable of Parameter
-        The net's parameters.
-
-    Raises
-    ------
-    ValueError
-        An item is not a context, is given twice, or does not exist on this machine.
+    Raises ValueError if an item is not a context, is given twice, or does not exist on this machine.
     """
     if context is None:
         return placed_on(parameters) or [mx.gpu(0) if mx.context.num_gpus() else mx.cpu(0)]

@@ -28,13 +28,9 @@ __all__ = [
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     """Iterate over a loader from its start.
 
-    Parameters
-    ----------
-    data : loader
-        A DataIter is reset when iteration starts. A Gluon DataLoader over arrays is read by index, and the
-        workers of one with worker processes are seeded.
-    number : int, optional
-        The number of this pass over the data in its run, such as the epoch; see :func:`pass_seed`.
+    A DataIter is reset first. A Gluon DataLoader over arrays is read by index, and the workers of one with
+    worker processes are seeded. `number` is that of this pass over the data in its run, such as the epoch;
+    see :func:`pass_seed`.
     """
     _reset(data)
     if seedable(data):
@@ -59,18 +55,11 @@ def _in_this_process(data: Loader) -> Iterable[Any]:
 def iterate_from(
     data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
 ) -> Iterator[Any]:
-    """Iterate over the rest of an epoch.
+    """Iterate over the rest of an epoch, without its first `skip` batches.
 
-    Parameters
-    ----------
-    data : loader
-        Of a Gluon DataLoader, the skipped batches are drawn by the sampler but not loaded.
-    skip : int
-        Number of batches to skip.
-    before_rest : callable
-        Called after the skipped batches, before the next one is loaded.
-    number : int, optional
-        The number that the whole pass had, as for :func:`iterate`.
+    The sampler of a Gluon DataLoader draws the skipped batches, but they are not loaded. `before_rest` is
+    called after the skipped batches, before the next one is loaded. `number` is that of the whole pass, as
+    for :func:`iterate`.
     """
     if isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None:
         yield from _rest_of_loader(data, skip, before_rest, number)
@@ -97,14 +86,9 @@ def _rest_of_loader(
 
 
 def repeat(data: Loader, batches: Iterator[Any] | None = None) -> Iterator[Any]:
-    """Iterate over a loader again and again; ends after a pass without a batch.
+    """Iterate over a loader again and again, until a pass yields no batch.
 
-    Parameters
-    ----------
-    data : loader
-        The loader.
-    batches : iterator, optional
-        A first pass that has begun already, to be finished before the loader is read from its start.
+    `batches` is a first pass that has already begun, and is finished first.
     """
     if batches is not None:
         yield from batches
@@ -120,17 +104,9 @@ def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) 
     """Bring a loader to the state that it has after a number of epochs.
 
     That matters for a DataIter or a sampler that shuffles the order of the epoch before, or that carries
-    samples over to the next epoch.
-
-    Parameters
-    ----------
-    data : loader
-        Batches are loaded only from a DataIter that carries samples over; of a DataLoader, only the sampler
-        runs.
-    epochs : int
-        Number of epochs that were trained.
-    seed_epoch : callable
-        ``seed_epoch(epoch)`` seeds the generators as at the start of that epoch.
+    samples over to the next epoch. Only a DataIter that carries samples over loads its batches; of a
+    DataLoader, only the sampler runs. ``seed_epoch(epoch)`` seeds the generators as at the start of that
+    epoch.
     """
     sampler = getattr(data, "_batch_sampler", None)
     for epoch in range(epochs):
@@ -161,16 +137,9 @@ def batch_count(data: Any) -> int | None:
 
 
 def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
-    """Return the problem of a loader that yielded nothing.
+    """Return the problem of a loader, named `what` in messages, that yielded nothing.
 
-    Parameters
-    ----------
-    what : str
-        The loader's name in messages: ``train_data``.
-    epoch : int
-        The epoch, from 0.
-    read : bool
-        Whether the loader yielded batches in an earlier epoch.
+    `epoch` counts from 0; `read` says whether the loader yielded batches in an earlier epoch.
     """
     message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
     if read:
@@ -184,19 +153,8 @@ def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Pro
 def peek_first(data: Loader, what: str, number: int | None = None) -> tuple[Any, Iterator[Any]]:
     """Return a loader's first batch, and an iterator over all batches, the first included.
 
-    Parameters
-    ----------
-    data : loader
-        The loader.
-    what : str
-        Its name in messages: ``train_data``.
-    number : int, optional
-        As for :func:`iterate`.
-
-    Raises
-    ------
-    DataError
-        `data` is not a loader, or is empty.
+    `what` is the loader's name in messages; `number` is as for :func:`iterate`. Raises DataError if `data` is
+    not a loader, or is empty.
     """
     raise_problems(loader_problems(what, data, once=True))
     iterator = iterate(data, number)

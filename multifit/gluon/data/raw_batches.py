@@ -16,13 +16,9 @@ __all__ = ["arrays_in"]
 def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
     """Return a batch's arrays, by name if the batch is a mapping, else in order.
 
-    Parameters
-    ----------
-    raw : object
-        A mapping, an array, nested lists and tuples of arrays, a DataBatch, or a list of DataBatches, one per
-        device of the iterator (DALI's iterators yield these), which are joined.
-    batch_axis : int
-        The axis of the samples. Rows that only pad a DataBatch are dropped.
+    A batch is a mapping, an array, nested lists and tuples of arrays, a DataBatch, or a list of DataBatches,
+    one per device of the iterator (DALI's iterators yield these), which are joined. Rows that only pad a
+    DataBatch are dropped.
     """
     if isinstance(raw, Mapping):
         return {key: as_array(value) for key, value in raw.items()}

@@ -17,17 +17,8 @@ def seed_everything(seed: int) -> None:
     """Seed Python's, NumPy's and MXNet's random generators.
 
     Initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses NumPy's, and
-    ``RandomResizedCrop`` uses Python's.
-
-    Parameters
-    ----------
-    seed : int
-        From 0 to 2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
-
-    Raises
-    ------
-    ValueError
-        The seed is out of range.
+    ``RandomResizedCrop`` uses Python's. Raises ValueError unless the seed is from 0 to 2**32 - 1 (NumPy's
+    range; MXNet takes it modulo 2**31).
     """
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
@@ -37,12 +28,9 @@ def seed_everything(seed: int) -> None:
 
 
 def mixed(*numbers: int) -> int:
-    """Hash numbers to one of 32 bits, by M. E. O'Neill's ``seed_seq``, which NumPy promises never to change.
+    """Hash numbers of at least 0, whose order counts, to one of 32 bits.
 
-    Parameters
-    ----------
-    *numbers : int
-        Each at least 0. Their order counts.
+    By M. E. O'Neill's ``seed_seq``, which NumPy promises never to change.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 

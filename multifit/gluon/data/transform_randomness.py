@@ -17,10 +17,7 @@ CONTAINERS = {_vision.Compose, _nn.Sequential, _nn.HybridSequential}
 def may_use_randomness(dataset: Any) -> bool:
     """Whether a data set may draw random numbers for a sample.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Any. The result is False only for arrays, and for transforms of them by Gluon's deterministic ones.
+    False only for arrays, and for transforms of them by Gluon's deterministic ones.
     """
     while type(dataset) is _data.dataset._LazyTransformDataset:
         function = dataset._fn

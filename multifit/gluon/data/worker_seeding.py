@@ -48,15 +48,8 @@ def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
     """Return the number from which the seeds of a pass over the data are derived; draws nothing.
 
     It depends on NumPy's random state, so that ``np.random.seed`` or the run's seed make a run repeatable,
-    workers included; and on the pass's number, because a loader that does not shuffle leaves that state as it
-    is.
-
-    Parameters
-    ----------
-    data : DataLoader
-        The loader.
-    number : int or None
-        The number of this pass over the data in its run; None: the number of such passes so far.
+    workers included; and on the pass's number in its run (by default, how often it was called for this
+    loader), because a loader that does not shuffle leaves that state as it is.
     """
     if number is None:
         number = _passes[data] = _passes.get(data, -1) + 1
@@ -65,16 +58,10 @@ def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
 
 
 def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) -> Iterator[Any]:
-    """Iterate over a loader with its own workers, each batch made with a seed of its own.
+    """Iterate over a :func:`seedable` loader with its own workers, each batch made with its own seed.
 
-    Parameters
-    ----------
-    data : DataLoader
-        A loader that is :func:`seedable`.
-    seed : int
-        From :func:`pass_seed`.
-    first : int
-        The number of the loader's first batch in its epoch, if it holds the rest of one.
+    `seed` is from :func:`pass_seed`. `first` is the number of the loader's first batch in its epoch, if it
+    holds the rest of one.
     """
     gluon = mx.gluon.data.dataloader
     # Seeding takes a millisecond, nearly all of it in MXNet.

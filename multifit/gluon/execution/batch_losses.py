@@ -19,32 +19,15 @@ class BatchLosses:
     """The terms of scope "batch", each called once per batch with a list per device of every argument.
 
     What a loss returns (per part a list per device, or one array) is already normalised: its sum is the term.
-
-    Parameters
-    ----------
-    terms : sequence of Term
-        Terms of scope "batch".
-    training : bool
-        Whether objectives are computed.
     """
 
     def __init__(self, terms: Sequence[Term], training: bool) -> None:
         self.terms, self._training = list(terms), training
 
     def __call__(self, result: StepResult, scale: BatchLossScale) -> dict[str, list[Any]]:
-        """Compute all terms; add their objectives and parts to the result.
+        """Compute all terms from the result's outputs; add their objectives and parts to it.
 
-        Parameters
-        ----------
-        result : StepResult
-            Its outputs are read.
-        scale : BatchLossScale
-            The terms' weights.
-
-        Returns
-        -------
-        dict of str to list of NDArray
-            By term, the sum of each part over all devices, float64, on the first device.
+        Returns by term the sum of each part over all devices: float64, on the first device.
         """
         sums: dict[str, list[Any]] = {}
         arrays: Sequence[Mapping[Ref, Any]] = result.arrays() if self.terms else []

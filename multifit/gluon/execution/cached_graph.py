@@ -22,16 +22,9 @@ class CachedGraph(mx.gluon.HybridBlock):
 
     The graph is traced once and runs in two ways: for arrays of any shapes, and, for shapes that come again
     and again, with memory and operators planned beforehand (MXNet's ``static_alloc`` and ``static_shape``),
-    which halves the time of small nets.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(F, *arrays) -> list of arrays``; called once, with symbols.
-    parameters : callable
-        Returns the ParameterDict of everything that the function uses.
-    signature : hashable, optional
-        Of arrays that were seen before the graph was made, as :meth:`run` takes it.
+    which halves the time of small nets. `function`, ``function(F, *arrays) -> list of arrays``, is called
+    once, with symbols; `parameters` returns the ParameterDict of everything that it uses. `signature` is that
+    of arrays that were seen before the graph was made, as :meth:`run` takes it.
     """
 
     def __init__(
@@ -62,19 +55,10 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._function(F, *arrays)
 
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
-        """Run the graph; the first call traces it.
+        """Run the graph on arrays of one device, some of which may be None; the first call traces it.
 
-        Parameters
-        ----------
-        arrays : sequence of NDArray or None
-            On one device.
-        signature : hashable, optional
-            Equal for arrays of equal shapes; None to never plan memory for them.
-
-        Raises
-        ------
-        ValueError
-            Other arrays are None than in the first call.
+        Arrays of equal shapes have equal signatures; without a signature, memory is never planned. Raises
+        ValueError if other arrays are None than in the first call.
         """
         if self._arguments is None:
             self._trace(arrays)
@@ -115,7 +99,7 @@ class CachedGraph(mx.gluon.HybridBlock):
 
 
 class _ShapeStability:
-    """Which signature comes again and again on one device."""
+    """Finds the signature that comes again and again on one device."""
 
     def __init__(self, last: Hashable) -> None:
         self._stable: Hashable = None

@@ -1,4 +1,4 @@
-"""Losses that are computed faster here than they compute themselves, with equal values and gradients."""
+"""Faster functions for some losses, with equal values and gradients."""
 
 from __future__ import annotations
 
@@ -17,25 +17,20 @@ MANY_CLASSES = 24  # from here on a softmax over the last axis fills the process
 
 
 def fused_loss(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """Return a function that computes the same as a loss, faster; None where there is none.
+    """Return a function that computes the same as a loss, faster; None if there is none.
 
-    There is one for the softmax cross entropy of maps, classes in axis 1: MXNet's ``log_softmax`` takes two
-    to four times as long there as what :func:`negative_log_likelihood` does. And one for a class per sample,
-    which leaves out the mean over the single number that a sample has: see :func:`cross_entropy`.
+    One exists for the softmax cross entropy of maps, with the classes in axis 1, where MXNet's
+    ``log_softmax`` takes two to four times as long as :func:`negative_log_likelihood`; and one for a class
+    per sample, :func:`cross_entropy`, which leaves out the mean over the single value of a sample.
 
-    Parameters
-    ----------
-    loss : object
-        A term's loss; ``gluon.loss.SoftmaxCrossEntropyLoss`` and ``SegmentationCELoss`` are known, no
-        subclass of theirs is, and none with hooks.
-    args : sequence of NDArray
-        What the loss will be called with: logits (N, C, ...), labels (N, ...), optionally sample weights.
-        The function holds for this C only, but for :func:`cross_entropy`.
+    ``SoftmaxCrossEntropyLoss`` and ``SegmentationCELoss`` are known, but not their subclasses, and none with
+    hooks. `args` are the loss's arguments: logits (N, C, ...), labels (N, ...), optionally sample weights.
+    Except for :func:`cross_entropy`, the function is valid for this C only.
     """
-    if _one_class_each(loss, *args):
+    if _is_one_class_per_sample(loss, *args):
         return cross_entropy
     reduce = REDUCTIONS.get(type(loss))
-    if reduce is None or not _suits(loss, *args):
+    if reduce is None or not _is_class_map(loss, *args):
         return None
     return partial(_call, reduce, loss, args[0].shape[1])
 
@@ -49,25 +44,9 @@ def cross_entropy(logits: Any, label: Any) -> Any:
 def negative_log_likelihood(F: Any, logits: Any, label: Any, classes: int) -> Any:
     r"""Return :math:`-\log \mathrm{softmax}(x)_y` of every position of a map.
 
-    With few classes this is :math:`\log \sum_c e^{x_c - m} + m - x_y`, map by map, where m is the largest
-    of the scores: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), and none
-    for softmax along an axis that is not the last. With many, the classes go to the last axis.
-
-    Parameters
-    ----------
-    F : module
-        ``mx.nd`` or ``mx.sym``.
-    logits : array of shape (N, C, ...)
-        Scores.
-    label : array of shape (N, ...)
-        Class indices; clipped to the classes, as ``pick`` does.
-    classes : int
-        C.
-
-    Returns
-    -------
-    array of shape (N, ...)
-        In nats.
+    With few classes this is :math:`\log \sum_c e^{x_c - m} + m - x_y`, map by map, where m is the largest of
+    the scores: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), and none for
+    softmax along an axis that is not the last. With many, the classes go to the last axis.
     """
     if classes >= MANY_CLASSES:
         maps = F.transpose(F.reshape(logits, (0, 0, -1)), (0, 2, 1))
@@ -87,7 +66,7 @@ def _call(
     return reduce(loss, F, negative_log_likelihood(F, logits, label, classes), label, *sample_weight)
 
 
-def _one_class_each(loss: Any, logits: Any, label: Any = None, *more: Any) -> bool:
+def _is_one_class_per_sample(loss: Any, logits: Any, label: Any = None, *more: Any) -> bool:
     return (
         type(loss) is mx.gluon.loss.SoftmaxCrossEntropyLoss
         and not more
@@ -102,7 +81,7 @@ def _one_class_each(loss: Any, logits: Any, label: Any = None, *more: Any) -> bo
     )
 
 
-def _suits(loss: Any, logits: Any, label: Any, *sample_weight: Any) -> bool:
+def _is_class_map(loss: Any, logits: Any, label: Any, *sample_weight: Any) -> bool:
     shape = logits.shape
     return (
         loss._axis == 1
@@ -116,7 +95,7 @@ def _suits(loss: Any, logits: Any, label: Any, *sample_weight: Any) -> bool:
 
 
 def _softmax(loss: Any, F: Any, values: Any, label: Any, sample_weight: Any = None) -> Any:
-    """Reduce as ``SoftmaxCrossEntropyLoss`` does: the mean of all but the batch axis."""
+    """Reduce as ``SoftmaxCrossEntropyLoss`` does: the mean over all axes but the batch axis."""
     values = F.expand_dims(values, axis=1)  # sample weights broadcast to this shape
     values = mx.gluon.loss._apply_weighting(F, values, loss._weight, sample_weight)
     if loss._batch_axis != 0:

@@ -22,14 +22,10 @@ __all__ = ["LossGraph", "LossOutputs", "as_variable", "by_reference", "call_loss
 class LossOutputs:
     """What a loss graph computes from one device's outputs.
 
-    Attributes
-    ----------
-    objective : array of shape (1,) or (number of terms,), or None
-        The weighted minimised parts, whose sum is the objective; None without terms or when evaluating.
-    parts : dict of str to array
-        What the losses returned, element by element, by figure; ``<loss>`` is the part that is minimised.
-    statistics : array of shape (width,), float64, or None
-        Sums of every part, then each metric's statistics.
+    ``objective`` is an array of shape (1,) or (number of terms,), whose sum is the sum of the weighted
+    minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
+    element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
+    are the sums of every part, then each metric's statistics.
     """
 
     objective: Any = None
@@ -91,18 +87,10 @@ class LossGraph:
             self.width += width
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
-        """Compute everything.
+        """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.
 
-        Parameters
-        ----------
-        F : module
-            ``mx.nd`` or ``mx.sym``.
-        arrays : mapping of Ref to array
-            The outputs and slots of one device.
-        weights : array of shape (number of terms,) or None
-            Weight over normaliser of each term; None when evaluating.
-        size : float or array
-            The device's number of samples: what a scalar loss counts for.
+        `weights`, of shape (number of terms,), are each term's weight over its normaliser; None when
+        evaluating. `size` is the device's number of samples: what a scalar loss counts for.
         """
         outputs, values = LossOutputs(), []
         for term in self.terms:
@@ -181,8 +169,8 @@ def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[R
 def as_variable(weights: Any) -> Any:
     """Return a copy of the weights that is a variable of the recorded graph.
 
-    So the objective can be differentiated even if all losses are constants (no sample had anything to
-    learn); no parameter is reached then.
+    This way the objective can be differentiated even if all losses are constant (no sample had anything to
+    learn); the gradient then reaches no parameter.
     """
     if mx.autograd.is_recording():
         weights = weights.copy()

@@ -22,15 +22,7 @@ MAX_VECTORS = 256  # cached on the devices; more only if weights change with eve
 
 
 class BatchLossScale:
-    """The weights and normalisers of one batch, by term.
-
-    Parameters
-    ----------
-    weights : dict of str to float
-        Each term's weight.
-    norms : dict of str to float or NDArray
-        Each term's normaliser, over the whole batch.
-    """
+    """The weights of one batch's terms, and their normalisers over the whole batch, by term."""
 
     def __init__(self, weights: dict[str, float], norms: dict[str, Any]) -> None:
         self.weights, self.norms = weights, norms
@@ -42,11 +34,6 @@ class LossScaler:
 
     A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices. If that
     sum is 0, so are the term and its gradient.
-
-    Parameters
-    ----------
-    terms : sequence of Term
-        The losses.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
@@ -58,10 +45,7 @@ class LossScaler:
     def scale(self, batch: Batch, state: RunState | None) -> BatchLossScale:
         """Return the weights and normalisers of a batch.
 
-        Raises
-        ------
-        SpecError
-            A weight function returned something that is not a weight.
+        Raises SpecError if a weight function returns something that is not a weight.
         """
         if self._constant and batch.samples in self._scales:
             return self._scales[batch.samples]

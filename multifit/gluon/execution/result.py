@@ -17,16 +17,8 @@ __all__ = ["StepResult"]
 class StepResult:
     """What a stage computed from a batch.
 
-    Attributes
-    ----------
-    spec : TaskSpec
-        Names the outputs, labels and losses.
-    batch : Batch
-        What went in.
-    outputs, parts : list of dict of str to NDArray
-        Per device, the net's outputs and what the losses returned, by name.
-    objectives : list of NDArray
-        The sum of all of them is minimised.
+    `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
+    sum of all `objectives` is minimised.
     """
 
     spec: TaskSpec

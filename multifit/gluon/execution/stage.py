@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Callable, Mapping, Sequence
 
-from ...events import TrainingHooks
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
@@ -12,17 +12,26 @@ from ..data.arrays import shapes_of
 from ..data.batches import Batch
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
-from ..phases import Timer, untimed
 from .batch_losses import BatchLosses
 from .loss_graph import LossGraph, LossOutputs
 from .loss_weights import BatchLossScale, LossScaler
-from .network import Network, NetworkWithHook
+from .network import Network
 from .result import StepResult
 from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 
-__all__ = ["Stage"]
+__all__ = ["Stage", "Timer", "untimed"]
+
+Timer = Callable[..., "AbstractContextManager[Any]"]
+"""``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
+
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+
+
+def untimed(*phase: str) -> AbstractContextManager[Any]:
+    """Measure nothing."""
+    return _NOTHING
 
 
 class Stage:
@@ -38,8 +47,8 @@ class Stage:
         The devices.
     training : bool
         Whether gradients are recorded.
-    hooks : TrainingHooks, optional
-        What handlers change of outputs and objectives.
+    changes_objective : bool
+        Whether handlers compute an objective from outputs and losses.
 
     Attributes
     ----------
@@ -58,14 +67,11 @@ class Stage:
         metrics: Sequence[StageMetric],
         contexts: Sequence[Any],
         training: bool,
-        hooks: TrainingHooks | None = None,
+        changes_objective: bool = False,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
-        changes_objective = hooks is not None and hooks.active("change_objective")
-        self.network: Any = network
-        if hooks is not None and hooks.active("change_outputs"):
-            self.network = NetworkWithHook(network, hooks.change_outputs)
+        self.network = network
         self.figures = StageFigures(self.spec, metrics, len(contexts) == 1)
         self._batch_losses = BatchLosses([t for t in self.spec.terms if t.spec.scope == "batch"], training)
         differentiable = bool(self._batch_losses.terms) or changes_objective
@@ -82,14 +88,8 @@ class Stage:
     ) -> StepResult:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting.
 
-        Parameters
-        ----------
-        batch : Batch
-            On its devices.
-        state : RunState, optional
-            For weights that are functions of it.
-        first_outputs : dict of str to NDArray, optional
-            What the net returned for the first device already, when the batch was checked.
+        `state` is for weights that are functions of it. `first_outputs` are the net's outputs for the first
+        device, if the batch was checked and the net has already run on it.
         """
         result = StepResult(self.spec, batch)
         scale = self._scaler.scale(batch, state)
@@ -124,7 +124,7 @@ class Stage:
         """Return one line that says what is traced into graphs, and what is not; after the first batch."""
         assert self.graphs.first is not None
         batch_scope = "; losses of scope batch run on all devices at once" if self._batch_losses.terms else ""
-        return f"{self.graphs.first.describe()}{self.network.changes}{batch_scope}"
+        return f"{self.graphs.first.describe()}{self.network.precision_note}{batch_scope}"
 
     def _run_device(
         self,

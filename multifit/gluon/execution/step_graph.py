@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Hashable, Mapping, Sequence
 
+from ...errors import counted
 from ..compat import mx
 from ..user_code import user_code
 from .cached_graph import CachedGraph
@@ -18,25 +19,18 @@ class StepGraph:
     """Net, losses and metrics of one device's batch.
 
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
-    it. The eager losses run operator by operator. The first batch of every signature runs without a graph:
-    it is the one that is checked.
-
-    Parameters
-    ----------
-    network : Network
-        Bound to its outputs.
-    traced, eager : LossGraph
-        Terms and metrics that can be traced, and those that cannot.
-    differentiable : bool
-        Whether something outside of the graph differentiates through the outputs.
+    it. The eager losses run operator by operator. The first batch of every signature runs without a graph: it
+    is the one that is checked. `differentiable` says whether something outside of the graph differentiates
+    through the outputs.
     """
 
     def __init__(
         self, network: Network, traced: LossGraph, eager: LossGraph, differentiable: bool = False
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
+        self.loss_graphs = (traced, eager)
         self._differentiable = differentiable
-        self._with_net = network.traced
+        self._with_net = network.joins_losses
         self._is_graph = self._with_net or bool(traced.width)
         self._failure = ""
         self._graphs: dict[bool, tuple[CachedGraph, list[str]]] = {}
@@ -47,11 +41,6 @@ class StepGraph:
         self._slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
         self._outputs_read = [ref.name for ref in refs if ref.space == "outputs"]
 
-    @property
-    def loss_graphs(self) -> tuple[LossGraph, LossGraph]:
-        """The traced and the eager losses."""
-        return self.traced, self.eager
-
     def run(
         self,
         slots: Mapping[str, Any],
@@ -60,26 +49,11 @@ class StepGraph:
         signature: Hashable = None,
         needs_outputs: bool = True,
     ) -> tuple[dict[str, Any], list[LossOutputs]]:
-        """Run everything on one device.
+        """Run everything on one device; return the outputs, and what the traced and eager losses computed.
 
-        Parameters
-        ----------
-        slots : mapping of str to NDArray
-            The device's arrays.
-        weights : pair of NDArray or None
-            For the terms of the traced and of the eager losses.
-        size : NDArray of shape (1,)
-            The device's number of samples.
-        signature : hashable, optional
-            Equal for slots of equal shapes.
-        needs_outputs : bool
-            Whether somebody reads the outputs or the losses of each sample; otherwise a graph need not
-            return them.
-
-        Returns
-        -------
-        dict of str to NDArray, list of LossOutputs
-            The outputs, and what the traced and the eager losses computed.
+        `weights` are those of the traced and of the eager losses, each None when evaluating. `size`, of shape
+        (1,), is the device's number of samples. Slots of equal shapes have equal signatures. Unless outputs
+        or the losses of single samples are needed, a graph may leave them out.
         """
         if not self._is_graph:
             outputs = self.network(slots)
@@ -101,25 +75,24 @@ class StepGraph:
     def run_eagerly(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], weights: Sequence[Any], size: Any
     ) -> list[LossOutputs]:
-        """Run all losses and metrics operator by operator on outputs that are there."""
+        """Run all losses and metrics operator by operator on existing outputs."""
         arrays = by_reference(outputs, slots)
         return [losses(mx.nd, arrays, w, size) for losses, w in zip(self.loss_graphs, weights)]
 
     def describe(self) -> str:
         """Return one line that says what is traced and what is not, for the plan."""
-        count = len(self.traced.terms) + len(self.traced.metrics)
+        losses = counted(len(self.traced.terms), "loss", "losses")
+        computed = f"{losses} and {counted(len(self.traced.metrics), 'metric')}"
         names = [term.where for term in self.eager.terms]
         eager = f"operator by operator: {', '.join(names)}" if names else "nothing runs operator by operator"
         if self._with_net and self._is_graph:
-            return f"the net, {count} losses and metrics are one graph; {eager}"
+            return f"the net, {computed} are one graph; {eager}"
         reason = self._failure or (
             "it has a forward or hooks of its own"
             if self.network.hybridized
             else "it is not hybridized; net.hybridize() lets it be part of the graph"
         )
-        losses = f"{count} losses and metrics are one graph behind it"
-        if not self._is_graph:
-            losses = "so do the losses and metrics"
+        losses = f"{computed} are one graph behind it" if self._is_graph else "so do the losses and metrics"
         return f"the net runs as it is ({reason}); {losses}; {eager}"
 
     def _run_graph(

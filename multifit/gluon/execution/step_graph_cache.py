@@ -20,16 +20,8 @@ MAX_GRAPHS = 32  # batches of more signatures than this (sequences of many lengt
 class StepGraphCache:
     """Finds and builds the step graphs of a stage.
 
-    Parameters
-    ----------
-    network : Network
-        The net.
-    spec : TaskSpec
-        Its losses.
-    figures : StageFigures
-        Decides which metrics are computed in the graphs.
-    differentiable : bool
-        Whether something outside of a graph differentiates through the outputs.
+    `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
+    outside of a graph differentiates through the outputs.
     """
 
     def __init__(self, network: Network, spec: TaskSpec, figures: StageFigures, differentiable: bool) -> None:
@@ -55,16 +47,9 @@ class StepGraphCache:
     def build(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int, shapes: tuple[Any, ...]
     ) -> StepGraph:
-        """Build the graph for a new signature, given one device's first batch of it.
+        """Build the graph for a new signature from the first batch of it on one device.
 
-        Parameters
-        ----------
-        outputs, slots : mapping of str to NDArray
-            Of one device.
-        size : int
-            Its number of samples.
-        shapes : tuple
-            Of the slots.
+        `shapes` are those of the slots, `size` is the number of samples.
         """
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)

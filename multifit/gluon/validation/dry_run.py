@@ -29,12 +29,8 @@ class DryRun:
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     """Check everything on one batch, and return what net, losses and metrics computed from it.
 
-    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded.
-
-    Raises
-    ------
-    SpecError, DataError, TrainerError
-        Everything that is wrong, at once.
+    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded. Raises
+    SpecError, DataError or TrainerError with everything that is wrong, at once.
     """
     problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
     uninitialized = engine.model.initialize()

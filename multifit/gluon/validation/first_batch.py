@@ -14,19 +14,10 @@ __all__ = ["check_first_batch"]
 
 
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
-    """Run the net on the first device's samples, and check outputs, losses and metrics; nothing moves.
+    """Run the net on the first device's samples, and check outputs, losses and metrics; nothing is updated.
 
-    Parameters
-    ----------
-    stage : Stage
-        It counts as checked if nothing is wrong.
-    batch : Batch
-        On its devices.
-
-    Returns
-    -------
-    dict of str to NDArray or None, list of Problem
-        What the net returned, for :meth:`Stage.run`, and everything that is wrong.
+    Returns the net's outputs, for :meth:`Stage.run`, and everything that is wrong; the stage counts as
+    checked if nothing is.
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
     slots = batch.slots[0]

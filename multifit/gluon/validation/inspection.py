@@ -1,4 +1,4 @@
-"""What one batch tells about losses and metrics before anything is updated."""
+"""What one batch shows about losses and metrics, before anything is updated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 
 from ...checks import arity_problem, describe, elementwise_problem, label_problems
 from ...errors import Problem, counted
+from ...protocols import Array, Metric
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, SLOTS, Ref
-from ...spec.terms import Term
+from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
 from ..metrics.stage_metric import StageMetric
@@ -37,23 +38,22 @@ Named = tuple[str, Any]
 
 def check_call(term: Term) -> list[Problem]:
     """Check how many arguments a loss takes."""
-    fn, given = term.spec.fn, [str(ref) for ref in term.args]
-    if fn is None:
+    if term.spec.fn is None:
         return []
-    wrong = arity_problem(term.where, *_signature(fn, given))
-    return [Problem("spec", wrong)] if wrong else []
+    message = arity_problem(term.where, *_signature(term.spec.fn, [str(ref) for ref in term.args]))
+    return [Problem("spec", message)] if message else []
 
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Check each device's labels: that they are there, and within the classes that a LabelSpec declares."""
+    """Check each device's labels: that none is missing, and that they are among the declared classes."""
     first = devices[0]
-    taken = {ref.name for item in spec.takers for ref in item.args if ref.space == SLOTS}
+    read = {ref.name for item in spec.takers for ref in item.args if ref.space == SLOTS}
     problems = [
         Problem(
             "data", f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
         )
         for name in first
-        if first[name] is None and name in taken
+        if first[name] is None and name in read
     ]
     for name, label in spec.label_specs.items():
         if label.classes is not None and first.get(name) is not None:
@@ -66,7 +66,7 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
 def inspect_term(
     spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any], devices: Sequence[Mapping[str, Any]]
 ) -> list[Problem]:
-    """Check shapes, label values, what the loss returns, and that it obeys its weight.
+    """Check shapes, label values, the loss's result, and that its gradient follows its weight.
 
     `arrays` are the first device's outputs and slots, `devices` the slots of all.
     """
@@ -74,24 +74,23 @@ def inspect_term(
     slots = [(ref.name, arrays[ref]) for ref in term.args if ref.space != OUTPUTS]
     with user_code(lambda: "the net's forward pass"):
         for _, output in outputs:
-            output.wait_to_read()  # what fails in the engine fails here, where it can be named
-    problems = _whole(term, outputs)
+            output.wait_to_read()  # errors of the engine are raised here, where their place is known
+    problems = _not_real(term, outputs)
     if outputs and slots and not problems:
-        problems = _elementwise(term, outputs[0], slots[0]) or _classes(
-            spec, term, outputs[0], slots, devices
-        )
+        problems = _elementwise(term, outputs[0], slots[0])
+        problems = problems or _classes(spec, term, outputs[0], slots, devices)
     return problems or check_loss_gradient(term, arrays)
 
 
 def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:
-    """Check how many arguments a metric takes, and sizes where it would broadcast."""
+    """Check the number of a metric's arguments, and their sizes where it would broadcast."""
     term, metric = stage_metric.term, stage_metric.metric
-    given = [str(ref) for ref in term.args] + list(term.losses)
+    arguments = [str(ref) for ref in term.args] + list(term.losses)
     messages: list[str | None] = []
     if term.spec.transform is not None:
-        messages = [arity_problem(f"{term.where}.transform", term.spec.transform, given)]
+        messages = [arity_problem(f"{term.where}.transform", term.spec.transform, arguments)]
     elif not stage_metric.takes_preds:
-        messages = [arity_problem(f"{term.where}.update", metric.update, given)]
+        messages = [arity_problem(f"{term.where}.update", metric.update, arguments)]
     elif isinstance(metric, PAIRING) and len(term.outputs) + len(term.losses) != len(term.labels):
         messages = [_unpaired(term, metric)]
     elif type(metric) is _METRICS.Accuracy and not term.losses:
@@ -109,29 +108,28 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     return [Problem("spec", message) for message in messages if message]
 
 
-def _unpaired(term: Any, metric: Any) -> str:
-    fed = len(term.outputs) + len(term.losses)
-    found = f"is fed {counted(fed, 'output')} and {counted(len(term.labels), 'label')}"
-    return (
-        f"{term.where}: {found}, but {type(metric).__name__} compares each output with a label; name as many"
-    )
+def _unpaired(term: MetricTerm, metric: Metric) -> str:
+    outputs = counted(len(term.outputs) + len(term.losses), "output")
+    labels, kind = counted(len(term.labels), "label"), type(metric).__name__
+    message = f"takes {outputs} and {labels}, but {kind} compares each output with a label"
+    return f"{term.where}: {message}; name as many of both"
 
 
-def _one_class(term: Any, output: Any, label: Any, axis: int) -> str | None:
+def _one_class(term: MetricTerm, output: Array, label: Array, axis: int) -> str | None:
     if len(output.shape) != len(label.shape) + 1 or output.shape[axis] != 1:
         return None
-    found = f"the output {describe.array(output)} has one class along axis {axis}, so every prediction is 0"
-    return f"{term.where}: {found}; multifit.metrics.BinaryAccuracy measures logits of two classes"
+    message = f"the output {describe.array(output)} has one class along axis {axis}, so every prediction is 0"
+    return f"{term.where}: {message}; multifit.metrics.BinaryAccuracy measures logits of two classes"
 
 
-def _signature(fn: Any, given: Sequence[str]) -> tuple[Callable[..., Any], Sequence[str], Sequence[str]]:
+def _signature(fn: Any, arguments: Sequence[str]) -> tuple[Callable[..., Any], Sequence[str], Sequence[str]]:
     if isinstance(fn, mx.gluon.HybridBlock) and type(fn).forward is mx.gluon.HybridBlock.forward:
-        return fn.hybrid_forward, given, ["F", *fn._reg_params]
-    return (fn.forward if isinstance(fn, mx.gluon.Block) else fn), given, []
+        return fn.hybrid_forward, arguments, ["F", *fn._reg_params]
+    return (fn.forward if isinstance(fn, mx.gluon.Block) else fn), arguments, []
 
 
-def _whole(term: Term, outputs: Sequence[Named]) -> list[Problem]:
-    """Check that Gluon's losses get real numbers: integers fail in the engine, which may not recover."""
+def _not_real(term: Term, outputs: Sequence[Named]) -> list[Problem]:
+    """Check that Gluon's losses get real numbers: on integers the engine fails, and may not recover."""
     stock = isinstance(term.spec.fn, mx.gluon.loss.Loss)
     return [
         Problem(
@@ -145,30 +143,30 @@ def _whole(term: Term, outputs: Sequence[Named]) -> list[Problem]:
 def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
     if not isinstance(term.spec.fn, ELEMENTWISE):
         return []
-    wrong = elementwise_problem(term.where, output, label)
-    return [Problem("spec", wrong)] if wrong else []
+    message = elementwise_problem(term.where, output, label)
+    return [Problem("spec", message)] if message else []
 
 
 def _classes(
-    spec: TaskSpec, term: Term, output: Named, taken: Sequence[Named], devices: Sequence[Mapping[str, Any]]
+    spec: TaskSpec, term: Term, output: Named, slots: Sequence[Named], devices: Sequence[Mapping[str, Any]]
 ) -> list[Problem]:
     axis = _class_axis(term.spec.fn)
     if axis is None:
         return []
-    (out_name, out), (name, label) = output, taken[0]
+    (out_name, out), (name, label) = output, slots[0]
     classes = out.shape[axis]
     if label.size * classes != out.size:
-        found = f'output "{out_name}" {describe.array(out)} and label "{name}" {describe.array(label)}'
+        arrays = f'output "{out_name}" {describe.array(out)} and label "{name}" {describe.array(label)}'
         rows = f"{out.size // classes} rows of {classes} classes"
-        message = f"{term.where}: {found} do not fit; the output's {rows} need one class index each"
+        message = f"{term.where}: {arrays} do not fit; the output's {rows} need one class index each"
         return [Problem("spec", message)]
-    rest = [other for other, _ in taken[1:]]
-    values = [_counting(slots[name].asnumpy(), [slots[n].asnumpy() for n in rest]) for slots in devices]
+    others = [other for other, _ in slots[1:]]
+    values = [_counting(each[name].asnumpy(), [each[n].asnumpy() for n in others]) for each in devices]
     return label_problems(term.where, name, np.concatenate(values), classes, _ignored(spec, term, name))
 
 
 def _class_axis(fn: Any) -> int | None:
-    """Return where a loss has the classes, if it takes class indices and would clip them."""
+    """Return the class axis of a loss that takes class indices and would clip them; None for other losses."""
     if isinstance(fn, SegmentationCELoss):
         return fn._axis
     if not getattr(fn, "_sparse_label", False):
@@ -179,7 +177,7 @@ def _class_axis(fn: Any) -> int | None:
 
 
 def _counting(values: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the labels, 0 where they do not count: where a weight is 0, or past a sequence's length."""
+    """Return the labels, with 0 where they do not count: where a weight is 0, or past a sequence's length."""
     for other in others:
         if other.size == values.size:
             values = np.where(other.reshape(values.shape) == 0, 0, values)
@@ -190,8 +188,8 @@ def _counting(values: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
-    """Return the values that stand for "no label"; a LabelSpec alone makes no loss ignore them."""
-    known = getattr(term.spec.fn, "_ignore_label", None)
+    """Return the values that stand for "no label"; a LabelSpec alone does not make a loss ignore them."""
+    by_loss = getattr(term.spec.fn, "_ignore_label", None)
     label = spec.label_specs.get(name)
     masked = len(term.args) > 2 and label is not None and label.ignore is not None
-    return ([] if known is None else [known]) + ([label.ignore] if masked and label else [])
+    return ([] if by_loss is None else [by_loss]) + ([label.ignore] if masked and label else [])

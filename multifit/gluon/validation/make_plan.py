@@ -19,17 +19,7 @@ PLACES = {Place.DEVICE: "summed on the device", Place.HOST: "updated batch by ba
 
 
 def make_plan(engine: Engine, run: DryRun, notices: Iterable[str]) -> Plan:
-    """Describe devices, stages and trainers after a dry run.
-
-    Parameters
-    ----------
-    engine : Engine
-        What was run.
-    run : DryRun
-        Its results.
-    notices : iterable of str
-        What was logged about defaults and data.
-    """
+    """Describe devices, stages and trainers after a dry run; `notices` are what was logged."""
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
         samples=run.train.batch.samples,
