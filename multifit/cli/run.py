@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from ..estimator import MultiEstimator
-from ..gluon.data.device_names import parse_devices
-from ..gluon.data.devices import resolve_context
+from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.data.seeding import seed_everything
 from ..gluon.precision.precisions import named_precision
 from ..history import History

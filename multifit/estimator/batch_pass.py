@@ -1,16 +1,18 @@
-"""One pass over batches: the same for training and evaluating, which differ by their step and events."""
+"""One pass over batches, the same for training and evaluating; and a whole evaluation."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable
 
 from ..errors import UserCodeError
-from ..events import PassEvents
+from ..events import EVALUATION_EVENTS, PassEvents
+from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
+from ..stages import EVALUATE
 from ..state import RunState
 from .handler_runner import HandlerRunner
 
-__all__ = ["run_pass"]
+__all__ = ["run_evaluation", "run_pass"]
 
 
 def run_pass(
@@ -24,27 +26,8 @@ def run_pass(
 ) -> int:
     """Run a step on each batch, with the events before and after it, until the state asks to stop.
 
-    Parameters
-    ----------
-    batches : iterable
-        As the loader yields them.
-    step : callable
-        ``step(batch) -> StepResult``.
-    events : PassEvents
-        The names of the events.
-    handlers : HandlerRunner
-        Calls the handlers.
-    state : RunState
-        Its counters are advanced.
-    place : callable
-        Returns where an error was raised.
-    first : int
-        Index of the first batch.
-
-    Returns
-    -------
-    int
-        The number of batches done, those before `first` included.
+    Starts counting at `first`, and returns the number of batches done, those before `first` included. The
+    counters of `state` are advanced; `place` returns where an error was raised.
     """
     index = first
     for batch in batches:
@@ -62,3 +45,23 @@ def run_pass(
         if state.stopped:
             break
     return index
+
+
+def run_evaluation(
+    engine: Engine,
+    batches: Iterable[Any],
+    total: int | None,
+    step: Callable[[Any], StepResult],
+    handlers: HandlerRunner,
+) -> dict[str, float]:
+    """Measure losses and metrics on batches; return the figures by name, without prefix.
+
+    The engine's evaluation stage is reset first. `total` is the number of batches, if known.
+    """
+    stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
+    stage.reset()
+    handlers.emit(events.begin, batches=total)
+    run_pass(batches, step, events, handlers, state, lambda: f"evaluating, batch {state.batch + 1}")
+    figures = stage.figures.read()
+    handlers.emit(events.end, figures=figures)
+    return figures

@@ -31,7 +31,7 @@ from ..rate_search import RateSearch, find_learning_rate
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import RunState
-from .evaluation import run_evaluation
+from .batch_pass import run_evaluation
 from .fit_loop import FitLoop
 from .fit_setup import check_loaders, fit_events, limits, log_oversubscription
 from .handler_runner import HandlerRunner

@@ -34,20 +34,9 @@ OWN_WORKERS = (
 class FitLoop:
     """Trains one fit.
 
-    Parameters
-    ----------
-    engine : Engine
-        Just restarted, with the fit's hooks.
-    run : Run
-        Where the run stands.
-    handlers : HandlerRunner
-        Calls the handlers.
-    seeding : RunSeeding
-        Seeds and restores the random generators.
-    log_once : LogOnce
-        What was logged so far goes into the plan.
-    val_data : list or None
-        The first batch that handlers will evaluate; it is checked with the first training batch.
+    The engine was just restarted, with the fit's hooks. What was logged so far goes into the plan. `val_data`
+    is a list with the first batch that handlers will evaluate, which is checked with the first training
+    batch; None without validation data.
     """
 
     def __init__(
@@ -65,21 +54,10 @@ class FitLoop:
         self._checked = False
 
     def train(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path | None) -> None:
-        """Train until the run stops; with a checkpoint, the rest of its epoch first.
+        """Train until the run stops; with a checkpoint that was restored, the rest of its epoch first.
 
-        Parameters
-        ----------
-        data : loader
-            Yields the training batches.
-        fit_batch : callable
-            Trains on one batch: :meth:`train_batch`, or the user's own method around it.
-        checkpoint : Path or None
-            What the run was restored from.
-
-        Raises
-        ------
-        DataError
-            The data yields no batch.
+        `fit_batch` trains on one batch: :meth:`train_batch`, or the user's own method around it. Raises
+        DataError if the data yields no batch.
         """
         if checkpoint is not None:
             self._finish_epoch(data, fit_batch, checkpoint)

@@ -20,10 +20,7 @@ __all__ = ["check_loaders", "fit_events", "limits", "log_oversubscription"]
 def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
     """Check and return how far a fit goes, in epochs or batches.
 
-    Raises
-    ------
-    ValueError
-        Both or neither are given, or one is not a whole number of at least 1.
+    Raises ValueError if both or neither are given, or one is not a whole number of at least 1.
     """
     if (epochs is None) == (batches is None):
         raise ValueError(
@@ -39,10 +36,7 @@ def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
 def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None:
     """Check that the loaders can be read as often as a fit needs them.
 
-    Raises
-    ------
-    DataError
-        One is empty, is not a loader, or can be read only once.
+    Raises DataError if one is empty, is not a loader, or can be read only once.
     """
     once = max_epoch == 1 or (max_epoch is None and val_data is None)
     problems = loader_problems("train_data", train_data, once or max_epoch is None)
@@ -55,14 +49,9 @@ def fit_events(
 ) -> tuple[EventDispatcher, list[Any] | None]:
     """Return the handlers of a fit, and the first validation batch in a list, or None without any.
 
-    The batch is read before training begins, because both may read from one and the same DataIter.
-
-    Raises
-    ------
-    ValueError
-        A handler cannot be used.
-    DataError
-        A handler's validation data is empty, or can be read only once.
+    The batch is read before training begins, because both may read from one and the same DataIter. Raises
+    ValueError if a handler cannot be used, and DataError if a handler's validation data is empty, or can be
+    read only once.
     """
     first: list[Any] = []
     with preserve_rng():

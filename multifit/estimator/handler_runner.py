@@ -24,13 +24,7 @@ HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update")  # may be handed a batc
 
 
 class HandlerRunner:
-    """Passes a run's events on to its handlers; without a run, there is nobody to call.
-
-    Parameters
-    ----------
-    estimator : EstimatorProtocol
-        Handed to the handlers.
-    """
+    """Passes a run's events on to its handlers; without a run, there are none."""
 
     def __init__(self, estimator: EstimatorProtocol) -> None:
         self._estimator = estimator

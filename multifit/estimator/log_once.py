@@ -9,13 +9,7 @@ __all__ = ["LogOnce", "get_logger"]
 
 
 class LogOnce(list[str]):
-    """Logs each message once, and lists them in order.
-
-    Parameters
-    ----------
-    logger : logging.Logger
-        Where to log.
-    """
+    """Logs each message once, and lists them in order."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()

@@ -12,21 +12,10 @@ __all__ = ["check_monitors"]
 
 
 def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
-    """Check the figures that handlers monitor.
+    """Check the figures that handlers monitor, after the engine's dry run.
 
-    Parameters
-    ----------
-    engine : Engine
-        After its dry run.
-    handlers : iterable of handler
-        Those with a `monitor`, and perhaps a `mode`, are checked.
-    evaluated : bool
-        Whether there is validation data.
-
-    Raises
-    ------
-    ValueError
-        A handler's `monitor` is not a figure of this run, or its `mode` is None and the direction is unknown.
+    Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
+    figure's direction is unknown. `evaluated` says whether there is validation data.
     """
     directions = {}
     for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):

@@ -26,29 +26,14 @@ RUN, HANDLERS, ORDER = "run.json", "handlers", "order"
 class RunCheckpointer:
     """Saves and restores everything that a run needs to resume.
 
-    Parameters
-    ----------
-    engine : Engine
-        Parameters, trainers, figures.
-    run : Run
-        Counters and history.
-    handlers : HandlerRunner
-        Whose states are saved.
-    log_once : LogOnce
-        Logs what cannot be saved or restored.
+    `log_once` logs what cannot be saved or restored.
     """
 
     def __init__(self, engine: Engine, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
         self._engine, self._run, self._handlers, self._log_once = engine, run, handlers, log_once
 
     def write(self, folder: Path) -> None:
-        """Write everything that the running fit needs to resume into an existing, empty folder.
-
-        Raises
-        ------
-        OSError
-            A file cannot be written.
-        """
+        """Write everything that the running fit needs to resume into an existing, empty folder."""
         run, state = self._run, self._run.state
         for name in snapshot.write(folder, self._engine):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
@@ -71,12 +56,8 @@ class RunCheckpointer:
     def resume(self, folder: str | os.PathLike[str]) -> Path | None:
         """Restore the newest intact checkpoint of a folder; return its path, or None if there is none yet.
 
-        Raises
-        ------
-        ValueError
-            There are checkpoints, but none is intact.
-        SpecError
-            The spec, the net or the trainers are not those of the checkpoint.
+        Raises ValueError if there are checkpoints, but none is intact; SpecError if the spec, the net or the
+        trainers are not those of the checkpoint.
         """
         checkpoint = self._newest(Path(folder))
         if checkpoint is None:

@@ -16,21 +16,11 @@ __all__ = ["Run"]
 class Run:
     """What the estimator, its fit loop and its checkpointer share.
 
-    Attributes
-    ----------
-    state : RunState
-        The counters, over all fits.
-    history : History
-        The figures of the running or last fit.
-    plan : Plan or None
-        What the last check established.
-    max_epoch, max_batch : int or None
-        How far the fit goes; one of them.
-    epoch_complete : bool
-        Whether the last epoch was trained to its end.
-    order_state : dict
-        The random states from which the loader drew the order of the running epoch. A run without a schedule
-        is not seeded for each epoch, and must resume in the same order.
+    `state` has the counters over all fits; `history` the figures of the running or last fit; `plan` what the
+    last check established. One of `max_epoch` and `max_batch` limits the fit. `epoch_complete` says whether
+    the last epoch was trained to its end. `order_state` are the random states from which the loader drew the
+    order of the running epoch: a run without a schedule is not seeded for each epoch, and must resume in the
+    same order.
     """
 
     state: RunState = field(default_factory=RunState)

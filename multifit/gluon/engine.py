@@ -25,9 +25,10 @@ class Engine:
     """A model and its trainers, with what is made new for every fit: stages, graphs and batch splitters.
 
     `spec` says what is routed where; weights that are functions are called with `state`. `metrics` are those
-    of each stage, by default the declared ones. // `stages` are named "train" and "evaluate". `hooks` are
-    what handlers change while training, None if nothing. `signatures` are the shapes and dtypes of each
-    stage's batches, for exporting.
+    of each stage, by default the declared ones.
+
+    `stages` are named "train" and "evaluate". `hooks` are what handlers change while training, None if
+    nothing. `signatures` are the shapes and dtypes of each stage's batches, for exporting.
     """
 
     def __init__(

@@ -20,8 +20,9 @@ class Model:
 
     `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`; losses that are
     Blocks may have parameters too. Raises SpecError if `net` is not a Block, and ValueError for a context
-    that does not exist, or a precision that is unknown or that the devices do not support. // `parameters`
-    are named by structure, such as ``body.0.weight``; `contexts` are the devices.
+    that does not exist, or a precision that is unknown or that the devices do not support.
+
+    `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices.
     """
 
     def __init__(

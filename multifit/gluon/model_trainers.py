@@ -63,7 +63,7 @@ class ModelTrainers:
         Parameters that the batch did not reach are left out.
         """
         gradients: dict[str, dict[str, list[Any]]] = {}
-        for trainer, names in self.get().held.items():
+        for trainer, names in self.get().parameter_names.items():
             parameters = {name: self._model.parameters[name] for name in names}
             fresh = {name: p for name, p in parameters.items() if is_fresh(p.list_data()[0])}
             gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}
@@ -88,4 +88,4 @@ class ModelTrainers:
         return [name for name in trainable(self._model.parameters) if name not in moved]
 
     def _moved(self) -> list[str]:
-        return [name for names in self.get().held.values() for name in names]
+        return [name for names in self.get().parameter_names.values() for name in names]

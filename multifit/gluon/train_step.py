@@ -73,7 +73,7 @@ class TrainStep:
     def change(self) -> None:
         """Let handlers change the gradients in place."""
         if self._hooks is not None and self._hooks.active("change_gradients"):
-            self._trainers.get().check_open("where no handler can change gradients")
+            self._trainers.get().check_gradient_access()
             with self._timer("change"):
                 self._hooks.change_gradients()
 

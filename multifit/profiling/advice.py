@@ -16,13 +16,7 @@ Suggestion = tuple[float, str]  # the share of a step that it may gain, and the 
 
 
 def advice(times: StepTimes) -> list[str]:
-    """Return at most two sentences, the one with the most to gain first; empty if nothing is clear.
-
-    Parameters
-    ----------
-    times : StepTimes
-        The measurements.
-    """
+    """Return at most two sentences, the one with the most to gain first; empty if nothing is clear."""
     if not times.wall:
         return []
     suggestions = [*_data(times), *_handlers(times), *_host_metrics(times), *_not_hybridized(times)]

@@ -1,4 +1,4 @@
-"""What of a forward pass is the net, what the losses, and what the figures within its graph."""
+"""The times of the net, the losses and the figures within a forward pass."""
 
 from __future__ import annotations
 
@@ -16,26 +16,12 @@ __all__ = ["forward_pieces"]
 
 
 def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, count: int) -> list[Part]:
-    """Return the parts within the forward pass, told by running it with and without them.
+    """Time the parts of a forward pass by running it with and without them.
 
-    Within one graph nothing can be seen by itself. So the net runs alone, with its losses, and with losses
-    and figures, in turns, and the pieces are the differences.
-
-    Parameters
-    ----------
-    engine : Engine
-        Its training stage has run already.
-    batches : sequence of Batch
-        Run over and over.
-    watch : Stopwatch
-        One that drains.
-    count : int
-        How often each runs.
-
-    Returns
-    -------
-    list of Part
-        None where handlers change the outputs: they would be asked more often than there are batches.
+    Inside one graph, nothing can be timed separately. So the net runs alone, with its losses, and with losses
+    and figures, in turns, and the pieces are the differences. The engine's training stage must have run
+    already; `batches` run over and over, each variant `count` times; `watch` must drain. Returns no parts if
+    handlers change the outputs: they would be called more often than there are batches.
     """
     stage = engine.stages["train"]
     if engine.hooks is not None and engine.hooks.active("change_outputs"):

@@ -19,8 +19,7 @@ from .measurements import Operator, Part
 from .part_times import part_times
 from .profile import Profile
 from .stopwatch import Stopwatch
-from .timed_events import TimedEvents
-from .timed_steps import TimedSteps
+from .timed_steps import TimedEvents, TimedSteps
 
 __all__ = ["profile"]
 
@@ -39,27 +38,10 @@ def profile(
 ) -> Profile:
     """Train for some batches and time every part of a step; net, trainers and random states stay as they are.
 
-    Parameters
-    ----------
-    estimator : EstimatorProtocol
-        Handed to the handlers; its run is its own.
-    engine : Engine
-        That estimator's, a fork.
-    run_handlers : callable
-        ``run_handlers(events)`` returns the context manager of a fit with these handlers.
-    data : DataLoader, DataIter or re-iterable of batches
-        Read again if it ends too early.
-    batches : int
-        Number of steps of each measurement; at least 1.
-    event_handlers : handler or list of handlers, optional
-        Called as in a fit, without its defaults.
-    clock, busy : callable
-        Return seconds: elapsed, and spent working in this thread.
-
-    Raises
-    ------
-    SpecError, DataError, TrainerError, ValueError
-        As :meth:`multifit.MultiEstimator.profile` does.
+    The estimator, whose run is its own, is handed to the handlers; `engine` is that estimator's, a fork.
+    ``run_handlers(events)`` returns the context manager of a fit with these handlers. `clock` and `busy`
+    return seconds: elapsed, and spent working in this thread. The other arguments and the errors are those of
+    :meth:`multifit.MultiEstimator.profile`.
     """
     count = whole_number("profile: batches", batches)
     raise_problems(loader_problems("train_data", data, once=False))

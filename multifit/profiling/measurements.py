@@ -110,13 +110,7 @@ class Operator:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of an operator by its name. Adding up gradients counts as backward.
-
-    Parameters
-    ----------
-    name : str
-        MXNet's name of the operator.
-    """
+    """Return the kind of an operator by its name. Adding up gradients counts as backward."""
     if name in HOUSEKEEPING or name.startswith("Copy"):
         return "engine"
     if "_backward" in name or name in ("add_n", "_grad_add"):  # "_backward" also within fused operators
@@ -125,11 +119,5 @@ def kind_of(name: str) -> str:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median, or 0 if there are no values.
-
-    Parameters
-    ----------
-    values : sequence of float
-        In any order.
-    """
+    """Return the median, or 0 if there are no values."""
     return float(np.median(values)) if len(values) else 0.0

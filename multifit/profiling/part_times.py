@@ -1,4 +1,4 @@
-"""From a watch's laps to the parts of a step."""
+"""The parts of a step, computed from the laps of a stopwatch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ ORDER = ("data", "forward", "backward", "update", "figures", "handlers")
 def part_times(drained: Laps, free: Laps) -> list[Part]:
     """Return the parts in the order of a step, each followed by its pieces.
 
-    Parameters
-    ----------
-    drained : list
-        Laps in which the engine was waited for after each part.
-    free : list
-        Laps in which it was not.
+    In `drained` laps the engine was waited for after each part, in `free` laps it was not.
     """
     names = dict.fromkeys(name for lap in (*drained, *free) for name in lap)
     parts = []

@@ -24,22 +24,7 @@ ROW = 0.27  # inches per bar
 
 
 def plot(times: StepTimes) -> Figure:
-    """Draw the parts of a step above the longest operators.
-
-    Parameters
-    ----------
-    times : StepTimes
-        The measurements.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    """
+    """Draw the parts of a step above the longest operators; raises ImportError without matplotlib."""
     parts = times.notable_parts
     operators = times.operators[:OPERATORS]
     heights = [len(parts) + 2.5, *([len(operators) + 2.0] if operators else [])]

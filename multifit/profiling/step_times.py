@@ -80,31 +80,13 @@ class StepTimes:
         return [part for part in self.parts if not part.is_piece or max(part.ms, part.mean) >= NEGLIGIBLE]
 
     def part(self, name: str) -> Part:
-        """Return a part by its name. A part that was not measured has no times.
-
-        Parameters
-        ----------
-        name : str
-            Such as "forward" or "forward/losses".
-        """
+        """Return a part, such as "forward" or "forward/losses"; one that was not measured has no times."""
         return next((part for part in self.parts if part.name == name), Part(name, ()))
 
     def pieces(self, name: str) -> list[Part]:
-        """Return the pieces of a part.
-
-        Parameters
-        ----------
-        name : str
-            Such as "forward".
-        """
+        """Return the pieces of a part."""
         return [part for part in self.parts if part.name.startswith(f"{name}/")]
 
     def share(self, part: Part) -> float:
-        """Return a part's share of the sum of all parts, from 0 to 1.
-
-        Parameters
-        ----------
-        part : Part
-            One of the parts, or a piece of one.
-        """
+        """Return a part's share of the sum of all parts, from 0 to 1."""
         return part.ms / self.total if self.total else 0.0

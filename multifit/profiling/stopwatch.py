@@ -1,4 +1,4 @@
-"""A watch for the parts of a step, which may hold parts of others."""
+"""A stopwatch for the parts of a step, which may be nested."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ Laps = list[dict[Name, list[float]]]  # for every step, by part: what Python wor
 
 
 class Stopwatch:
-    """Measures parts as ``with watch("update", "encoder"):``; a part within another is not counted twice.
+    """Measures parts as ``with watch("update", "encoder"):``; nested parts are not counted twice.
 
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds.
-    busy : callable
-        Returns the seconds that this thread has worked: they do not go on while it waits.
-    drain : callable
-        Called where a part ends or is interrupted by another one: waits for what the part began, which
-        belongs to its whole time.
+    `clock` returns seconds, `busy` the seconds that this thread has worked: it stands still while the thread
+    waits. `drain` is called where a part ends or is interrupted by another one, and waits for the work that
+    the part began, which belongs to its whole time.
     """
 
     def __init__(
@@ -34,7 +28,7 @@ class Stopwatch:
         self._since = self._busy_since = 0.0
 
     def __call__(self, *name: str) -> _Span:
-        """Return the scope of a part."""
+        """Return the context manager of a part."""
         return _Span(self, name)
 
     def lap(self) -> None:
@@ -43,14 +37,14 @@ class Stopwatch:
         self._lap = {}
 
     def begin(self, name: Name) -> None:
-        """Begin a part; the one around it pauses."""
+        """Begin a part; the part around it pauses."""
         if self._open:
             self._count()
         self._open.append(name)
         self._since, self._busy_since = self.clock(), self.busy()
 
     def end(self) -> None:
-        """End the innermost part; the one around it goes on."""
+        """End the innermost part; the part around it continues."""
         self._count()
         self._open.pop()
 

@@ -23,15 +23,7 @@ LEGEND = (
 
 
 def summary(times: StepTimes, operators: int) -> str:
-    """Return a table of the parts, what overlaps, the longest operators and the advice.
-
-    Parameters
-    ----------
-    times : StepTimes
-        The measurements.
-    operators : int
-        The number of operators to show.
-    """
+    """Return a table of the parts, what overlaps, at most `operators` operators and the advice."""
     blocks = [_title(times), _parts(times), _fill(f"{LEGEND}{_reading(times)}"), _fill(_overlap(times))]
     if times.operators and operators:
         blocks.append(_operators(times, operators))

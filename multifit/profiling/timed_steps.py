@@ -1,22 +1,23 @@
-"""Training steps with every phase timed."""
+"""Training steps in which every phase and every handler is timed."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Iterator
 
 from ..errors import UserCodeError, raise_problems
-from ..events import EstimatorProtocol
+from ..events import EstimatorProtocol, EventDispatcher, handler_name
+from ..events.handler_method import HandlerMethod
 from ..gluon.data.batches import Batch
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
 from ..gluon.train_step import TrainStep
 from ..gluon.validation.first_batch import check_first_batch
 from .stopwatch import Stopwatch
-from .timed_events import TimedEvents
 
-__all__ = ["TimedSteps"]
+__all__ = ["TimedEvents", "TimedSteps"]
 
 KEPT_BATCHES = 8  # for timing the pieces of a forward pass
 PARTS = {
@@ -28,28 +29,25 @@ PARTS = {
 }  # of the profile, by the phase of a step; other phases have their own name
 
 
+class TimedEvents(EventDispatcher):
+    """Calls the handlers, and times each of them by its name; the watch may be replaced at any time."""
+
+    def __init__(self, estimator: EstimatorProtocol, handlers: Any, watch: Stopwatch) -> None:
+        super().__init__(estimator, handlers)
+        self.watch = watch
+
+    def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
+        """Call one method of a handler and time it."""
+        with self.watch("handlers", handler_name(method.handler)):
+            return super().call(method, facts)
+
+
 class TimedSteps:
     """Trains as ``fit`` does, with every phase of a step timed.
 
-    Parameters
-    ----------
-    estimator : EstimatorProtocol
-        Handed to the handlers; its state's counters are advanced.
-    engine : Engine
-        Restarted with the handlers' hooks.
-    batches : iterator
-        Raw batches, as many as are asked for.
-    events : TimedEvents
-        Calls the handlers.
-    watch : Stopwatch
-        Times the steps; see :meth:`run`.
-
-    Attributes
-    ----------
-    batches : deque of Batch
-        The last batches.
-    sizes : list of int
-        The number of samples of every batch.
+    `batches` are raw batches, as many as are asked for; the engine was restarted with the handlers' hooks.
+    The counters of the estimator's state are advanced. Afterwards, `batches` holds the last batches, and
+    `sizes` every batch's number of samples.
     """
 
     def __init__(

@@ -31,32 +31,13 @@ def find_learning_rate(
 
     L. N. Smith's range test ("Cyclical Learning Rates for Training Neural Networks", 2015), with fastai's
     rules for when to stop and what to suggest. It ends early if the loss diverges. Afterwards, and also after
-    an error, net, trainers and random states are as before.
+    an error, net, trainers and random states are as before. `engine` is a fork, with its own figures. Data
+    that ends too early is read again. `trainer` is the one whose rate grows, while the others keep theirs;
+    None: all.
 
-    Parameters
-    ----------
-    engine : Engine
-        A fork, whose figures are its own.
-    data : DataLoader, DataIter or iterable of batches
-        Read again if it ends too early.
-    start, end : float
-        The first and the last rate.
-    batches : int
-        How many; at least 10.
-    trainer : str or None
-        The trainer whose rate grows, while the others keep theirs; None: all.
-
-    Returns
-    -------
-    RateSearch
-        Rates, losses, the suggestion; with a table and a plot.
-
-    Raises
-    ------
-    SpecError, DataError, TrainerError
-        Something does not fit; or there is no such trainer, or it makes no use of a rate.
-    ValueError
-        A number is not valid, or the loss of the first batch is not finite.
+    Raises SpecError, DataError or TrainerError if something does not fit, or there is no such trainer, or it
+    does not use a rate; ValueError if a number is not valid (at least 10 batches), or the loss of the first
+    batch is not finite.
     """
     rates = _rates(start, end, batches)
     with trial_run(engine, data, "data", "find_learning_rate") as (run, iterator):

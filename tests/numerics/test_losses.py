@@ -190,7 +190,7 @@ def test_a_loss_may_have_parameters(
     by_hand(hand, [gluon.Trainer(held, "sgd", SGD)], batches, lambda net, x, y: losses[0](net(x), y))
     spec = TaskSpec(outputs=["out"], labels=["y"], losses={"l": LossSpec(losses[1], "out", "y")})
     estimator = train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
-    assert "losses.l.log_var" in estimator.trainers.held["trainer"]
+    assert "losses.l.log_var" in estimator.trainers.parameter_names["trainer"]
     same(ours, hand)
     same(losses[1], losses[0])
 

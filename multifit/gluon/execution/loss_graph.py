@@ -70,8 +70,8 @@ class LossGraph:
             samples,
             fused or {},
         )
-        self._counts = [pair for pair in metrics if pair[1].small]  # metrics that count right answers
-        self._others = [pair for pair in metrics if not pair[1].small]
+        self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
+        self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._scalars: set[tuple[str, int]] = set()  # parts that are one number for the whole device
         self._rows: set[str] = set()  # terms whose loss is one number for each sample
         self.layout = tuple(

@@ -26,7 +26,8 @@ class Network:
     A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
     hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32.
     `stage` is for messages. If `repeats` is False, no graph plans memory for repeating batches: other code
-    may compute gradients first, which would detach a planned graph from the parameters' gradients. //
+    may compute gradients first, which would detach a planned graph from the parameters' gradients.
+
     `change_outputs(outputs, slots) -> outputs` changes the outputs before anything is computed from them; the
     net is then a graph apart from its losses.
     """

@@ -24,15 +24,7 @@ BEFORE_PENALTIES = -100.0
 
 
 class LossBlend:
-    """Replaces a share of some losses in the objective by other values.
-
-    Parameters
-    ----------
-    spec : TaskSpec
-        The spec with the losses.
-    terms : sequence of Term
-        The losses to blend.
-    """
+    """Replaces a share of some losses of a spec in the objective by other values."""
 
     def __init__(self, spec: TaskSpec, terms: Sequence[Term]) -> None:
         self.terms = list(terms)
@@ -66,21 +58,9 @@ class LossBlend:
     ) -> list[Array]:
         """Return objectives in which `losses` count 1 - `share`, and `replacements` count `share`.
 
-        If all losses of the spec are blended, the objectives are scaled by 1 - `share`, which includes what
+        Losses and replacements are named by loss, one array per device; the labels may hold normalisers. If
+        all losses of the spec are blended, the objectives are scaled by 1 - `share`, which includes what
         other handlers have changed. Otherwise the difference is added.
-
-        Parameters
-        ----------
-        estimator : EstimatorProtocol
-            The estimator.
-        objectives : list of NDArray
-            Arrays whose sum is the objective.
-        share : float
-            The share of the replacements, from 0 to 1.
-        losses, replacements : mapping of str to list of NDArray
-            The values by loss, one array per device.
-        label : mapping of str to list of NDArray
-            The labels, which may hold normalisers.
         """
         batch = self._batch(self._final_slots(label), estimator.batch_axis)
         factors = self._scaler.scale(batch, estimator.state)
@@ -104,21 +84,9 @@ class LossBlend:
 
 
 def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None) -> list[Term]:
-    """Return the losses with the names `loss`; all if it is None.
+    """Return the losses with the names `loss`, by default all; raises SpecError if there is no such loss.
 
-    Parameters
-    ----------
-    owner : str
-        The handler's name, for the message.
-    spec : TaskSpec
-        The spec with the losses.
-    loss : str or sequence of str, optional
-        The names.
-
-    Raises
-    ------
-    SpecError
-        There is no loss of that name.
+    `owner` is the handler's name, for the message.
     """
     by_key = {term.key: term for term in spec.terms}
     for key in listed(loss):

@@ -14,11 +14,11 @@ __all__ = ["DeviceAccuracy", "DeviceBinaryAccuracy", "DeviceTopKAccuracy"]
 class MatchCount(DeviceMetric):
     """The number of elements in which predictions and labels agree, and the number of all elements."""
 
-    of_labels = True
+    counts_labels = True
 
     def count_matches(self, F: ModuleType, label: Tensor, prediction: Tensor) -> list[Tensor]:
-        """Return (matches, elements); if `small`, return the arrays for others to count."""
-        if self.small:
+        """Return (matches, elements); if `returns_rows`, return the arrays for others to count."""
+        if self.returns_rows:
             return [prediction, label]
         matches = F.broadcast_equal(prediction, F.trunc(label))
         return as_float64(F, F.sum(F.cast(matches, "int32")), F.size_array(matches))
@@ -30,14 +30,14 @@ class DeviceAccuracy(MatchCount):
     def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         """See :meth:`DeviceMetric.graph_for`."""
         if label == output:
-            return partial(self._statistics, axis=None, flat=self.small and len(label) > 1)
+            return partial(self._statistics, axis=None, flat=self.returns_rows and len(label) > 1)
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
         if not 0 < axis < len(output) or label[:1] != output[:1]:
             return None
         classes = output[:axis] + output[axis + 1 :]
         if sample_size(classes) != sample_size(label):
             return None
-        flat = (self.small or len(classes) != len(label)) and len(label) + len(classes) > 2
+        flat = (self.returns_rows or len(classes) != len(label)) and len(label) + len(classes) > 2
         return partial(self._statistics, axis=axis, flat=flat)
 
     def _statistics(
@@ -58,7 +58,7 @@ class DeviceBinaryAccuracy(MatchCount):
         """See :meth:`DeviceMetric.graph_for`."""
         if label[:1] != output[:1] or sample_size(label) != sample_size(output):
             return None
-        flat = (self.small or len(label) != len(output)) and len(label) + len(output) > 2
+        flat = (self.returns_rows or len(label) != len(output)) and len(label) + len(output) > 2
         return partial(self._statistics, flat=flat)
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor, flat: bool) -> list[Tensor]:

@@ -22,31 +22,20 @@ class DeviceMetric:
 
     It is used in this order: :meth:`bind` once with real shapes; :meth:`statistics` for each device's batch
     (eagerly with ``mx.nd`` or in a graph with ``mx.sym``), whose results are added up; :meth:`load` at the
-    end.
+    end. The statistics are `width` numbers.
 
-    Parameters
-    ----------
-    metric : mxnet.metric.EvalMetric
-        The metric to compute.
+    `counts_labels` metrics count labels. If `returns_rows`, which is known after :meth:`bind`,
+    :meth:`statistics` returns two rows of float32 with an element per sample, the prediction and the label,
+    instead of sums: the caller counts where they agree (labels are truncated), for all such metrics together,
+    and counts the samples.
 
-    Attributes
-    ----------
-    width : int
-        Number of statistics.
-    of_labels : bool
-        Whether the statistics count labels.
-    small : bool
-        Whether :meth:`statistics` returns two rows of float32 with an element per sample, the prediction and
-        the label, instead of sums. The caller counts where they agree (labels are truncated), for all such
-        metrics together, and counts the samples. Known after :meth:`bind`.
-    per_batch : bool
-        Whether the metric is a mean over updates of a value that is not a sum. If so, the statistics of one
-        batch are added over its devices and go through :meth:`fold`, whose results add up over batches.
+    A `per_batch` metric is a mean over updates of a value that is not a sum: the statistics of one batch are
+    added over its devices and go through :meth:`fold`, whose results add up over batches.
     """
 
     width: int = 2
-    of_labels: bool = False
-    small: bool = False
+    counts_labels: bool = False
+    returns_rows: bool = False
     per_batch: bool = False
 
     def __init__(self, metric: mx.metric.EvalMetric) -> None:
@@ -67,48 +56,28 @@ class DeviceMetric:
         raise NotImplementedError
 
     def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
-        """Choose the graphs for batches of these shapes.
+        """Choose the graphs for batches of these shapes; False if they are not supported.
 
-        Later batches may have another number of samples, but not another number of axes or other sizes of
-        the axes behind the first.
-
-        Parameters
-        ----------
-        labels, outputs : sequence of tuple of int
-            Shapes of one device's batch.
-        samples : int, optional
-            The number of samples, if it is the size of the labels' first axis in every batch.
-
-        Returns
-        -------
-        bool
-            False if these shapes are not supported, and the metric itself must be updated.
+        Later batches may have another number of samples, but not another number of axes or other sizes of the
+        axes behind the first. `samples` is the number of samples, if it is the size of the labels' first axis
+        in every batch.
         """
         pairs = self.match(labels, outputs) or []
         shapes = [label for label, _ in pairs]
-        self.small = self.of_labels and len(shapes) == 1
-        self.small = self.small and shapes[0][:1] == (samples,) and sample_size(shapes[0]) == 1
-        if self.of_labels:
-            self.width = 1 if self.small else 2
+        self.returns_rows = self.counts_labels and len(shapes) == 1
+        self.returns_rows = self.returns_rows and shapes[0][:1] == (samples,) and sample_size(shapes[0]) == 1
+        if self.counts_labels:
+            self.width = 1 if self.returns_rows else 2
         graphs = [self.graph_for(label, output) for label, output in pairs]
         self._graphs = [graph for graph in graphs if graph is not None]
         return bool(graphs) and len(self._graphs) == len(graphs)
 
     def statistics(self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Reduce one device's batch.
+        """Reduce one device's batch, eagerly with ``mx.nd`` or in a graph with ``mx.sym``.
 
-        Parameters
-        ----------
-        F : module
-            ``mx.nd`` or ``mx.sym``.
-        labels, outputs : sequence of NDArray or Symbol
-            The arguments of the metric's ``update``, of the shapes that were bound.
-
-        Returns
-        -------
-        list of NDArray or Symbol, float64, or float32 if `small`
-            Vectors that together have `width` elements, or the two rows if `small`. They add up over devices,
-            and over batches unless `per_batch`. No gradient flows through them.
+        `labels` and `outputs` are the arguments of the metric's ``update``, of the shapes that were bound.
+        Returns vectors of float64 that together have `width` elements and add up over devices, and over
+        batches unless `per_batch`; or the two rows if `returns_rows`. No gradient flows through them.
         """
         pairs = self.match(labels, outputs) or []
         vectors = [graph(F, *pair) for graph, pair in zip(self._graphs, pairs)]
@@ -119,13 +88,7 @@ class DeviceMetric:
         return statistics
 
     def load(self, totals: np.ndarray) -> None:
-        """Replace the state of `metric` by an epoch's totals.
-
-        Parameters
-        ----------
-        totals : numpy.ndarray, shape (width,), float64
-            The sum of all statistics.
-        """
+        """Replace the state of `metric` by an epoch's totals, the sums of all statistics, (width,)."""
         self._set(float(totals[0]), int(round(totals[1])))
 
     def _set(self, value: float, count: int) -> None:

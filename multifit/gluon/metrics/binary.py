@@ -70,13 +70,7 @@ class DeviceF1(DeviceMetric):
         return F.concat(value, F.ones_like(size), zero, zero, third, dim=0)
 
     def load(self, totals: np.ndarray) -> None:
-        """See :meth:`DeviceMetric.load`.
-
-        Raises
-        ------
-        ValueError
-            There are labels of more than two values; the message is the metric's own.
-        """
+        """See :meth:`DeviceMetric.load`; raises ValueError for labels of more than two values."""
         if totals[4] > 0:
             raise ValueError(f"{type(self.counts).__name__} currently only supports binary classification.")
         self.counts.reset_stats()

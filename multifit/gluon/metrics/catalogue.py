@@ -62,18 +62,9 @@ DIRECTIONS: dict[str, str] = {
 
 
 def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
-    """Return the device metric of a metric.
+    """Return the device metric of a metric; None if the metric itself must be updated.
 
-    Parameters
-    ----------
-    metric : mxnet.metric.EvalMetric
-        Any metric.
-
-    Returns
-    -------
-    DeviceMetric or None
-        None if the metric itself must be updated: its class is not known, has unsupported options, or one of
-        its methods was replaced.
+    That is so if its class is not known, has unsupported options, or one of its methods was replaced.
     """
     kind = DEVICE_METRICS.get(class_name(metric))
     if kind is None or {"update", "get", "reset"} & set(vars(metric)) or not kind.covers(metric):

@@ -16,16 +16,6 @@ def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
     Attributes that cannot be copied, such as the lock of gluoncv's SegmentationMetric, are shared; on them
     ``copy.deepcopy`` alone would raise. Blocks and Parameters are shared too, because a metric that uses a
     net means that very net.
-
-    Parameters
-    ----------
-    metric : mxnet.metric.EvalMetric
-        Any metric; it does not change.
-
-    Returns
-    -------
-    mxnet.metric.EvalMetric
-        Of the same class and configuration, reset.
     """
     twin = _copy(metric, {})
     twin.reset()

@@ -20,21 +20,9 @@ class MetricSums:
     A term's figure is Σ loss / Σ normaliser over the epoch; the objective is the weighted sum of the terms'
     figures.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        The losses.
-
-    Attributes
-    ----------
-    batches, samples : int
-        How many were added since the last :meth:`clear`.
-    vectors : dict of Layout to Accumulator
-        The statistics of all batches.
-    norms : dict of str to ScalarSum
-        Normalisers, for terms with ``normalize_by``; all others are normalised by the number of samples.
-    weighted : dict of str to ScalarSum
-        Weighted losses, for terms whose weight is a function.
+    `batches` and `samples` were added since the last :meth:`clear`. `vectors` are the statistics of all
+    batches by layout. `norms` are the normalisers of terms with ``normalize_by``; all others are normalised
+    by the number of samples. `weighted` are the weighted losses of terms whose weight is a function.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:

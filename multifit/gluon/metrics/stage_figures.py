@@ -18,14 +18,7 @@ __all__ = ["StageFigures"]
 class StageFigures:
     """The figures of a stage: `sums` of its losses, and its `metrics`.
 
-    Parameters
-    ----------
-    spec : TaskSpec
-        Declares the losses.
-    metrics : sequence of StageMetric
-        The metrics of the stage.
-    one_device : bool
-        Whether batches are not split; some metrics can be computed on the device only then.
+    Some metrics can be computed on the device only if there is one device, so that batches are not split.
     """
 
     def __init__(self, spec: TaskSpec, metrics: Sequence[StageMetric], one_device: bool) -> None:
@@ -67,24 +60,12 @@ class StageFigures:
     def place(
         self, groups: Sequence[Sequence[Term]], arrays: Mapping[Ref, Any], size: int
     ) -> list[list[tuple[MetricTerm, DeviceMetric]]]:
-        """Decide where each metric is computed, by the arrays of a batch.
+        """Decide by one device's outputs and slots where each metric is computed.
 
-        A metric moves from the device to the host if it cannot be computed on arrays such as these; never
-        back, as the sums would then be in two places.
-
-        Parameters
-        ----------
-        groups : sequence of sequence of Term
-            The losses that are computed together; a metric fed with losses must be computed beside them.
-        arrays : mapping of Ref to NDArray
-            One device's outputs and slots.
-        size : int
-            The number of samples on that device.
-
-        Returns
-        -------
-        list of list of (MetricTerm, DeviceMetric)
-            For each group, the metrics to compute beside it.
+        `groups` are the losses that are computed together; a metric fed with losses must be computed beside
+        them. Returns for each group the metrics to compute beside it. A metric moves from the device to the
+        host if it cannot be computed on arrays such as these; never back, as the sums would then be in two
+        places.
         """
         placed: list[list[tuple[MetricTerm, DeviceMetric]]] = [[] for _ in groups]
         for metric in self.metrics:

@@ -34,19 +34,7 @@ class Place(Enum):
 class StageMetric:
     """A metric in one stage: where it is computed, and its figures.
 
-    Parameters
-    ----------
-    term : MetricTerm
-        What it is called and takes.
-    metric : EvalMetric
-        The metric itself.
-
-    Attributes
-    ----------
-    place : Place
-        Where it is computed.
-    measured : bool
-        Whether the metric itself holds something measured since the last reset.
+    `measured` says whether the metric itself holds something measured since the last reset.
     """
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
@@ -59,16 +47,9 @@ class StageMetric:
     # ---- where it is computed ------------------------------------------------------------------------------
 
     def bind(self, arrays: Mapping[Ref, Any], size: int, one_device: bool) -> DeviceMetric | None:
-        """Return the device metric for arrays such as these; None if this metric has to run on the host.
+        """Return the device metric for one device's outputs and slots; None if this metric runs on the host.
 
-        Parameters
-        ----------
-        arrays : mapping of Ref to NDArray
-            One device's outputs and slots.
-        size : int
-            The number of samples on that device.
-        one_device : bool
-            Whether the device has the whole batch; some metrics need that.
+        `size` is the device's number of samples. Some metrics need ``one_device`` with the whole batch.
         """
         device = device_metric(self.metric)
         if device is None or (device.per_batch and not one_device):
@@ -81,12 +62,7 @@ class StageMetric:
     def move_to(self, place: Place, sums: Any) -> None:
         """Compute it at `place` from now on; what the device has summed is handed to the metric itself.
 
-        Parameters
-        ----------
-        place : Place
-            Device or host.
-        sums : callable
-            Returns the stage's sums by name; called only if the metric leaves the device.
+        `sums` returns the stage's sums by name; it is called only if the metric leaves the device.
         """
         if self.place is Place.DEVICE and place is Place.HOST:
             totals = sums()
@@ -106,12 +82,7 @@ class StageMetric:
     def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:
         """Update the metric with lists per device; most metrics wait for the engine here.
 
-        Parameters
-        ----------
-        arrays : sequence of mapping of Ref to NDArray
-            Outputs and slots, per device.
-        parts : sequence of mapping of str to NDArray
-            What the losses returned, per device.
+        `arrays` are the outputs and slots, `parts` what the losses returned, both per device.
         """
         term = self.term
         columns = [[device[ref] for device in arrays] for ref in term.args]

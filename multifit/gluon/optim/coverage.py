@@ -33,16 +33,8 @@ def moved_names(
 ) -> tuple[list[str], list[Problem]]:
     """Return the names of the parameters that a trainer moves.
 
-    Parameters
-    ----------
-    where : str
-        The trainer's name in messages.
-    declared : TrainerSpec or gluon.Trainer
-        The trainer. Frozen parameters are subtracted from a TrainerSpec.
-    candidates : mapping of str to Parameter
-        The trainable parameters.
-    frozen : set of str
-        The names of the frozen ones.
+    `where` is its name in messages. `candidates` are the trainable parameters; the frozen ones are subtracted
+    from a TrainerSpec's, and must not be among a gluon.Trainer's.
     """
     if not isinstance(declared, TrainerSpec):
         return _moved_by_trainer(where, declared, candidates, frozen)
@@ -81,14 +73,7 @@ def coverage_problems(
 ) -> list[Problem]:
     """Check that each trainable parameter has exactly one trainer, or is frozen.
 
-    Parameters
-    ----------
-    moved : mapping of str to sequence of str
-        The names of the parameters that each trainer moves.
-    candidates : mapping of str to Parameter
-        The trainable parameters.
-    frozen : set of str
-        The names of the frozen ones.
+    `moved` are the parameters' names by trainer.
     """
     owners: dict[str, list[str]] = {name: [] for name in candidates}
     for trainer, names in moved.items():

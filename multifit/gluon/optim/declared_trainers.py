@@ -20,12 +20,7 @@ def is_trainer(value: object) -> bool:
 def declared_problems(declared: object, named: Mapping[Any, Any]) -> list[Problem]:
     """Check that trainers are trainers with names, and that no two share an optimizer object.
 
-    Parameters
-    ----------
-    declared : object
-        What the user gave.
-    named : mapping
-        The same as a mapping: a single trainer has the name "trainer".
+    `named` is `declared` as a mapping: a single trainer has the name "trainer".
     """
     messages = [
         f"trainers: {shown(name)} is not a name; name each trainer with a string"

@@ -25,11 +25,6 @@ class FusedUpdate:
     and states. SGD and Adam move small arrays in groups (``multi_sgd_mom_update``, ``multi_adamw_update``)
     and large ones one by one; the result equals the trainer's own update within 1e-5. For other optimizers,
     subclasses, sparse arrays and dtypes other than float32, the trainer's own update is called.
-
-    Parameters
-    ----------
-    trainer : gluon.Trainer
-        A trainer that does not update on its kvstore.
     """
 
     def __init__(self, trainer: mx.gluon.Trainer) -> None:

@@ -52,14 +52,8 @@ def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
     """Set stale gradients to 0 that the update would use nevertheless.
 
     On several devices, the sum of a parameter's gradients would contain the old gradient of a device whose
-    share of the batch did not reach the parameter.
-
-    Parameters
-    ----------
-    trainer : gluon.Trainer
-        The trainer.
-    on_kvstore : bool
-        Whether its kvstore moves the parameters: it uses all gradients, also those that no device wrote.
+    share of the batch did not reach the parameter. A kvstore that moves the parameters uses all gradients,
+    also those that no device wrote.
     """
     if len(trainer._contexts) == 1 and not on_kvstore:
         return

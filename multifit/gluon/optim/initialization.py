@@ -24,16 +24,8 @@ def initialize(
 ) -> list[Problem]:
     """Initialise what is not initialised yet, and move all parameters to `contexts`.
 
-    Parameters
-    ----------
-    parameters : mapping of str to Parameter
-        By structural name.
-    contexts : sequence of Context
-        The devices of the run.
-    initializer : Initializer, str, mapping of pattern to Initializer, or None
-        Of a mapping, the first pattern that matches a name counts. None is Gluon's default.
-    notice : callable
-        Called with a line to log, if the initializer is not used.
+    `parameters` are named by structure. Of a mapping of initializers, the first pattern that matches a name
+    counts; None is Gluon's default. `notice` is called with a line to log if the initializer is not used.
     """
     rules, problems = _rules(initializer, parameters)
     if problems:

@@ -24,17 +24,8 @@ def build_optimizer(
 ) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
     """Return the optimizer of a TrainerSpec or gluon.Trainer, and what is wrong with it.
 
-    Parameters
-    ----------
-    where : str
-        The trainer's name in messages.
-    declared : TrainerSpec or gluon.Trainer
-        The optimizer of a gluon.Trainer is only tried.
-
-    Returns
-    -------
-    Optimizer or None, list of Problem
-        None if it could not be built.
+    `where` is the trainer's name in messages. The optimizer of a gluon.Trainer is only tried; None if one
+    could not be built.
     """
     messages: list[str] = []
     if isinstance(declared, mx.gluon.Trainer):

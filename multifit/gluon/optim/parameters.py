@@ -12,12 +12,8 @@ __all__ = ["named_parameters", "trainable"]
 def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
     """Return all parameters by name, each once.
 
-    Parameters
-    ----------
-    net : Block
-        Its parameters have their structural names (``body.0.weight``); a SymbolBlock keeps its flat ones.
-    losses : mapping of str to callable
-        The parameters of losses that are Blocks are named ``losses.<key>.<name>``.
+    A net's have their structural names (``body.0.weight``); a SymbolBlock keeps its flat ones. Those of
+    losses that are Blocks are named ``losses.<key>.<name>``.
     """
     all_names = _of_block(net, "")
     for key, loss in losses.items():

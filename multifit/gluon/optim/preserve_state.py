@@ -27,14 +27,9 @@ def preserve_state(
 ) -> Iterator[None]:
     """Restore parameters and trainers when the block ends, also by an exception.
 
-    Parameters
-    ----------
-    parameters : iterable of Parameter
-        Values, running statistics and gradients are copied, and copied back into the same arrays, which net
-        and graphs hold.
-    trainers : iterable of gluon.Trainer or TrainerHandle
-        Within the block, a trainer works with copies of its optimizer, states and schedule, and with a
-        kvstore of its own. No trainer may be distributed (see :func:`refuse_distributed`).
+    Values, running statistics and gradients are copied, and copied back into the same arrays, which net and
+    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule, and with
+    its own kvstore. No trainer may be distributed (see :func:`refuse_distributed`).
     """
     with ExitStack() as stack:
         stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))

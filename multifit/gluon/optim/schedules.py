@@ -116,13 +116,7 @@ class WarmUp(_Wrapper):
 
 
 class ScaledSchedule(_Wrapper):
-    """Another schedule, scaled by a factor that can be changed while it runs.
-
-    Parameters
-    ----------
-    scheduler : LRScheduler
-        The schedule to scale.
-    """
+    """Another schedule, scaled by a factor that can be changed while it runs."""
 
     def __init__(self, scheduler: Schedule) -> None:
         super().__init__(scheduler)

@@ -17,14 +17,8 @@ LISTED = 6  # names in a message
 def select(where: str, params: Any, parameters: Mapping[str, Parameter]) -> tuple[list[str], list[Problem]]:
     """Return the names of the parameters that a pattern, Block, ParameterDict or Parameter selects.
 
-    Parameters
-    ----------
-    where : str
-        What is given, for messages: ``frozen``.
-    params : str, Block, ParameterDict or Parameter
-        A pattern must match a whole name (``re.fullmatch``).
-    parameters : mapping of str to Parameter
-        Those to select from, by structural name.
+    A pattern must match a whole name (``re.fullmatch``). `parameters` are those to select from, by structural
+    name; `where` is what was declared, for messages, such as ``frozen``.
     """
     if isinstance(params, str):
         return _by_pattern(where, params, parameters)

@@ -24,21 +24,8 @@ def bind_trainers(
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
-    Parameters
-    ----------
-    declared : gluon.Trainer, TrainerSpec or mapping of str to these
-        None: :data:`DEFAULT`, Adam at 1e-3 over all parameters.
-    parameters : mapping of str to Parameter
-        All parameters by structural name, initialised.
-    frozen : sequence of str, Block or ParameterDict
-        What no trainer moves.
-    contexts : sequence of Context
-        The devices of the run.
-
-    Returns
-    -------
-    Trainers or None, list of Problem
-        None if there are problems.
+    By default, :data:`DEFAULT` moves all parameters. `parameters` are all parameters by structural name,
+    initialised; `frozen` selects those that no trainer moves. Returns None with problems, if there are any.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared

@@ -30,13 +30,8 @@ class TrainerHandle:
       its relatives, or ``gamma2`` of a centered RMSProp. Raised from 0, it starts with an empty mean.
     * `betas`: pair of float, ``beta1`` and ``beta2``.
 
-    Parameters
-    ----------
-    name : str
-        The trainer's name, for messages.
-    trainer : gluon.Trainer
-        The trainer. It may update on its kvstore, but no control can be set if distributed servers update
-        with copies of the optimizer.
+    The trainer may update on its kvstore, but no control can be set if distributed servers update with copies
+    of the optimizer.
     """
 
     name: str

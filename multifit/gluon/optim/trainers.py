@@ -19,27 +19,20 @@ class Trainers(Mapping[str, TrainerHandle]):
     For a step, gradients must be reduced and clipped for every trainer before the first one moves a
     parameter, so that a failure does not leave half a step.
 
-    Parameters
-    ----------
-    trainers : mapping of str to gluon.Trainer
-        The trainers.
-    clip_norms : mapping of str to float
-        The largest global gradient norm, of the trainers that clip.
-    held : mapping of str to list of str
-        The structural names of the parameters that each trainer moves.
-    options : mapping of str to mapping
-        The declared options of the optimizers that were declared by name.
+    `clip_norms` are the largest global gradient norms of the trainers that clip; `parameter_names` are the
+    structural names of the parameters that each trainer moves; `options` are those of optimizers that were
+    declared by name.
     """
 
     def __init__(
         self,
         trainers: Mapping[str, mx.gluon.Trainer],
         clip_norms: Mapping[str, float],
-        held: Mapping[str, Sequence[str]],
+        parameter_names: Mapping[str, Sequence[str]],
         options: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        self.options = dict(options)
-        self._trainers, self.clip_norms, self.held = dict(trainers), dict(clip_norms), dict(held)
+        self._trainers, self.clip_norms = dict(trainers), dict(clip_norms)
+        self.parameter_names, self.options = dict(parameter_names), dict(options)
         self._handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
         self._updates = {name: FusedUpdate(trainer) for name, trainer in trainers.items()}
 
@@ -85,18 +78,11 @@ class Trainers(Mapping[str, TrainerHandle]):
         on_kvstore = _updates_on_kvstore(self._trainers[name])
         return None if on_kvstore else self._updates[name].calls
 
-    def check_open(self, why: str) -> None:
-        """Check that the gradients can be changed between reduction and update.
+    def check_gradient_access(self) -> None:
+        """Raise TrainerError if handlers cannot change gradients between their reduction and the update.
 
-        Parameters
-        ----------
-        why : str
-            What cannot be done on a kvstore, for the message.
-
-        Raises
-        ------
-        TrainerError
-            There are several devices, and a kvstore both adds up the gradients and moves the parameters.
+        That is so if there are several devices, and a kvstore both adds up the gradients and moves the
+        parameters.
         """
         closed = [
             name
@@ -105,7 +91,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         ]
         if closed:
             raise TrainerError(
-                f"trainers: {names(closed)} update on the kvstore, {why}; "
+                f"trainers: {names(closed)} update on the kvstore, where no handler can change gradients; "
                 "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
             )
 
@@ -117,20 +103,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
 
 def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None:
-    """Raise an error if a trainer's state is on servers, from which it cannot be restored.
-
-    Parameters
-    ----------
-    trainers : mapping of str to TrainerHandle
-        The trainers by name.
-    tool : str
-        The tool that trains and restores everything afterwards, for the message.
-
-    Raises
-    ------
-    TrainerError
-        A trainer is distributed.
-    """
+    """Raise TrainerError if a trainer's state is on servers, from which `tool` could not restore it."""
     for name, trainer in trainers.items():
         if trainer._distributed:
             raise TrainerError(

@@ -16,15 +16,7 @@ __all__ = ["RULES", "ParameterGroup", "UpdateRule"]
 
 
 class ParameterGroup:
-    """Arrays that are moved in one call.
-
-    Parameters
-    ----------
-    positions : list of int
-        Their positions among all arrays of a trainer.
-    weights, gradients, states : sequence
-        Of all arrays of the trainer.
-    """
+    """Arrays that are moved in one call: those at some positions among all arrays of a trainer."""
 
     def __init__(
         self,
@@ -63,13 +55,7 @@ class ParameterGroup:
 
 
 class UpdateRule(Protocol):
-    """How an optimizer moves arrays.
-
-    Attributes
-    ----------
-    small : int
-        The largest number of elements of an array that is moved in a group.
-    """
+    """How an optimizer moves arrays; arrays of at most `small` elements are moved in groups."""
 
     small: int
 

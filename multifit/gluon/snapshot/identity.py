@@ -36,7 +36,7 @@ def identity(engine: Any) -> dict[str, Any]:
                 "options": _options(trainers.options.get(name)),
                 "schedule": _schedule(trainer.optimizer.lr_scheduler),
                 "clip_norm": plain(trainers.clip_norms.get(name)),
-                "holds": list(trainers.held[name]),
+                "holds": list(trainers.parameter_names[name]),
             }
             for name, trainer in trainers.items()
         },

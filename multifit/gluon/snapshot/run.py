@@ -116,7 +116,7 @@ def differences(folder: Path, engine: Any) -> list[str]:
 
 
 def _held(engine: Any) -> list[str]:
-    return [name for names in engine.trainers.get().held.values() for name in names]
+    return [name for names in engine.trainers.get().parameter_names.values() for name in names]
 
 
 def _names(engine: Any, trainer: Any) -> list[str]:

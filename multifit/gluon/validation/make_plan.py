@@ -40,7 +40,7 @@ def _stage(stage: Stage, result: StepResult) -> StagePlan:
 
 def _trainer(engine: Engine, name: str) -> TrainerPlan:
     trainers = engine.trainers.get()
-    parameters = tuple(trainers.held[name])
+    parameters = tuple(trainers.parameter_names[name])
     trainer = trainers[name]
     return TrainerPlan(
         name,

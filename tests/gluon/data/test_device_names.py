@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multifit.gluon.compat import mx
-from multifit.gluon.data.device_names import parse_devices
+from multifit.gluon.data.devices import parse_devices
 
 
 @pytest.mark.parametrize(

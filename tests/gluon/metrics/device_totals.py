@@ -24,7 +24,7 @@ class StatisticsGraph(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
         pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]))
-        if self.device.small:
+        if self.device.returns_rows:
             pieces = [_count_equal(F, pieces), size]
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
@@ -53,12 +53,12 @@ def device_totals(device: Any, batches: list[Batch], traced: bool) -> np.ndarray
     if traced:
         graph.hybridize(static_alloc=True)
         fold.hybridize(static_alloc=True)
-    totals = np.zeros(2 if device.small else device.width)
+    totals = np.zeros(2 if device.returns_rows else device.width)
     for batch in batches:
         sizes = [mx.nd.array([(labels or outputs)[0].shape[0]]) for labels, outputs in batch]
         statistics = sum(graph(size, *labels, *outputs) for size, (labels, outputs) in zip(sizes, batch))
         assert statistics.shape == totals.shape
-        assert statistics.dtype == (np.float32 if device.small else np.float64)
+        assert statistics.dtype == (np.float32 if device.returns_rows else np.float64)
         folded = fold(statistics) if device.per_batch else device.fold(mx.nd, statistics)
         totals += folded.asnumpy()
     return totals
