@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LossSpec, TaskSpec
+from multifit import HandlerError
 from multifit.gluon.handlers import GradientNoise
+from tests.common.grids import TWO, two_settings
+from tests.common.nets import sequential
+from tests.common.specs import CE
 
 import mxnet as mx  # isort: skip
-from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from .training import DATA, assert_close, fit, make_net, values
-
-CE = gluon.loss.SoftmaxCELoss()
+from .training import On, assert_close, by_hand, fit, values
 
 
 def ones(loc: float, scale: float, shape: Any, dtype: Any, ctx: Any) -> Any:
     return mx.nd.ones(shape, dtype=dtype, ctx=ctx) * scale
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_training_equals_a_hand_written_loop(devices: int) -> None:
-    """With noise of one standard deviation everywhere."""
-    ours, net = fit(GradientNoise(0.3, 0.55, ones), devices=devices), make_net()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for step, (x, y) in enumerate(DATA * 2):
-        with autograd.record():
-            loss = CE(net(x), y).mean()
-        loss.backward()
-        for parameter in net.collect_params().values():
-            parameter.grad()[:] += np.sqrt(0.3 / (1 + step) ** 0.55)
-        trainer.step(1)
-    assert_close(ours, net)
+@two_settings
+def test_training_equals_a_hand_written_loop(devices: Any, hybrid: bool) -> None:
+    """With noise of one standard deviation everywhere, which is the gradient of the parameters' sum."""
+    deviations = (np.sqrt(0.3 / (1 + step) ** 0.55) for step in itertools.count())
+
+    def objective(net: Any, x: Any, y: Any) -> Any:
+        total = mx.nd.add_n(*[p.data().sum() for p in net.collect_params().values()])
+        return CE(net(x), y) + next(deviations) * total
+
+    assert_close(fit(GradientNoise(0.3, 0.55, ones), devices, hybrid), by_hand(objective))
 
 
 def test_the_noise_is_normal_and_the_same_on_all_devices() -> None:
-    seen = []
+    before: list[Any] = []
+    samples: list[np.ndarray] = []
 
-    class Before:
-        priority = -1.0
+    def gradients(estimator: Any) -> list[list[np.ndarray]]:
+        return [[g.asnumpy() for g in devices] for devices in estimator.gradients()["trainer"].values()]
 
-        def change_gradients(self, estimator: Any) -> None:
-            self.gradients = [[g.asnumpy() for g in own] for own in estimator.gradients()["trainer"].values()]
+    def keep(estimator: Any) -> None:
+        before[:] = gradients(estimator)
 
-    before = Before()
+    def compare(estimator: Any) -> None:
+        for now, then in zip(gradients(estimator), before):
+            noise = [a - b for a, b in zip(now, then)]
+            np.testing.assert_array_equal(*noise)
+            samples.append(noise[0].ravel())
 
-    class After:
-        def change_gradients(self, estimator: Any) -> None:
-            now = estimator.gradients()["trainer"].values()
-            for old, own in zip(before.gradients, now):
-                noise = [gradient.asnumpy() - then for gradient, then in zip(own, old)]
-                np.testing.assert_array_equal(noise[0], noise[1])
-                seen.append(noise[0].ravel())
-
-    fit([before, GradientNoise(4.0, 0.0), After()], devices=2, epochs=6)
-    noise = np.concatenate(seen)
+    handlers = [
+        On(change_gradients=keep, priority=-1.0),
+        GradientNoise(4.0, 0.0),
+        On(change_gradients=compare),
+    ]
+    fit(handlers, devices=TWO, epochs=6)
+    noise = np.concatenate(samples)
     assert len(noise) == 24 * 43 and len(set(noise)) > 1000
     assert noise.mean() == pytest.approx(0.0, abs=0.25)
     assert noise.std() == pytest.approx(2.0, rel=0.1)
@@ -66,11 +66,9 @@ def test_the_noise_is_normal_and_the_same_on_all_devices() -> None:
 
 def test_noise_is_drawn_from_mxnets_generator() -> None:
     def run(seed: int) -> list[Any]:
-        class Seed:
-            def train_begin(self, estimator: Any) -> None:
-                mx.random.seed(seed)
-
-        return values(fit([Seed(), GradientNoise()]))
+        return values(
+            fit([On(train_begin=lambda estimator: mx.random.seed(seed)), GradientNoise()], epochs=1)
+        )
 
     for one, same, other in zip(run(1), run(1), run(2)):
         np.testing.assert_array_equal(one, same)
@@ -78,13 +76,10 @@ def test_noise_is_drawn_from_mxnets_generator() -> None:
 
 
 def test_a_sparse_gradient_is_an_error() -> None:
-    net = nn.HybridSequential()
-    net.add(nn.Embedding(5, 3, sparse_grad=True))
+    net = sequential(nn.Embedding(5, 3, sparse_grad=True))
     net.initialize()
-    spec = TaskSpec(["y"], ["label"], {"ce": LossSpec(CE, "y", "label")})
-    data = [(mx.nd.array([0, 1]), mx.nd.array([2, 0]))]
     with pytest.raises(HandlerError, match='gradient of "0.weight" is sparse .row_sparse.; build its layer'):
-        fit(GradientNoise(), net=net, spec=spec, data=data)
+        fit(GradientNoise(), net=net, data=[(mx.nd.array([0, 1]), mx.nd.array([2, 0]))])
 
 
 @pytest.mark.parametrize("arguments", [{"eta": -1}, {"gamma": float("inf")}, {"eta": float("nan")}])

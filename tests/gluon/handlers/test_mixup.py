@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import pytest
 
 from multifit import LossSpec, SpecError, TaskSpec
 from multifit.gluon.handlers import MixUp
+from tests.common.grids import two_settings
+from tests.common.specs import CE
 
 import mxnet as mx  # isort: skip
-from mxnet import autograd, gluon
 
-from .training import DATA, assert_close, fit, make_net
-
-CE = gluon.loss.SoftmaxCELoss()
+from .training import DATA, On, assert_close, by_hand, fit
 
 
-def by_hand(net: Any, data: Any, random: Any, objective: Any, shares: int = 1, alpha: float = 0.4) -> Any:
-    """The loop with mixup; ``objective(output, label, permuted label, x, kept)`` is the sum for a batch."""
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for x, y in data * 2:
+def mixed(random: Any, loss: Callable[..., Any], shares: int = 1, alpha: float = 0.4) -> Callable[..., Any]:
+    """The objective of mixup: ``loss(output, label, permuted label, x, kept)`` for each sample."""
+
+    def objective(net: Any, x: Any, y: Any) -> Any:
         kept, size = random.beta(alpha, alpha), len(x) // shares
-        order = np.concatenate([random.permutation(size) + i * size for i in range(shares)])
-        mixed = kept * x + (1 - kept) * x[mx.nd.array(order)]
-        with autograd.record():
-            total = objective(net(mixed), y, y[mx.nd.array(order)], mixed, kept)
-        total.backward()
-        trainer.step(len(x))
-    return net
+        order = mx.nd.array(np.concatenate([random.permutation(size) + i * size for i in range(shares)]))
+        x = kept * x + (1 - kept) * x[order]
+        return loss(net(x), y, y[order], x, kept)
+
+    return objective
 
 
 def plain(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
-    return (kept * CE(out, y) + (1 - kept) * CE(out, permuted)).sum()
+    return kept * CE(out, y) + (1 - kept) * CE(out, permuted)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("hybrid", [True, False])
-def test_training_equals_a_hand_written_loop(devices: int, hybrid: bool) -> None:
-    ours = fit(MixUp("data", "label", random=7), devices=devices, hybrid=hybrid)
-    theirs = by_hand(make_net(), DATA, np.random.RandomState(7), plain, devices)
-    assert_close(ours, theirs)
+@two_settings
+def test_training_equals_a_hand_written_loop(devices: Any, hybrid: bool) -> None:
+    ours = fit(MixUp("data", "label", random=7), devices, hybrid)
+    assert_close(ours, by_hand(mixed(np.random.RandomState(7), plain, len(devices))))
 
 
 def test_it_uses_numpys_generator_by_default() -> None:
     np.random.seed(11)
-    ours = fit(MixUp(alpha=2.0))
-    assert_close(ours, by_hand(make_net(), DATA, np.random.RandomState(11), plain, alpha=2.0))
+    assert_close(fit(MixUp(alpha=2.0)), by_hand(mixed(np.random.RandomState(11), plain, alpha=2.0)))
 
 
 @pytest.mark.parametrize("by", [None, "weight"])
@@ -57,54 +51,46 @@ def test_one_loss_among_others(by: str | None) -> None:
     def first(out: Any, label: Any) -> Any:
         return (CE(out, label).mean() if by is None else CE(out, label),)  # a part; a scalar counts as mean
 
+    def second(out: Any, label: Any, data: Any) -> Any:
+        return CE(out, label) + (data**2).mean()
+
+    losses = {
+        "mixed": LossSpec(first, "y", "label", 0.7, returns=["ce"], normalize_by=by),
+        "own": LossSpec(second, "y", ["label", "data"]),
+    }
     spec = TaskSpec(
         ["y"],
         ["label", "weight"],
-        {
-            "mixed": LossSpec(first, "y", "label", 0.7, returns=["ce"], normalize_by=by),
-            "own": LossSpec(
-                lambda out, label, data: CE(out, label) + (data**2).mean(), "y", ["label", "data"]
-            ),
-        },
+        losses,
         batch_fn=lambda batch: {"data": batch[0], "label": batch[1], "weight": batch[1] * 0 + 2},
         unused=["weight"] if by is None else (),
     )
     ours = fit(MixUp("data", "label", loss="mixed", random=7), spec=spec)
 
-    def objective(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
-        mixed = 0.7 / (1 if by is None else 2) * (kept * CE(out, y) + (1 - kept) * CE(out, permuted))
-        return (mixed + CE(out, y)).sum()
+    def loss(out: Any, y: Any, *rest: Any) -> Any:
+        return 0.7 / (1 if by is None else 2) * plain(out, y, *rest) + CE(out, y)
 
-    assert_close(ours, by_hand(make_net(), DATA, np.random.RandomState(7), objective))
+    assert_close(ours, by_hand(mixed(np.random.RandomState(7), loss)))
 
 
 def test_figures_compare_with_the_samples_own_labels() -> None:
-    class Look:
-        """Sees what the net and the losses see."""
+    losses: list[float] = []
 
-        def __init__(self) -> None:
-            self.losses: list[float] = []
+    def batch_end(estimator: Any, pred: Any, label: Any) -> None:
+        losses.append(float(CE(pred[0], label[0]).mean().asscalar()))
 
-        def batch_end(self, estimator: Any, pred: Any, label: Any) -> None:
-            self.losses.append(float(CE(pred[0], label[0]).mean().asscalar()))
-
-    look = Look()
-    history = fit([MixUp(random=3), look], epochs=1).history
-    assert history["train_ce"][0] == pytest.approx(np.mean(look.losses), rel=1e-5)
+    history = fit([MixUp(random=3), On(batch_end=batch_end)], epochs=1).history
+    assert history["train_ce"][0] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_inputs_that_are_labels_too_are_not_permuted() -> None:
     """An autoencoder with a class: the picture as a label is the mixed one."""
-    spec = TaskSpec(
-        ["y"],
-        ["label"],
-        {
-            "again": LossSpec(lambda out, x: (out.mean(axis=1) - x.mean(axis=1)) ** 2, "y", "data"),
-            "ce": LossSpec(CE, "y", "label"),
-        },
-    )
+    losses = {
+        "again": LossSpec(lambda out, x: (out.mean(axis=1) - x.mean(axis=1)) ** 2, "y", "data"),
+        "ce": LossSpec(CE, "y", "label"),
+    }
     handler = MixUp(random=1)
-    fit(handler, spec=spec, epochs=1)
+    fit(handler, losses=losses, epochs=1)
     assert [term.key for term in handler._blend.terms] == ["ce"]
 
 
@@ -118,32 +104,24 @@ def test_its_own_generator_continues_from_a_checkpoint() -> None:
     first.load_state_dict(third.state_dict())
 
 
+BATCH = LossSpec(lambda outs, ys: [CE(o, y).mean() for o, y in zip(outs, ys)], "y", "label", scope="batch")
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "options", "message"),
     [
-        ({"inputs": "dta"}, 'there is no slot "dta" .did you mean "data"..; valid are "data", "label"'),
-        ({"label": "labels"}, 'there is no slot "labels" .did you mean "label"..'),
-        ({"loss": "c"}, 'there is no loss "c" .did you mean "ce"..; valid are "ce"'),
-        ({"inputs": ["data", "label"]}, "no loss reads a label that is permuted with the inputs"),
+        ({"inputs": "dta"}, {}, 'there is no slot "dta" .did you mean "data"..; valid are "data", "label"'),
+        ({"label": "labels"}, {}, 'there is no slot "labels" .did you mean "label"..'),
+        ({"loss": "c"}, {}, 'there is no loss "c" .did you mean "ce"..; valid are "ce"'),
+        ({"inputs": ["data", "label"]}, {}, "no loss reads a label that is permuted with the inputs"),
+        ({}, {"data": [(x.astype("int32"), y) for x, y in DATA]},
+         'the slot "data" is int32, and only real numbers'),
+        ({}, {"losses": {"ce": BATCH}}, r'losses\["ce"\] has scope="batch"'),
     ],
-)
-def test_unknown_names_are_errors(arguments: dict[str, Any], message: str) -> None:
+)  # fmt: skip
+def test_what_cannot_be_mixed_is_an_error(arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(SpecError, match=f"MixUp: {message}"):
-        fit(MixUp(**arguments))
-
-
-def test_slots_that_cannot_be_mixed_are_errors() -> None:
-    integers = [(x.astype("int32"), y) for x, y in DATA]
-    with pytest.raises(SpecError, match='MixUp: the slot "data" is int32, and only real numbers'):
-        fit(MixUp(), data=integers)
-    spec = TaskSpec(
-        ["y"],
-        ["label"],
-        {"ce": LossSpec(lambda outs, ys: [CE(o, y).mean() for o, y in zip(outs, ys)], scope="batch",
-                        outputs="y", labels="label")},
-    )  # fmt: skip
-    with pytest.raises(SpecError, match=r'MixUp: losses\["ce"\] has scope="batch"'):
-        fit(MixUp(), spec=spec)
+        fit(MixUp(**arguments), **options)
 
 
 @pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])

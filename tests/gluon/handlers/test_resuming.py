@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit import EarlyStoppingHandler, Every, TrainerSpec
@@ -20,35 +19,18 @@ from multifit.gluon.handlers import (
 )
 from multifit.handlers import CheckpointHandler
 
-from .training import DATA, fit, values
+from .training import DATA, On, assert_equal, fit
 
 
-class Stop:
-    """Stops after a number of batches, as a user would."""
+def stop_after(step: int) -> Any:
+    """Return a handler that stops the fit after a number of batches, as a user would."""
 
-    priority = 10.0
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def batch_end(self, estimator: Any) -> None:
-        if estimator.state.step == self.step:
+    def batch_end(estimator: Any) -> None:
+        if estimator.state.step == step:
             estimator.state.stop("enough")
             estimator.state.interrupted = True
 
-
-def handlers(kind: str, folder: Path) -> list[Any]:
-    return [
-        MixUp(random=3),
-        LabelSmoothing(),
-        GradientNoise(),
-        SkipNonFinite(),
-        GradientAccumulation(3),
-        TerminateOnNaN(),
-        WeightAveraging(kind, decay=0.7, apply=False),
-        EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
-        CheckpointHandler(folder, every=Every(1, "batch"), seed=5, keep_last=1),
-    ]
+    return On(batch_end=batch_end, priority=10.0)
 
 
 @pytest.mark.parametrize(("kind", "stops"), [("ema", [2, 5]), ("swa", [4, 6])])
@@ -58,20 +40,29 @@ def test_a_resumed_fit_with_handlers_is_bit_for_bit_the_same(
     """Stopped after the last batch of an epoch, before its validation (4), and within epochs."""
 
     def run(name: str, *more: Any, **options: Any) -> tuple[Any, WeightAveraging]:
-        usual = handlers(kind, tmp_path / name)
+        averaging = WeightAveraging(kind, decay=0.7, apply=False)
+        handlers = [
+            MixUp(random=3),
+            LabelSmoothing(),
+            GradientNoise(),
+            SkipNonFinite(),
+            GradientAccumulation(3),
+            TerminateOnNaN(),
+            averaging,
+            EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
+            CheckpointHandler(tmp_path / name, every=Every(1, "batch"), seed=5, keep_last=1),
+        ]
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.1}, clip_norm=1.0)
         options = {"norm": True, "val_data": DATA, "trainers": trainers, **options}
-        return fit([*usual, *more], **options), usual[6]
+        return fit([*handlers, *more], **options), averaging
 
     whole, averaging = run("whole")
     for step in stops:
         name = f"stopped at {step}"
-        run(name, Stop(step))
+        run(name, stop_after(step))
         resumed, other = run(name, resume=tmp_path / name)
         assert resumed.state.step == whole.state.step == 8
-        for one, two in zip(values(whole), values(resumed)):
-            np.testing.assert_array_equal(one, two)
+        assert_equal(resumed, whole)
         assert averaging.averages.keys() == other.averages.keys()
-        for key, average in averaging.averages.items():
-            np.testing.assert_array_equal(average.asnumpy(), other.averages[key].asnumpy())
+        assert_equal(*([a.asnumpy() for a in each.averages.values()] for each in (averaging, other)))
         assert resumed.history.to_json() == whole.history.to_json()

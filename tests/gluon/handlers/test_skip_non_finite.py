@@ -7,87 +7,74 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, TaskSpec, TrainerSpec
+from multifit import TrainerSpec
 from multifit.gluon.handlers import SkipNonFinite
 from multifit.gluon.handlers.skip_non_finite import CHUNK, _all_finite
+from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon
 from mxnet.gluon import nn
 
-from .training import fit, values
+from .training import On, assert_equal, fit
 
 
-class Poison:
-    """Puts a value into one gradient of one trainer, in the batches named."""
+def poison(value: float, steps: Any, trainer: str = "trainer") -> Any:
+    """Return a handler that puts a value into one gradient of one trainer, in the batches named."""
 
-    def __init__(self, value: float, steps: Any, trainer: str = "trainer") -> None:
-        self.value, self.steps, self.trainer = value, steps, trainer
-
-    def change_gradients(self, estimator: Any) -> None:
-        if estimator.state.step in self.steps:
-            *_, last = estimator.gradients()[self.trainer].values()
+    def change_gradients(estimator: Any) -> None:
+        if estimator.state.step in steps:
+            *_, last = estimator.gradients()[trainer].values()
             for gradient in last:
-                gradient[0] = self.value
+                gradient[0] = value
+
+    return On(change_gradients=change_gradients)
 
 
-class Hold:
-    """Holds the update of the batches named."""
-
-    def __init__(self, steps: Any) -> None:
-        self.steps = steps
-
-    def hold_update(self, estimator: Any) -> bool:
-        return estimator.state.step in self.steps
+def warnings(caplog: Any) -> list[str]:
+    return [r.getMessage() for r in caplog.records if (r.name, r.levelname) == ("multifit", "WARNING")]
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_batch_with_non_finite_gradients_updates_nothing(log: Any, devices: int, value: float) -> None:
-    ours = fit([SkipNonFinite(), Poison(value, {1, 2, 6})], devices=devices)
-    theirs = fit(Hold({1, 2, 6}), devices=devices)
-    for one, other in zip(values(ours), values(theirs)):
-        np.testing.assert_array_equal(one, other)
+def hold(*steps: int) -> Any:
+    """Return a handler that holds the update of the batches named."""
+    return On(hold_update=lambda estimator: estimator.state.step in steps)
+
+
+@pytest.mark.parametrize(("devices", "value"), [(ONE, np.nan), (TWO, np.inf), (TWO, -np.inf)], ids=str)
+def test_a_batch_with_non_finite_gradients_updates_nothing(caplog: Any, devices: Any, value: float) -> None:
+    ours = fit([SkipNonFinite(), poison(value, {1, 2, 6})], devices)
+    assert_equal(ours, fit(hold(1, 2, 6), devices))
     end = "had gradients that were not finite and were set to 0"
-    assert log() == [
+    assert warnings(caplog) == [
         f'2 of 4 updates of the trainer "trainer" in epoch 1 {end}',
         f'1 of 4 updates of the trainer "trainer" in epoch 2 {end}',
     ]
 
 
-def test_finite_gradients_are_not_changed(log: Any) -> None:
-    for one, other in zip(values(fit([SkipNonFinite(), Poison(1e18, {3})])), values(fit(Poison(1e18, {3})))):
-        np.testing.assert_array_equal(one, other)
-    assert log() == []
+def test_finite_gradients_are_not_changed(caplog: Any) -> None:
+    large = poison(1e18, {3})
+    assert_equal(fit([SkipNonFinite(), large], epochs=1), fit(large, epochs=1))
+    assert warnings(caplog) == []
 
 
-def test_trainers_are_checked_one_by_one(log: Any) -> None:
+def test_trainers_are_checked_one_by_one(caplog: Any) -> None:
     def trainers(head: float) -> Any:
         rates = {"body": ("0.*", 0.1), "head": ("1.*", head)}
         return {n: TrainerSpec(which, "sgd", {"learning_rate": r}) for n, (which, r) in rates.items()}
 
-    handlers = [SkipNonFinite(), Poison(np.nan, set(range(8)), "head")]
-    ours, theirs = fit(handlers, trainers=trainers(0.1)), fit(trainers=trainers(0.0))
-    for one, other in zip(values(ours), values(theirs)):
-        np.testing.assert_array_equal(one, other)
-    assert ["4 of 4" in line and '"head"' in line for line in log()] == [True, True]
+    handlers = [SkipNonFinite(), poison(np.nan, set(range(8)), "head")]
+    assert_equal(fit(handlers, trainers=trainers(0.1)), fit(trainers=trainers(0.0)))
+    assert ["4 of 4" in line and '"head"' in line for line in warnings(caplog)] == [True, True]
 
 
 def test_sparse_gradients() -> None:
-    def net() -> Any:
+    def run(handlers: Any) -> Any:
         mx.random.seed(1)
-        found = nn.Sequential()
-        found.add(nn.Embedding(5, 4, sparse_grad=True), nn.Dense(3, in_units=4))
-        found.initialize()
-        return found
+        net = nn.Sequential()
+        net.add(nn.Embedding(5, 4, sparse_grad=True), nn.Dense(3, in_units=4))
+        net.initialize()
+        return fit(handlers, net=net, data=[(mx.nd.array([[0], [1]]), mx.nd.array([2, 0]))] * 3, epochs=1)
 
-    spec = TaskSpec(["y"], ["label"], {"ce": LossSpec(gluon.loss.SoftmaxCELoss(), "y", "label")})
-    data = [(mx.nd.array([[0], [1]]), mx.nd.array([2, 0]))] * 3
-    what = {"spec": spec, "data": data, "epochs": 1}
-    ours = fit([SkipNonFinite(), Poison(np.nan, {1})], net=net(), **what)
-    theirs = fit(Hold({1}), net=net(), **what)
-    for one, other in zip(values(ours), values(theirs)):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(run([SkipNonFinite(), poison(np.nan, {1})]), run(hold(1)))
 
 
 @pytest.mark.parametrize("bad", [None, 0, CHUNK - 1, CHUNK, CHUNK + 60])
@@ -98,21 +85,15 @@ def test_many_gradients_of_several_types(bad: int | None) -> None:
     assert _all_finite(arrays).asscalar() == (bad is None)
 
 
-def test_counts_continue_from_a_checkpoint(log: Any) -> None:
+def test_counts_continue_from_a_checkpoint(caplog: Any) -> None:
     first, second = SkipNonFinite(), SkipNonFinite()
-    state = {}
+    states: list[Any] = []
+    fit([first, poison(np.nan, {0, 1}), On(batch_end=lambda e: states.append(first.state_dict()))],
+        epochs=None, batches=2)  # fmt: skip
 
-    class Keep:
-        def batch_end(self, estimator: Any) -> None:
-            if estimator.state.step == 2:
-                state.update(first.state_dict())
+    def load(estimator: Any) -> None:
+        if estimator.state.step == 0:
+            second.load_state_dict(states[-1])
 
-    fit([first, Poison(np.nan, {0, 1}), Keep()], epochs=None, batches=2)
-
-    class Load:
-        def batch_begin(self, estimator: Any) -> None:
-            if estimator.state.step == 0:
-                second.load_state_dict(state)
-
-    fit([second, Poison(np.nan, {1}), Load()], epochs=None, batches=2)
-    assert log()[-1].startswith("3 of 4 updates")
+    fit([second, poison(np.nan, {1}), On(batch_begin=load)], epochs=None, batches=2)
+    assert warnings(caplog)[-1].startswith("3 of 4 updates")

@@ -1,18 +1,23 @@
-"""A small classifier on one device or two, and fits of it."""
+"""Fits of a small classifier, and the hand-written loop that they are compared with."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Callable
 
 import numpy as np
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from tests.common.grids import ONE
+from tests.common.hand_loop import train_by_hand
+from tests.common.nets import mlp
+from tests.common.specs import CE
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
-from mxnet.gluon import nn
 
-DEVICES = {1: [mx.cpu(0)], 2: [mx.cpu(0), mx.cpu(1)]}
+On = SimpleNamespace  # a handler: On(batch_end=function, priority=1.0)
+
 _RANDOM = np.random.RandomState(2)
 # Four batches of 6 samples with 4 features, of 3 classes.
 DATA = [
@@ -21,31 +26,26 @@ DATA = [
 ]
 
 
-def make_net(devices: int = 1, hybrid: bool = True, norm: bool = False) -> Any:
-    """Return a net with the same parameters each time, with BatchNorm if `norm`."""
-    mx.random.seed(3)
-    net = nn.HybridSequential()
-    net.add(nn.Dense(5, in_units=4, activation="tanh"))
-    if norm:
-        net.add(nn.BatchNorm(in_channels=5))
-    net.add(nn.Dense(3, in_units=5))
-    net.initialize(mx.init.Xavier(), ctx=DEVICES[devices])
-    if hybrid:
-        net.hybridize()
-    return net
-
-
 def fit(
-    handlers: Any = None, devices: int = 1, hybrid: bool = True, norm: bool = False, **options: Any
+    handlers: Any = None, devices: Any = ONE, hybrid: bool = True, norm: bool = False, **options: Any
 ) -> MultiEstimator:
-    """Return the estimator after two epochs; `net`, `spec`, `trainers` and `data` replace the usual ones."""
-    net = options.pop("net", None) or make_net(devices, hybrid, norm)
-    loss = LossSpec(gluon.loss.SoftmaxCELoss(), "y", "label")
-    spec = options.pop("spec", None) or TaskSpec(["y"], ["label"], {"ce": loss})
+    """Return the estimator after two epochs; `net`, `losses`, `spec`, `trainers`, `data` replace mine."""
+    net = options.pop("net", None) or mlp(3, devices, hybrid, norm)
+    losses = options.pop("losses", {"ce": LossSpec(CE, "y", "label")})
+    spec = options.pop("spec", None) or TaskSpec(["y"], ["label"], losses)
     trainers = options.pop("trainers", TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-    estimator = MultiEstimator(net, spec, trainers=trainers, context=DEVICES[devices])
+    estimator = MultiEstimator(net, spec, trainers, devices)
     estimator.fit(options.pop("data", DATA), event_handlers=handlers, **{"epochs": 2, **options})
     return estimator
+
+
+def by_hand(objective: Callable[..., Any]) -> Any:
+    """Return the net after the same training by hand: ``objective(net, x, y)`` is the loss of each sample."""
+    net = mlp(3)
+    train_by_hand(
+        net, gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}), DATA * 2, objective
+    )
+    return net
 
 
 def values(owner: Any) -> list[np.ndarray]:
@@ -55,6 +55,13 @@ def values(owner: Any) -> list[np.ndarray]:
 
 
 def assert_close(one: Any, other: Any, rtol: float = 2e-5, atol: float = 2e-6) -> None:
-    """Check that the parameters of two nets or estimators are equal to a tolerance."""
-    for a, b in zip(values(one), values(other)):
+    """Check that nets, estimators or lists of arrays are equal to a tolerance."""
+    pairs = [each if isinstance(each, list) else values(each) for each in (one, other)]
+    assert len(pairs[0]) == len(pairs[1])
+    for a, b in zip(*pairs):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    """Check that nets, estimators or lists of arrays are equal bit for bit."""
+    assert_close(one, other, rtol=0, atol=0)
