@@ -46,11 +46,11 @@ def copy_parameters(source: Any, target: Any) -> None:
         parameter.set_data(parameters[name].data())
 
 
-def twins(make: Callable[[], Any], *example: np.ndarray) -> tuple[Any, Any]:
+def twins(make: Callable[[], Any], *example: np.ndarray, initializer: Any = None) -> tuple[Any, Any]:
     """Make two initialised nets with the same parameters; `example` is what the nets are called with."""
     nets = make(), make()
     for net in nets:
-        net.initialize(mx.init.Xavier())
+        net.initialize(initializer or mx.init.Xavier())
         net(*[mx.nd.array(array[:2], dtype=array.dtype) for array in example])
     copy_parameters(*nets)
     return nets

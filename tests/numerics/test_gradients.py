@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, TaskSpec, TrainerSpec
+from multifit import TaskSpec, TrainerSpec
+from tests.common.compare import assert_same_parameters, copy_parameters, twins
+from tests.common.data import digit_batches, regression_batches
+from tests.common.grids import ONE, TWO, two_settings
+from tests.common.hand_loop import SIZES, train, train_by_hand, trainer_of
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.specs import CE, L2, one_loss_spec
 
-import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
-CE = gluon.loss.SoftmaxCrossEntropyLoss()
-SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-3}
+SGD = {"learning_rate": 0.1}
 
 
 class Branching(gluon.Block):
@@ -28,107 +32,78 @@ class Branching(gluon.Block):
         return self.left(x) if x[0, 0].asscalar() > 0 else self.right(x)
 
 
-def signs(pattern: list[list[int]], width: int = 5) -> list[tuple]:
+def signs(pattern: list[list[int]]) -> list[tuple]:
     """Batches of two halves; the sign of a half's first number chooses its branch."""
-    rng = np.random.RandomState(6)
-    found = []
-    for left, right in pattern:
-        x = rng.randn(8, width).astype("float32")
+    batches = regression_batches([8] * len(pattern), 5, (3,))
+    for (x, _), (left, right) in zip(batches, pattern):
         x[:4, 0], x[4:, 0] = left, right
-        found.append((x, rng.randn(8, 3).astype("float32")))
-    return found
+    return batches
 
 
 @pytest.mark.parametrize("on_kvstore", [True, False])
-def test_a_gradient_that_no_device_or_only_one_has_is_not_an_old_one(
-    on_kvstore: bool, pair: Any, train: Any, same: Any
-) -> None:
-    pattern = [[1, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]] * 4
-    batches = signs(pattern)
-    contexts, l2 = [mx.cpu(0), mx.cpu(1)], gluon.loss.L2Loss()
-    hand, ours = pair(Branching, np.ones((2, 5), "float32"))
-    ours.collect_params().reset_ctx(contexts)
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", {"learning_rate": 0.1})
+def test_a_gradient_that_no_device_or_only_one_has_is_not_an_old_one(on_kvstore: bool) -> None:
+    batches = signs([[1, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]] * 2)
+    hand, net = twins(Branching, np.ones((2, 5), "float32"))
+    net.collect_params().reset_ctx(TWO)
+    trainer = trainer_of(hand, options=SGD)
     for x, y in batches:
         x, y = nd.array(x), nd.array(y)
         with autograd.record():
-            loss = [l2(hand(x[half]), y[half]) for half in (slice(0, 4), slice(4, 8))]
+            loss = [L2(hand(x[half]), y[half]) for half in (slice(0, 4), slice(4, 8))]
         autograd.backward(loss)  # of both at once: each gradient is written once, as their sum
         trainer.step(8, ignore_stale_grad=True)
-    mine = gluon.Trainer(ours.collect_params(), "sgd", {"learning_rate": 0.1}, update_on_kvstore=on_kvstore)
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(l2, "out", "y")})
-    train(ours, spec, batches, contexts, mine)
-    same(ours, hand)
+    own = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=on_kvstore)
+    train(net, one_loss_spec(L2), batches, TWO, own)
+    assert_same_parameters(net, hand)
 
 
-def test_a_gradient_that_was_not_reached_does_not_count_for_the_norm(
-    pair: Any, train: Any, same: Any
-) -> None:
-    batches, l2 = signs([[1, 1], [-1, -1]] * 10), gluon.loss.L2Loss()
-    hand, ours = pair(Branching, np.ones((2, 5), "float32"))
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", {"learning_rate": 0.1})
+def test_a_gradient_that_was_not_reached_does_not_count_for_the_norm() -> None:
+    batches = signs([[1, 1], [-1, -1]] * 4)
+    hand, net = twins(Branching, np.ones((2, 5), "float32"))
+    trainer = trainer_of(hand, options=SGD)
     for x, y in batches:
         with autograd.record():
-            loss = l2(hand(nd.array(x)), nd.array(y)).mean()
+            loss = L2(hand(nd.array(x)), nd.array(y)).mean()
         loss.backward()
         used = hand.left if x[0, 0] > 0 else hand.right
         gluon.utils.clip_global_norm([p.grad() for p in used.collect_params().values()], 0.3)
         trainer.step(1, ignore_stale_grad=True)
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(l2, "out", "y")})
-    train(ours, spec, batches, None, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}, clip_norm=0.3))
-    same(ours, hand)
+    train(net, one_loss_spec(L2), batches, None, TrainerSpec(".*", "sgd", SGD, clip_norm=0.3))
+    assert_same_parameters(net, hand)
 
 
-def test_gradients_that_add_up_begin_anew_each_step(
-    devices: list,
-    hybridized: bool,
-    two_heads: type,
-    data: Any,
-    pair: Any,
-    by_hand: Any,
-    train: Any,
-    same: Any,
-) -> None:
-    batches = data([16] * 18 + [3, 1])
-    hand, ours = pair(two_heads, batches[0][0])
-    ours.collect_params().setattr("grad_req", "add")
-    if hybridized:
-        ours.hybridize()
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", SGD)
-    by_hand(hand, [trainer], batches, lambda net, x, digit, parity: CE(net(x)[0], digit))
+@two_settings
+def test_gradients_that_add_up_start_from_zero_at_each_step(devices: list, hybrid: bool) -> None:
+    batches = digit_batches(SIZES)
+    hand, net = twins(lambda: Heads(digit=5, parity=1), batches[0][0])
+    net.collect_params().setattr("grad_req", "add")
+    train_by_hand(hand, trainer_of(hand), batches, lambda net, x, digit, parity: CE(net(x)[0], digit))
     spec = TaskSpec(
         inputs=["x"], outputs=["digit", ...], labels=["digit", "parity"], losses={"digit": CE},
         unused=["labels.parity"],
     )  # fmt: skip
-    train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+    train(hybridized(net, hybrid), spec, batches, devices)
+    assert_same_parameters(net, hand)
 
 
-@pytest.mark.parametrize("clip", [None, 0.1])
-def test_sparse_gradients(clip: Any, devices: list, pair: Any, train: Any, same: Any) -> None:
-    rng = np.random.RandomState(8)
-    batches = [
-        (rng.randint(0, 9, (n, 3)).astype("float32"), rng.randn(n, 2).astype("float32"))
-        for n in [6] * 19 + [1]
-    ]
+@pytest.mark.parametrize("clip, devices", [(None, TWO), (0.1, ONE), (0.1, TWO)])
+def test_sparse_gradients(clip: Any, devices: list) -> None:
+    random = np.random.RandomState(8)
+    batches = [(random.randint(0, 9, x.shape), y) for x, y in regression_batches([6, 6, 6, 6, 1], 3, (2,))]
+    batches = [(x.astype("float32"), y) for x, y in batches]
 
     def make(sparse: bool) -> Any:
-        net = nn.HybridSequential()
-        net.add(nn.Embedding(9, 4, sparse_grad=sparse), nn.Dense(2))
-        return net
+        return sequential(nn.Embedding(9, 4, sparse_grad=sparse), nn.Dense(2))
 
-    l2, sgd = gluon.loss.L2Loss(), {"learning_rate": 0.1}
-    hand, ours = pair(lambda: make(False), batches[0][0])[0], pair(lambda: make(True), batches[0][0])[1]
-    for name, parameter in ours._collect_params_with_prefix().items():
-        parameter.set_data(hand._collect_params_with_prefix()[name].data())
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", sgd)
+    hand, net = (twins(lambda sparse=sparse: make(sparse), batches[0][0])[0] for sparse in (False, True))
+    copy_parameters(hand, net)
+    trainer = trainer_of(hand, options=SGD)
     for x, y in batches:
         with autograd.record():
-            loss = l2(hand(nd.array(x)), nd.array(y)).mean()
+            loss = L2(hand(nd.array(x)), nd.array(y)).mean()
         loss.backward()
         if clip:
             gluon.utils.clip_global_norm([p.grad() for p in hand.collect_params().values()], clip)
         trainer.step(1)
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(l2, "out", "y")})
-    train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", sgd, clip_norm=clip))
-    same(ours, hand)
+    train(net, one_loss_spec(L2), batches, devices, TrainerSpec(".*", "sgd", SGD, clip_norm=clip))
+    assert_same_parameters(net, hand)

@@ -1,29 +1,27 @@
-"""Losses of every kind enter the objective as a hand-written loop has them."""
+"""Losses of every kind enter the objective as in a hand-written loop."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LossSpec, TaskSpec, TrainerSpec
+from multifit import LossSpec, TaskSpec
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import regression_batches
+from tests.common.grids import ONE, TWO, pairwise, plain_or_hybrid, two_settings
+from tests.common.hand_loop import SGD, SIZES, assert_trains_as_by_hand, train, train_by_hand
+from tests.common.losses import PARTS, Parts, SquaredError
+from tests.common.nets import hybridized, sequential
+from tests.common.specs import L2, one_loss_spec
 
 from mxnet import gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
-CE, L2 = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.L2Loss()
-SGD = {"learning_rate": 0.05, "momentum": 0.9}
-SIZES = [12] * 8 + [7] + [12] * 10 + [1]
-
 
 def dense() -> Any:
     return nn.Dense(4)
-
-
-def regression(sizes: list[int] = SIZES, inner: tuple = (4,)) -> list[tuple]:
-    rng = np.random.RandomState(5)
-    return [(rng.randn(n, 6).astype("float32"), rng.randn(n, *inner).astype("float32")) for n in sizes]
 
 
 def per_sample(out: Any, y: Any) -> Any:
@@ -38,68 +36,32 @@ def whole(out: Any, y: Any) -> Any:
     return nd.square(out - y)
 
 
-class Hybrid(gluon.HybridBlock):
-    """A loss of the user's own, of the form that `reduce` gives."""
-
-    def __init__(self, axes: Any) -> None:
-        super().__init__()
-        self.axes = axes
-
-    def hybrid_forward(self, F: Any, out: Any, y: Any) -> Any:
-        loss = F.square(out - y)
-        return loss if self.axes == "none" else F.mean(loss, axis=self.axes, exclude=self.axes is not None)
-
-
-def hybridized_loss(axes: Any) -> Any:
-    loss = Hybrid(axes)
-    loss.hybridize()
-    return loss
-
-
 LOSSES = {
     "function of (N,)": (per_sample, per_sample),
     "function of (N, T)": (whole, whole),
     "scalar function": (scalar, scalar),
-    "own block of (N,)": (Hybrid(0), per_sample),
-    "own block of (N, T)": (Hybrid("none"), whole),
-    "own scalar block": (Hybrid(None), scalar),
-    "hybridized block of (N,)": (hybridized_loss(0), per_sample),
-    "hybridized block of (N, T)": (hybridized_loss("none"), whole),
-    "hybridized scalar block": (hybridized_loss(None), scalar),
+    "own block of (N,)": (SquaredError(0), per_sample),
+    "own block of (N, T)": (SquaredError("none"), whole),
+    "own scalar block": (SquaredError(None), scalar),
+    "hybridized block of (N,)": (hybridized(SquaredError(0)), per_sample),
+    "hybridized block of (N, T)": (hybridized(SquaredError("none")), whole),
+    "hybridized scalar block": (hybridized(SquaredError(None)), scalar),
     "stock": (L2, lambda out, y: 0.5 * per_sample(out, y)),
 }
+ONE_FIRST = ["scalar function", "hybridized scalar block", "stock"]  # a first batch of one hides a scalar
 
 
-ONE_FIRST = ["scalar function", "hybridized scalar block", "stock"]  # of one sample a scalar cannot be told
-
-
-@pytest.mark.parametrize(
-    "case, sizes", [*((case, SIZES) for case in LOSSES), *((case, [1, *SIZES]) for case in ONE_FIRST)]
-)
-def test_of_every_form(
-    case: str,
-    sizes: list[int],
-    devices: list,
-    hybridized: bool,
-    pair: Any,
-    by_hand: Any,
-    train: Any,
-    same: Any,
-) -> None:
-    loss, reference = LOSSES[case]
-    batches = regression(sizes)
-    hand, ours = pair(dense, batches[0][0])
-    if hybridized:
-        ours.hybridize()
+@pairwise("case", [*((loss, False) for loss in LOSSES), *((loss, True) for loss in ONE_FIRST)])
+def test_of_every_form(case: tuple[str, bool], devices: list, hybrid: bool) -> None:
+    name, one_first = case
+    loss, reference = LOSSES[name]
 
     def objective(net: Any, x: Any, y: Any) -> Any:
         value = reference(net(x), y)
-        return value * len(x) if "scalar" in case else value  # step(N) divides; a mean is divided already
+        return value * len(x) if "scalar" in name else value  # step(N) divides; a mean is divided already
 
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), "sgd", SGD)], batches, objective)
-    spec = TaskSpec(outputs=["out"], labels=["y"], losses={"l": LossSpec(loss, "out", "y")})
-    train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+    batches = regression_batches([1, *SIZES] if one_first else SIZES)
+    assert_trains_as_by_hand(dense, one_loss_spec(loss), batches, objective, devices, hybrid)
 
 
 class Annealed(gluon.HybridBlock):
@@ -113,19 +75,14 @@ class Annealed(gluon.HybridBlock):
         return self.factor * F.mean(F.square(out - y), axis=0, exclude=True)
 
 
-def wrapped(loss: Any) -> Any:
-    """A toolkit's own container around a loss that is not."""
-    outer = nn.HybridSequential()
-    outer.add(loss)
-    return outer
-
-
 def of_one(loss: Any) -> Any:
+    """A toolkit's own container around a loss that is not."""
+
     class OfOne(gluon.HybridBlock):
         def hybrid_forward(self, F: Any, out: Any) -> Any:
             return loss.hybrid_forward(F, out, F.ones_like(out))
 
-    return wrapped(OfOne())
+    return sequential(OfOne())
 
 
 def of_lambda(loss: Any) -> Any:
@@ -133,19 +90,14 @@ def of_lambda(loss: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", [lambda loss: loss, of_lambda, of_one], ids=["block", "lambda", "container"])
-def test_a_loss_that_changes_while_training_is_not_frozen(
-    form: Any, hybridized: bool, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches, alone = regression([8] * 20), form is of_one
-    hand, ours = pair(dense, batches[0][0])
-    if hybridized:
-        ours.hybridize()
-    factors = iter([1.0 + 0.1 * i for i in range(20)])
+@plain_or_hybrid
+def test_a_loss_that_changes_while_training_is_not_frozen(form: Any, hybrid: bool) -> None:
+    batches, alone = regression_batches([8] * 6), form is of_one
+    factors = iter([1.0 + 0.1 * i for i in range(6)])
 
     def objective(net: Any, x: Any, y: Any) -> Any:
         return next(factors) * per_sample(net(x), nd.ones_like(y) if alone else y)
 
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), "sgd", SGD)], batches, objective)
     loss = Annealed()
 
     def stepwise() -> Any:
@@ -157,8 +109,7 @@ def test_a_loss_that_changes_while_training_is_not_frozen(
         outputs=["out"], labels=["y"], losses={"l": LossSpec(form(loss), "out", None if alone else "y")},
         unused=["y"] if alone else [],
     )  # fmt: skip
-    train(ours, spec, stepwise(), None, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+    assert_trains_as_by_hand(dense, spec, batches, objective, ONE, hybrid, fed=stepwise())
 
 
 class Uncertain(gluon.HybridBlock):
@@ -174,25 +125,18 @@ class Uncertain(gluon.HybridBlock):
         return F.broadcast_add(F.broadcast_mul(F.exp(-log_var), error), log_var)
 
 
-@pytest.mark.parametrize("own", ["plain", "hybridized"])
-def test_a_loss_may_have_parameters(
-    own: str, devices: list, hybridized: bool, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches = regression()
-    hand, ours = pair(dense, batches[0][0])
-    losses = Uncertain(), Uncertain()
+@pairwise("own", ["plain", "hybridized"])
+def test_a_loss_may_have_parameters(own: str, devices: list, hybrid: bool) -> None:
+    batches = regression_batches(SIZES)
+    hand, net = twins(dense, batches[0][0])
+    losses = Uncertain(), hybridized(Uncertain(), own == "hybridized")
     losses[0].initialize()
-    if own == "hybridized":
-        losses[1].hybridize()
-    if hybridized:
-        ours.hybridize()
     held = [*hand.collect_params().values(), *losses[0].collect_params().values()]
-    by_hand(hand, [gluon.Trainer(held, "sgd", SGD)], batches, lambda net, x, y: losses[0](net(x), y))
-    spec = TaskSpec(outputs=["out"], labels=["y"], losses={"l": LossSpec(losses[1], "out", "y")})
-    estimator = train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
+    train_by_hand(hand, gluon.Trainer(held, "sgd", SGD), batches, lambda net, x, y: losses[0](net(x), y))
+    estimator = train(hybridized(net, hybrid), one_loss_spec(losses[1]), batches, devices)
     assert "losses.l.log_var" in estimator.trainers.parameter_names["trainer"]
-    same(ours, hand)
-    same(losses[1], losses[0])
+    assert_same_parameters(net, hand)
+    assert_same_parameters(losses[1], losses[0])
 
 
 class OwnLoss(gluon.HybridBlock):
@@ -207,35 +151,22 @@ class OwnLoss(gluon.HybridBlock):
         return F.mean(F.square(out - y), axis=0, exclude=True), F.mean(F.abs(out))
 
 
-def test_a_net_may_return_its_losses(
-    devices: list, hybridized: bool, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches = regression()
-    hand, ours = pair(OwnLoss, *batches[0])
-    if hybridized:
-        ours.hybridize()
-
+@two_settings
+def test_a_net_may_return_its_losses(devices: list, hybrid: bool) -> None:
     def objective(net: Any, x: Any, y: Any) -> Any:
         error, size = net(x, y)
         return error + 0.25 * size
 
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), "sgd", SGD)], batches, objective)
     spec = TaskSpec(
         inputs=["x", "y"], outputs=["error", "size"],
         losses={"error": LossSpec(outputs="error"), "size": LossSpec(outputs="size", weight=0.25)},
     )  # fmt: skip
-    train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+    batches = regression_batches(SIZES)
+    assert_trains_as_by_hand(OwnLoss, spec, batches, objective, devices, hybrid, inputs=2)
 
 
-def test_a_term_needs_no_label(
-    devices: list, hybridized: bool, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches = regression()
-    hand, ours = pair(dense, batches[0][0])
-    if hybridized:
-        ours.hybridize()
-
+@two_settings
+def test_a_term_needs_no_label(devices: list, hybrid: bool) -> None:
     def small(out: Any) -> Any:
         return nd.sum(nd.abs(out), axis=1)
 
@@ -243,65 +174,32 @@ def test_a_term_needs_no_label(
         out = net(x)
         return L2(out, y) + 0.1 * small(out)
 
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), "sgd", SGD)], batches, objective)
     losses = {"fit": LossSpec(L2, "out", "y"), "small": LossSpec(small, "out", weight=0.1)}
-    train(
-        ours,
-        TaskSpec(outputs="out", labels=["y"], losses=losses),
-        batches,
-        devices,
-        TrainerSpec(".*", "sgd", SGD),
-    )
-    same(ours, hand)
+    spec = TaskSpec(outputs="out", labels=["y"], losses=losses)
+    assert_trains_as_by_hand(dense, spec, regression_batches(SIZES), objective, devices, hybrid)
 
 
-class Parts(gluon.HybridBlock):
-    """A loss that returns a scalar, (N,) and (N, T)."""
-
-    def hybrid_forward(self, F: Any, out: Any, y: Any) -> Any:
-        error = F.square(out - y)
-        return F.mean(error), F.mean(error, axis=0, exclude=True), error
-
-
-PARTS = {
-    "mean": lambda out, y: scalar(out, y) * len(out),
-    "sample": per_sample,
-    "all": whole,
-}
-
-
-@pytest.mark.parametrize("form", ["plain", "hybridized", "function"])
+@pytest.mark.parametrize("form, devices", [("plain", ONE), ("hybridized", TWO), ("function", TWO)])
 @pytest.mark.parametrize("minimize", PARTS)
-def test_the_part_that_counts_is_minimised(
-    minimize: str, form: str, devices: list, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches = regression()
-    hand, ours = pair(dense, batches[0][0])
-    parts = Parts()
-    if form == "hybridized":
-        parts.hybridize()
+def test_the_part_that_counts_is_minimised(minimize: str, form: str, devices: list) -> None:
+    parts = hybridized(Parts(), form == "hybridized")
     loss = (lambda out, y: parts.hybrid_forward(nd, out, y)) if form == "function" else parts
-    reference = PARTS[minimize]
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", SGD)
-    by_hand(hand, [trainer], batches, lambda net, x, y: reference(net(x), y))
-    declared = LossSpec(loss, "out", "y", returns=list(PARTS), minimize=minimize)
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": declared})
-    train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+    references = {"mean": lambda out, y: scalar(out, y) * len(out), "sample": per_sample, "all": whole}
+
+    def objective(net: Any, x: Any, y: Any) -> Any:
+        return references[minimize](net(x), y)
+
+    spec = one_loss_spec(loss, returns=list(PARTS), minimize=minimize)
+    assert_trains_as_by_hand(dense, spec, regression_batches(SIZES), objective, devices)
 
 
-def test_arguments_come_in_the_order_declared(pair: Any, by_hand: Any, train: Any, same: Any) -> None:
-    batches = regression()
-    hand, ours = pair(dense, batches[0][0])
-
+def test_arguments_come_in_the_order_declared() -> None:
     def against(y: Any, out: Any) -> Any:
         return nd.mean(nd.square(out - 2 * y), axis=1)
 
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", SGD)
-    by_hand(hand, [trainer], batches, lambda net, x, y: against(y, net(x)))
     spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(against, arguments=["y", "out"])})
-    train(ours, spec, batches, None, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+    batches = regression_batches([4, 4])
+    assert_trains_as_by_hand(dense, spec, batches, lambda net, x, y: against(y, net(x)))
 
 
 class Shapely(gluon.HybridBlock):
@@ -313,35 +211,25 @@ class Shapely(gluon.HybridBlock):
         return F.sum(F.square(out - y), axis=1) / out.shape[1]
 
 
-def test_what_cannot_be_traced_runs_operator_by_operator(
-    devices: list, hybridized: bool, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches = regression()
-    hand, ours = pair(dense, batches[0][0])
-    if hybridized:
-        ours.hybridize()
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", SGD)
-    by_hand(hand, [trainer], batches, lambda net, x, y: per_sample(net(x), y))
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(Shapely(), "out", "y")})
-    estimator = train(ours, spec, batches, devices, TrainerSpec(".*", "sgd", SGD))
-    same(ours, hand)
+@two_settings
+def test_a_loss_that_cannot_be_traced_runs_operator_by_operator(devices: list, hybrid: bool) -> None:
+    estimator = assert_trains_as_by_hand(
+        dense, one_loss_spec(Shapely()), regression_batches(SIZES),
+        lambda net, x, y: per_sample(net(x), y), devices, hybrid,
+    )  # fmt: skip
     assert "AttributeError while tracing" in estimator._engine.stages["train"].describe()
 
 
-def test_a_constant_loss_has_no_gradient(
-    devices: list, hybridized: bool, pair: Any, by_hand: Any, train: Callable[..., Any], same: Any
-) -> None:
-    batches = regression([6] * 20)
-    hand, ours = pair(dense, batches[0][0])
-    if hybridized:
-        ours.hybridize()
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", {"learning_rate": 0.1})
-    by_hand(hand, [trainer], batches[::2], lambda net, x, y: per_sample(net(x), y))
-
+@two_settings
+def test_a_constant_loss_has_no_gradient(devices: list, hybrid: bool) -> None:
     def sometimes(out: Any, y: Any) -> Any:
         return per_sample(out, y) if float(y[0, 0].asscalar()) < 1e5 else nd.zeros(len(y))
 
-    odd = [b if i % 2 == 0 else (b[0], np.full_like(b[1], 1e6)) for i, b in enumerate(batches)]
-    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(sometimes, "out", "y")})
-    train(ours, spec, odd, devices, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-    same(ours, hand)
+    batches = regression_batches([6] * 8)
+    odd = [
+        batch if i % 2 == 0 else (batch[0], np.full_like(batch[1], 1e6)) for i, batch in enumerate(batches)
+    ]
+    assert_trains_as_by_hand(
+        dense, one_loss_spec(sometimes), batches[::2], lambda net, x, y: per_sample(net(x), y), devices,
+        hybrid, options={"learning_rate": 0.1}, fed=odd,
+    )  # fmt: skip

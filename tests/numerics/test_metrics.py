@@ -1,4 +1,4 @@
-"""Metrics say what mxnet's own say when they are updated by hand, wherever they are computed."""
+"""Metrics have the values of mxnet's own when they are updated by hand, wherever they are computed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from gluoncv.utils.metrics.voc_detection import VOC07MApMetric
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.data.devices import shares
 from multifit.gluon.metrics.stage_metric import Place
+from tests.common.compare import twins
+from tests.common.grids import pairwise, two_settings
+from tests.common.hand_loop import SILENT, train
+from tests.common.nets import hybridized
+from tests.common.specs import CE, L2
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
-CE, L2 = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.L2Loss()
 STILL = TrainerSpec(".*", "sgd", {"learning_rate": 0.0})
 SIZES = [12, 12, 7, 1]
+NAMES = ["five", "two", "real"]
 M = mx.metric
 
 
@@ -34,36 +39,38 @@ class Net(gluon.HybridBlock):
 
 
 def batches_of(sizes: list[int]) -> list[tuple]:
-    rng = np.random.RandomState(1)
+    random = np.random.RandomState(1)
     return [
         (
-            rng.randn(n, 6).astype("float32"), rng.randint(0, 5, n).astype("float32"),
-            rng.randint(0, 2, n).astype("float32"), rng.randn(n, 3).astype("float32"),
+            random.randn(n, 6).astype("float32"), random.randint(0, 5, n).astype("float32"),
+            random.randint(0, 2, n).astype("float32"), random.randn(n, 3).astype("float32"),
         )
         for n in sizes
     ]  # fmt: skip
 
 
 def spec(metric: Any, name: str, **options: Any) -> TaskSpec:
-    names = ["five", "two", "real"]
     return TaskSpec(
-        inputs=["x"], outputs=names, labels=names, losses={"five": CE, "two": CE, "real": L2},
+        inputs=["x"], outputs=NAMES, labels=NAMES, losses={"five": CE, "two": CE, "real": L2},
         metrics={"m": MetricSpec(metric, outputs=name, labels=name, **options)},
     )  # fmt: skip
 
 
-def update_by_hand(metric: Any, net: Any, batches: list, devices: int, name: str, prepare: Callable) -> None:
-    """One update per batch, with a list of arrays per device, as Gluon's examples do."""
-    at = ["five", "two", "real"].index(name)
+def as_they_are(labels: list, outs: list) -> tuple[list, list]:
+    return labels, outs
+
+
+def update_by_hand(
+    metric: Any, net: Any, batches: list, devices: int, name: str, prepare: Callable[..., Any] = as_they_are
+) -> Any:
+    """Update once per batch, with a list of arrays per device, as Gluon's examples do; return the value."""
+    at = NAMES.index(name)
     for batch in batches:
-        label, out, start = nd.array(batch[1 + at]), net(nd.array(batch[0]))[at], 0
-        labels, outs = [], []
-        for size in shares(len(label), devices):
-            if size:
-                outs.append(out[start : start + size])
-                labels.append(label[start : start + size])
-            start += size
-        metric.update(*prepare(labels, outs))
+        label, out = nd.array(batch[1 + at]), net(nd.array(batch[0]))[at]
+        bounds = np.cumsum([0, *shares(len(label), devices)])
+        parts = [slice(int(a), int(b)) for a, b in zip(bounds, bounds[1:]) if b > a]
+        metric.update(*prepare([label[part] for part in parts], [out[part] for part in parts]))
+    return metric.get()[1]
 
 
 METRICS = {
@@ -79,23 +86,18 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("case", METRICS)
-def test_equals_the_metric_updated_by_hand(
-    case: str, devices: list, hybridized: bool, pair: Any, train: Any, silent: list
-) -> None:
+@pairwise("case", METRICS)
+def test_equals_the_metric_updated_by_hand(case: str, devices: list, hybrid: bool) -> None:
     make, name, where = METRICS[case]
-    sizes = SIZES if name != "real" or case != "Pearson" else [12, 12, 8, 4]
+    sizes = [12, 12, 8, 4] if case == "Pearson" else SIZES
     batches, others = batches_of(sizes), batches_of([9, *sizes])
-    hand, ours = pair(Net, batches[0][0])
-    if hybridized:
-        ours.hybridize()
+    hand, net = twins(Net, batches[0][0])
     metric = make()
-    estimator = train(ours, spec(metric, name), batches, devices, STILL)
-    history = estimator.fit(batches, others, epochs=2, event_handlers=silent)
-    for prefix, seen in (("train", batches), ("val", others)):
-        expected = make()
-        update_by_hand(expected, hand, seen, len(devices), name, lambda labels, outs: (labels, outs))
-        np.testing.assert_allclose(history[f"{prefix}_m"], [expected.get()[1]] * 2, rtol=1e-5)
+    estimator = train(hybridized(net, hybrid), spec(metric, name), batches, devices, STILL)
+    history = estimator.fit(batches, others, epochs=1, event_handlers=SILENT)
+    for stage, data in (("train", batches), ("val", others)):
+        expected = update_by_hand(make(), hand, data, len(devices), name)
+        np.testing.assert_allclose(history[f"{stage}_m"], [expected], rtol=1e-5)
     measure = estimator._engine.stages["train"].figures.metrics[0]
     on_device = where if isinstance(where, bool) else len(devices) == 1
     assert measure.place == (Place.DEVICE if on_device else Place.HOST)
@@ -106,50 +108,43 @@ def absolute(label: np.ndarray, out: np.ndarray) -> float:
     return float(np.abs(label - out).mean())
 
 
-@pytest.mark.parametrize("form", ["function", "CustomMetric", "transform"])
-def test_metrics_that_are_updated_batch_by_batch(
-    form: str, devices: list, hybridized: bool, pair: Any, train: Any
-) -> None:
+def turned(labels: list, outs: list) -> tuple[list, list]:
+    return [1 - label for label in labels], outs
+
+
+@pairwise("form", ["function", "CustomMetric", "transform"])
+def test_metrics_that_are_updated_batch_by_batch(form: str, devices: list, hybrid: bool) -> None:
     batches = batches_of(SIZES)
-    hand, ours = pair(Net, batches[0][0])
-    if hybridized:
-        ours.hybridize()
+    hand, net = twins(Net, batches[0][0])
     if form == "transform":
-        metric, name, expected = M.Accuracy(), "two", M.Accuracy()
-        given = spec(metric, name, transform=lambda out, label: (1 - label, out), mode="max")
-        update_by_hand(
-            expected, hand, batches, len(devices), name, lambda labels, outs: ([1 - a for a in labels], outs)
-        )
+        declared = spec(M.Accuracy(), "two", transform=lambda out, label: (1 - label, out), mode="max")
+        expected = update_by_hand(M.Accuracy(), hand, batches, len(devices), "two", turned)
     else:
-        name, expected = "real", M.CustomMetric(absolute)
-        given = spec(absolute if form == "function" else M.CustomMetric(absolute), name)
-        # a function sees the whole batch at once; a CustomMetric is called for each device's share
+        declared = spec(absolute if form == "function" else M.CustomMetric(absolute), "real")
+        # a function is called with the whole batch; a CustomMetric with each device's share
         count = 1 if form == "function" else len(devices)
-        update_by_hand(expected, hand, batches, count, name, lambda labels, outs: (labels, outs))
-    history = train(ours, given, batches, devices, STILL).history
-    np.testing.assert_allclose(history["train_m"], [expected.get()[1]], rtol=1e-5)
+        expected = update_by_hand(M.CustomMetric(absolute), hand, batches, count, "real")
+    history = train(hybridized(net, hybrid), declared, batches, devices, STILL).history
+    np.testing.assert_allclose(history["train_m"], [expected], rtol=1e-5)
 
 
-def test_metrics_of_losses(devices: list, hybridized: bool, pair: Any, train: Any) -> None:
+@two_settings
+def test_metrics_of_losses(devices: list, hybrid: bool) -> None:
     """Fed with what a loss returns, traced or not."""
     batches = batches_of(SIZES)
-    hand, ours = pair(Net, batches[0][0])
-    if hybridized:
-        ours.hybridize()
-    names = ["five", "two", "real"]
+    hand, net = twins(Net, batches[0][0])
     losses = {"five": CE, "two": LossSpec(lambda out, label: CE(out, label), "two", "two"), "real": L2}
     metrics = {
         "stock": MetricSpec(M.Loss(), losses="five"),
         "own": MetricSpec(M.Loss(), losses="two"),
         "both": MetricSpec(M.Loss(), losses=["five", "two"]),
     }
-    declared = TaskSpec(inputs=["x"], outputs=names, labels=names, losses=losses, metrics=metrics)
-    history = train(ours, declared, batches, devices, STILL).history
+    declared = TaskSpec(inputs=["x"], outputs=NAMES, labels=NAMES, losses=losses, metrics=metrics)
+    history = train(hybridized(net, hybrid), declared, batches, devices, STILL).history
     means = [history[f"train_{name}"][0] for name in ("five", "two")]
-    np.testing.assert_allclose(history["train_stock"], [means[0]], rtol=1e-5)
-    np.testing.assert_allclose(history["train_own"], [means[1]], rtol=1e-5)
-    np.testing.assert_allclose(history["train_both"], [np.mean(means)], rtol=1e-5)
-    five, two, _ = hand(nd.array(np.concatenate([batch[0] for batch in batches])))
+    figures = [history[f"train_{name}"][0] for name in metrics]
+    np.testing.assert_allclose(figures, [*means, np.mean(means)], rtol=1e-5)
+    five, _, _ = hand(nd.array(np.concatenate([batch[0] for batch in batches])))
     expected = CE(five, nd.array(np.concatenate([batch[1] for batch in batches]))).mean().asscalar()
     np.testing.assert_allclose(means[0], expected, rtol=1e-5)
 
@@ -166,20 +161,16 @@ class Boxes(gluon.HybridBlock):
         return parts[0], parts[1], F.broadcast_add(parts[2], 0 * F.expand_dims(self.shift(x), 1))
 
 
-def test_detections(devices: list, hybridized: bool, silent: list) -> None:
-    rng = np.random.RandomState(5)
-
-    def corners(n: int, m: int) -> np.ndarray:
-        low = rng.uniform(0, 50, (n, m, 2))
-        return np.concatenate([low, low + rng.uniform(10, 50, (n, m, 2))], axis=2)
-
+@two_settings
+def test_detections(devices: list, hybrid: bool) -> None:
+    random = np.random.RandomState(5)
     batches = []
     for n in (4, 3, 1):
-        truth = np.concatenate([corners(n, 3), rng.randint(0, 2, (n, 3, 1))], axis=2).astype("float32")
-        found = np.concatenate(
-            [truth[..., 4:], rng.rand(n, 3, 1), truth[..., :4] + rng.randn(n, 3, 4) * 3], axis=2
-        )
-        batches.append((found.astype("float32"), truth))
+        low = random.uniform(0, 50, (n, 3, 2))
+        corners = np.concatenate([low, low + random.uniform(10, 50, (n, 3, 2))], axis=2)
+        truth = np.concatenate([corners, random.randint(0, 2, (n, 3, 1))], axis=2).astype("float32")
+        detected = [truth[..., 4:], random.rand(n, 3, 1), truth[..., :4] + random.randn(n, 3, 4) * 3]
+        batches.append((np.concatenate(detected, axis=2).astype("float32"), truth))
     names = ["cat", "dog"]
     metric = MetricSpec(
         VOC07MApMetric(class_names=names), outputs=["boxes", "ids", "scores"], labels=["truth"], mode="max",
@@ -188,13 +179,11 @@ def test_detections(devices: list, hybridized: bool, silent: list) -> None:
     declared = TaskSpec(
         inputs=["x"], outputs=["ids", "scores", "boxes"], labels=["truth"], metrics={"VOC": metric}
     )
-    net = Boxes()
-    if hybridized:
-        net.hybridize()
-    figures = MultiEstimator(net, declared, context=devices).evaluate(batches, event_handlers=silent)
+    estimator = MultiEstimator(hybridized(Boxes(), hybrid), declared, context=devices)
+    figures = estimator.evaluate(batches, event_handlers=SILENT)
     expected = VOC07MApMetric(class_names=names)
-    for found, truth in batches:
-        arrays = [found[..., 2:], found[..., :1], found[..., 1:2], truth[..., :4], truth[..., 4:]]
+    for detected, truth in batches:
+        arrays = [detected[..., 2:], detected[..., :1], detected[..., 1:2], truth[..., :4], truth[..., 4:]]
         expected.update(*[[nd.array(array)] for array in arrays])
     for name, value in zip(*expected.get()):
         assert figures[f"VOC.{name}"] == pytest.approx(value, rel=1e-5)
@@ -212,23 +201,20 @@ class Flat(gluon.HybridBlock):
         return F.reshape(self.five(x), (-1, 5))
 
 
-@pytest.mark.parametrize("lengths", [[1, 2, 1], [2, 1, 2]], ids=["many tokens later", "many tokens first"])
-def test_batches_of_which_some_have_no_device_side_path(
-    lengths: list, devices: list, hybridized: bool, pair: Any, train: Any, silent: list
-) -> None:
-    """Of one token per sample the device-side path can tell which label is whose, of several it cannot."""
-    rng = np.random.RandomState(3)
+@pairwise("lengths", [(1, 2, 1), (2, 1, 2)])
+def test_batches_of_which_some_have_no_device_side_path(lengths: tuple, devices: list, hybrid: bool) -> None:
+    """The device-side path can tell which label is whose of one token per sample, but not of several."""
+    random = np.random.RandomState(3)
     batches = [
-        (rng.randn(8, t, 4).astype("float32"), rng.randint(0, 5, (8, t)).astype("float32")) for t in lengths
+        (random.randn(8, t, 4).astype("float32"), random.randint(0, 5, (8, t)).astype("float32"))
+        for t in lengths
     ]
-    hand, ours = pair(Flat, batches[0][0])
-    if hybridized:
-        ours.hybridize()
+    hand, net = twins(Flat, batches[0][0])
     metrics = {"acc": MetricSpec(M.Accuracy(), "s", "y"), "mean": MetricSpec(M.Loss(), losses="l")}
     loss = LossSpec(lambda out, label: CE(out, label.reshape((-1,))), "s", "y")
     declared = TaskSpec(outputs="s", labels=["y"], losses={"l": loss}, metrics=metrics)
-    estimator = train(ours, declared, batches, devices, STILL)
-    history = estimator.fit(batches, epochs=2, event_handlers=silent)
+    estimator = train(hybridized(net, hybrid), declared, batches, devices, STILL)
+    history = estimator.fit(batches, epochs=2, event_handlers=SILENT)
     accuracy, mean = M.Accuracy(), M.Loss()
     for x, y in batches:
         accuracy.update([nd.array(y)], [hand(nd.array(x))])
@@ -236,7 +222,5 @@ def test_batches_of_which_some_have_no_device_side_path(
     np.testing.assert_allclose(history["train_acc"], [accuracy.get()[1]] * 2)
     np.testing.assert_allclose(history["train_mean"], [mean.get()[1]] * 2, rtol=1e-6)
     np.testing.assert_allclose(history["train_loss"], [mean.get()[1] * sum(lengths) / 3] * 2, rtol=1e-6)
-    measures = {
-        measure.term.key: measure.place for measure in estimator._engine.stages["train"].figures.metrics
-    }
-    assert measures == {"acc": Place.HOST, "mean": Place.DEVICE}
+    places = {metric.term.key: metric.place for metric in estimator._engine.stages["train"].figures.metrics}
+    assert places == {"acc": Place.HOST, "mean": Place.DEVICE}

@@ -1,27 +1,28 @@
-"""Trainers, declared or built by the user, equal a hand-written loop: steps, clipping, schedules, devices."""
+"""Trainers, declared or the user's own, equal a hand-written loop: steps, clipping, schedules, devices."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MultiEstimator, TrainerSpec
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.data import digit_batches
+from tests.common.grids import ONE, TWO, pairwise
+from tests.common.hand_loop import ADAM, SILENT, SIZES, train, train_by_hand
+from tests.common.nets import Heads, hybridized
+from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 
-CE, BCE = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.SigmoidBinaryCrossEntropyLoss()
 SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-3}
-ADAM = {"learning_rate": 5e-3}
+OPTIMIZERS = {"sgd": SGD, "adam": ADAM}
 
 
-def spec(**options: Any) -> TaskSpec:
-    losses = {"digit": CE, "parity": LossSpec(BCE, weight=0.5)}
-    return TaskSpec(
-        inputs=["x"], outputs=["digit", "parity"], labels=["digit", "parity"], losses=losses, **options
-    )
+def make() -> Heads:
+    return Heads(digit=5, parity=1)
 
 
 def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
@@ -29,103 +30,93 @@ def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
     return CE(digits, digit) + 0.5 * BCE(parities, parity)
 
 
-KVSTORES = [(1, None), (1, False), (2, None), (2, True), (2, False)]  # MXNet makes none for one device
+def parameters_of_heads(net: Any) -> list[Any]:
+    return [*net.digit.collect_params().values(), *net.parity.collect_params().values()]
 
 
-@pytest.mark.parametrize("count, on_kvstore", KVSTORES)
-@pytest.mark.parametrize("optimizer, options", [("sgd", SGD), ("adam", ADAM)])
-def test_trainers_built_by_the_user(
-    optimizer: str, options: dict, on_kvstore: Any, count: int, hybridized: bool,
-    two_heads: type, data: Any, pair: Any, by_hand: Any, train: Any, same: Any,
-) -> None:  # fmt: skip
-    batches, devices = data([16] * 18 + [7, 1]), [mx.cpu(i) for i in range(count)]
-    hand, ours = pair(two_heads, batches[0][0])
-    ours.collect_params().reset_ctx(devices)
-    if hybridized:
-        ours.hybridize()
-    by_hand(hand, [gluon.Trainer(hand.collect_params(), optimizer, options)], batches, objective)
-    given = {
-        "body": gluon.Trainer(ours.body.collect_params(), optimizer, options, update_on_kvstore=on_kvstore),
+# MXNet makes no kvstore for one device.
+OWN = [
+    ("sgd", ONE, None, True), ("adam", ONE, False, False),
+    ("sgd", TWO, None, False), ("sgd", TWO, True, True), ("sgd", TWO, False, True),
+    ("adam", TWO, None, True), ("adam", TWO, True, False), ("adam", TWO, False, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer, devices, on_kvstore, hybrid", OWN)
+def test_trainers_of_the_user(optimizer: str, devices: list, on_kvstore: Any, hybrid: bool) -> None:
+    batches, options = digit_batches(SIZES), OPTIMIZERS[optimizer]
+    hand, net = twins(make, batches[0][0])
+    net.collect_params().reset_ctx(devices)
+    train_by_hand(hand, gluon.Trainer(hand.collect_params(), optimizer, options), batches, objective)
+    trainers = {
+        "body": gluon.Trainer(net.body.collect_params(), optimizer, options, update_on_kvstore=on_kvstore),
         "heads": TrainerSpec("(digit|parity).*", optimizer, options),
     }
-    train(ours, spec(), batches, devices, given)
-    same(ours, hand)
+    train(hybridized(net, hybrid), digit_spec(), batches, devices, trainers)
+    assert_same_parameters(net, hand)
 
 
-def test_a_schedule_for_each_trainer(
-    devices: list, two_heads: type, data: Any, pair: Any, by_hand: Any, train: Any, same: Any
-) -> None:
-    batches = data([16] * 19 + [3])
-    hand, ours = pair(two_heads, batches[0][0])
+def test_a_schedule_for_each_trainer() -> None:
+    batches = digit_batches([16] * 11 + [3])
+    hand, net = twins(make, batches[0][0])
 
     def factor() -> Any:
         return mx.lr_scheduler.FactorScheduler(step=4, factor=0.7, base_lr=0.02)
 
     def cosine() -> Any:
-        return mx.lr_scheduler.CosineScheduler(max_update=20, base_lr=0.1, final_lr=0.01, warmup_steps=3)
+        return mx.lr_scheduler.CosineScheduler(max_update=10, base_lr=0.1, final_lr=0.01, warmup_steps=3)
 
-    heads = [*hand.digit.collect_params().values(), *hand.parity.collect_params().values()]
-    trainers = [
+    by_hand = [
         # Adam would silently replace the scheduler's rate by its own default
         gluon.Trainer(hand.body.collect_params(), "adam", {"learning_rate": 0.02, "lr_scheduler": factor()}),
-        gluon.Trainer(heads, "sgd", {"learning_rate": 0.1, "lr_scheduler": cosine()}),
+        gluon.Trainer(parameters_of_heads(hand), "sgd", {"learning_rate": 0.1, "lr_scheduler": cosine()}),
     ]
-    by_hand(hand, trainers, batches, objective)
+    train_by_hand(hand, by_hand, batches, objective)
     scheduler = factor()
-    given = {
+    trainers = {
         "body": TrainerSpec("body.*", "adam", lr_scheduler=scheduler),
         "heads": TrainerSpec("(digit|parity).*", "sgd", lr_scheduler=cosine()),
     }
-    estimator = train(ours, spec(), batches, devices, given)
-    same(ours, hand)
-    rates = {"lr_body": trainers[0].learning_rate, "lr_heads": trainers[1].learning_rate}
+    estimator = train(net, digit_spec(), batches, TWO, trainers)
+    assert_same_parameters(net, hand)
+    rates = {"lr_body": by_hand[0].learning_rate, "lr_heads": by_hand[1].learning_rate}
     assert estimator.learning_rates() == pytest.approx(rates)
     assert scheduler.base_lr == 0.02  # each trainer has a copy of its schedule
 
 
-@pytest.mark.parametrize("norm", [0.05, 0.5, 1e3])
-def test_clips_each_trainers_global_norm(
-    norm: float, devices: list, hybridized: bool, two_heads: type, data: Any, pair: Any, train: Any, same: Any
-) -> None:
-    batches = data([16] * 19 + [5])
-    hand, ours = pair(two_heads, batches[0][0])
-    if hybridized:
-        ours.hybridize()
+@pairwise("norm", [0.05, 0.5, 1e3])
+def test_clips_each_trainers_global_norm(norm: float, devices: list, hybrid: bool) -> None:
+    batches = digit_batches(SIZES)
+    hand, net = twins(make, batches[0][0])
     body = hand.body.collect_params()
-    heads = [*hand.digit.collect_params().values(), *hand.parity.collect_params().values()]
-    trainers = gluon.Trainer(body, "sgd", SGD), gluon.Trainer(heads, "adam", ADAM)
+    by_hand = gluon.Trainer(body, "sgd", SGD), gluon.Trainer(parameters_of_heads(hand), "adam", ADAM)
     for batch in batches:
         with autograd.record():
             loss = objective(hand, *map(nd.array, batch)).mean()
         loss.backward()
         gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm)
-        for trainer in trainers:
+        for trainer in by_hand:
             trainer.step(1)
-    given = {
+    trainers = {
         "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=norm),
         "heads": TrainerSpec("(digit|parity).*", "adam", ADAM),
     }
-    train(ours, spec(), batches, devices, given)
-    same(ours, hand)
-
-
-def moving(net: Any) -> dict[str, np.ndarray]:
-    return {name: p.data().asnumpy() for name, p in net._collect_params_with_prefix().items()}
+    train(hybridized(net, hybrid), digit_spec(), batches, devices, trainers)
+    assert_same_parameters(net, hand)
 
 
 @pytest.mark.parametrize("where", ["backward", "reduction"])
-def test_a_failure_does_not_leave_half_a_step(where: str, two_heads: type, data: Any, silent: list) -> None:
-    net, sound = two_heads(), [True]
+def test_a_failure_does_not_leave_half_a_step(where: str) -> None:
+    net, sound = make(), [True]
 
     def loss(out: Any, label: Any) -> Any:
         return BCE(out, label) if sound else nd.multi_sum_sq(out, num_arrays=1)  # which has no gradient
 
-    losses = {"digit": CE, "parity": LossSpec(loss)}
-    declared = TaskSpec(inputs=["x"], outputs=["digit", "parity"], labels=["digit", "parity"], losses=losses)
+    spec = digit_spec(losses={"digit": CE, "parity": LossSpec(loss)})
     trainers = {"body": TrainerSpec("body.*"), "heads": TrainerSpec("(digit|parity).*")}
-    estimator = MultiEstimator(net, declared, trainers)
-    estimator.fit(data([8] * 3), epochs=1, event_handlers=silent)
-    before = moving(net)
+    estimator = MultiEstimator(net, spec, trainers)
+    estimator.fit(digit_batches([8] * 3), epochs=1, event_handlers=SILENT)
+    before = snapshot(net)
 
     def broken() -> None:
         raise mx.MXNetError("a device is gone")
@@ -135,6 +126,5 @@ def test_a_failure_does_not_leave_half_a_step(where: str, two_heads: type, data:
     else:
         estimator.trainers["heads"].allreduce_grads = broken
     with pytest.raises(mx.MXNetError, match="non-differentiable|a device is gone"):
-        estimator.fit(data([8] * 3), epochs=1, event_handlers=silent)
-    for name, value in moving(net).items():
-        np.testing.assert_array_equal(value, before[name])
+        estimator.fit(digit_batches([8] * 3), epochs=1, event_handlers=SILENT)
+    assert_unchanged(net, before)

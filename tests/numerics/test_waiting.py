@@ -9,12 +9,16 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.losses import SequenceCELoss
+from tests.common.compare import copy_parameters
+from tests.common.data import digit_batches
+from tests.common.grids import TWO, two_settings
+from tests.common.hand_loop import SILENT
+from tests.common.nets import Heads, hybridized
+from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
-
-CE, BCE = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.SigmoidBinaryCrossEntropyLoss()
 
 
 class Waits:
@@ -53,53 +57,42 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("trainers", [1, 2])
-@pytest.mark.parametrize("own", [False, True], ids=["stock losses", "own losses"])
+@pytest.mark.parametrize(
+    "trainers, loss", [(1, BCE), (2, lambda out, label: BCE(out, label))], ids=["stock losses", "own losses"]
+)
+@two_settings
 def test_stock_metrics_wait_for_nothing(
-    own: bool, trainers: int, devices: list, hybridized: bool,
-    two_heads: type, data: Any, train: Any, silent: list, waits: Waits,
-) -> None:  # fmt: skip
-    net = two_heads()
-    if hybridized:
-        net.hybridize()
-    parity = (lambda out, label: BCE(out, label)) if own else BCE
-    spec = TaskSpec(
-        inputs=["x"], outputs=["digit", "parity"], labels=["digit", "parity"], metrics=METRICS,
-        losses={"digit": CE, "parity": LossSpec(parity, weight=lambda state: 1 / (1 + state.step))},
-    )  # fmt: skip
-    specs = {
-        "body": TrainerSpec("body.*", clip_norm=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(3)),
-        "heads": TrainerSpec("(digit|parity).*", "sgd"),
-    }
-    estimator = MultiEstimator(net, spec, specs if trainers == 2 else specs["body"].__class__(".*"), devices)
-    history = estimator.fit(placed(data([8] * 7 + [3])), epochs=2, event_handlers=[*silent, waits])
+    trainers: int, loss: Any, devices: list, hybrid: bool, waits: Waits
+) -> None:
+    losses = {"digit": CE, "parity": LossSpec(loss, weight=lambda state: 1 / (1 + state.step))}
+    body = TrainerSpec("body.*", clip_norm=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(3))
+    declared = {"body": body, "heads": TrainerSpec("(digit|parity).*", "sgd")}
+    net = hybridized(Heads(digit=5, parity=1), hybrid)
+    spec = digit_spec(losses=losses, metrics=METRICS)
+    estimator = MultiEstimator(net, spec, declared if trainers == 2 else TrainerSpec(".*"), devices)
+    batches = placed(digit_batches([8] * 7 + [3]))
+    history = estimator.fit(batches, epochs=2, event_handlers=[*SILENT, waits])
     assert waits.count == 0
     assert 0 < history["train_acc"][1] < 1
 
 
-def test_normalisers_wait_for_nothing(
-    devices: list, hybridized: bool, train: Any, silent: list, waits: Waits
-) -> None:
-    net, rng = nn.Dense(7, flatten=False), np.random.RandomState(0)
-    if hybridized:
-        net.hybridize()
+@two_settings
+def test_normalisers_wait_for_nothing(devices: list, hybrid: bool, waits: Waits) -> None:
+    net, random = hybridized(nn.Dense(7, flatten=False), hybrid), np.random.RandomState(0)
     batches = placed(
-        [(rng.randn(4, 5, 3), rng.randint(0, 7, (4, 5)), rng.randint(0, 6, 4)) for _ in range(8)]
+        [(random.randn(4, 5, 3), random.randint(0, 7, (4, 5)), random.randint(0, 6, 4)) for _ in range(8)]
     )
     loss = LossSpec(SequenceCELoss(), "out", ["y", "length"], normalize_by="length")
     spec = TaskSpec(inputs=["x"], outputs="out", labels=["y", "length"], losses={"l": loss})
-    MultiEstimator(net, spec, context=devices).fit(batches, epochs=1, event_handlers=[*silent, waits])
+    MultiEstimator(net, spec, context=devices).fit(batches, epochs=1, event_handlers=[*SILENT, waits])
     assert waits.count == 0
 
 
-def test_a_metric_that_waits_is_noticed(two_heads: type, data: Any, silent: list, waits: Waits) -> None:
+def test_a_metric_that_waits_is_noticed(waits: Waits) -> None:
     metrics = {"r": MetricSpec(mx.metric.Accuracy(), "digit", "digit", transform=lambda out, y: (y, out))}
-    spec = TaskSpec(
-        inputs=["x"], outputs=["digit", ...], labels=["digit", "parity"], unused=["parity"],
-        losses={"digit": CE}, metrics=metrics,
-    )  # fmt: skip
-    estimator = MultiEstimator(two_heads(), spec)
-    estimator.fit(placed(data([8] * 8)), epochs=1, event_handlers=[*silent, waits])
+    spec = digit_spec(losses={"digit": CE}, metrics=metrics, unused=["parity"])
+    estimator = MultiEstimator(Heads(digit=5, parity=1), spec)
+    estimator.fit(placed(digit_batches([8] * 8)), epochs=1, event_handlers=[*SILENT, waits])
     assert waits.count >= 7
 
 
@@ -132,12 +125,9 @@ class Evaluates:
         self.traces.append(TwoModes.traces)
 
 
-@pytest.mark.parametrize("static", [False, True])
-def test_each_mode_has_its_own_outputs_and_is_traced_once(
-    static: bool, devices: list, data: Any, silent: list
-) -> None:
-    batches = [batch[:2] for batch in data([8] * 6)]
-    batches = [(x, digit % 3) for x, digit in batches]
+@pytest.mark.parametrize("static, devices", [(False, None), (True, TWO)], ids=["one device", "static, two"])
+def test_each_mode_has_its_own_outputs_and_is_traced_once(static: bool, devices: Any) -> None:
+    batches = [(x, digit % 3) for x, digit, _ in digit_batches([8] * 4)]
     measured = TaskSpec(
         inputs=["x"], outputs=["class", "chance", ...], labels=["y"], unused=["class"],
         metrics={"acc": MetricSpec(mx.metric.Accuracy(), outputs="chance", labels="y")},
@@ -146,20 +136,17 @@ def test_each_mode_has_its_own_outputs_and_is_traced_once(
         inputs=["x"], outputs=["scores", "total"], labels=["y"], unused=["total"],
         losses={"y": LossSpec(CE, "scores", "y")}, evaluate=measured,
     )  # fmt: skip
-    net = TwoModes()
-    net.hybridize(static_alloc=static)
+    net = hybridized(TwoModes(), static_alloc=static)
     estimator = MultiEstimator(net, spec, context=devices)
     handler = Evaluates(batches)
-    estimator.fit(batches, batches, epochs=2, event_handlers=[*silent, handler])
-    assert (
-        len(set(handler.traces[1:])) == 1
-    )  # after the first batch, which is checked, and the second, which is traced
+    estimator.fit(batches, batches, epochs=2, event_handlers=[*SILENT, handler])
+    # the first batch is checked and the second traced; nothing is traced after them
+    assert len(set(handler.traces[1:])) == 1
     x, y = (np.concatenate(column) for column in zip(*batches))
     chance = estimator.predict(x)["chance"]
     assert handler.seen[-1] == pytest.approx((chance.argmax(1) == y).mean())
     plain = TwoModes()
     plain.initialize(ctx=devices)
-    plain(nd.array(x, ctx=devices[0]))
-    for name, parameter in plain._collect_params_with_prefix().items():
-        parameter.set_data(net._collect_params_with_prefix()[name].data())
+    plain(nd.array(x))
+    copy_parameters(net, plain)
     np.testing.assert_allclose(chance, plain(nd.array(x))[1].asnumpy(), rtol=1e-4, atol=1e-6)
