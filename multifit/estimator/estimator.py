@@ -46,6 +46,9 @@ __all__ = ["MultiEstimator"]
 class MultiEstimator:
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 
+    `fit`, `check`, `find_learning_rate` and `profile` raise RuntimeError if a handler of a running fit calls
+    them.
+
     Parameters
     ----------
     net : Block
@@ -142,8 +145,6 @@ class MultiEstimator:
         ValueError
             `epochs` and `batches` both or neither, a handler that cannot work here, or a `resume` in which
             all checkpoints are damaged.
-        RuntimeError
-            A handler of a running fit calls it.
         """
         self._check_idle("fit")
         max_epoch, max_batch = limits(epochs, batches)
@@ -185,8 +186,6 @@ class MultiEstimator:
         ------
         SpecError, DataError, TrainerError
             Everything that does not fit.
-        RuntimeError
-            A handler of a running fit calls it.
         """
         self._check_idle("check")
         with preserve_rng():
@@ -266,12 +265,7 @@ class MultiEstimator:
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 
     def find_learning_rate(
-        self,
-        data: Any,
-        start: float = 1e-6,
-        end: float = 1.0,
-        batches: int = 100,
-        trainer: str | None = None,
+        self, data: Any, start: float = 1e-6, end: float = 1.0, batches: int = 100, trainer: str | None = None
     ) -> RateSearch:
         """Train with a rate that grows from batch to batch, and leave everything as it was.
 
@@ -297,8 +291,6 @@ class MultiEstimator:
             Something does not fit.
         ValueError
             A rate or number is not valid.
-        RuntimeError
-            A handler of a running fit calls it.
         """
         self._check_idle("find_learning_rate")
         return find_learning_rate(self._scratch(None)._engine, data, start, end, batches, trainer)
@@ -341,8 +333,6 @@ class MultiEstimator:
             Something does not fit; the data is empty, or can be read only once.
         ValueError
             `batches` is not a whole number of at least 1, or a handler cannot be used.
-        RuntimeError
-            A handler of a running fit calls it.
         """
         self._check_idle("profile")
         scratch = self._scratch(batches)
@@ -489,13 +479,7 @@ class MultiEstimator:
         return figure_metrics("val", self._engine.stages[EVALUATE].figures, lambda: self.figures(EVALUATE))
 
     def write_checkpoint(self, folder: Path) -> None:
-        """Write everything that the running fit needs to resume into an existing, empty folder.
-
-        Raises
-        ------
-        OSError
-            A file cannot be written.
-        """
+        """Write everything that the running fit needs to resume into an existing, empty folder."""
         self._checkpointer.write(folder)
 
     def reseed(self) -> None:

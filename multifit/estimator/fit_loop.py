@@ -17,9 +17,9 @@ from ..gluon.train_step import TrainStep
 from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.make_plan import make_plan
 from .batch_pass import run_pass
+from .fit_setup import check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
-from .monitors import check_monitors
 from .run import Run
 from .run_seeding import RunSeeding
 

@@ -1,20 +1,22 @@
-"""What is checked and prepared before a fit: its limits, loaders and handlers."""
+"""What is checked and prepared before a fit: its limits, loaders, handlers and the figures they monitor."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 from ..arguments import whole_number
 from ..checks import loader_problems, one_shot
-from ..errors import raise_problems
+from ..errors import names, raise_problems, suggest
 from ..events import EventDispatcher
 from ..gluon.data.loaders import peek_first
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.data.worker_seeding import has_own_workers
+from ..gluon.engine import Engine
 from ..handlers import validation_data, with_defaults
+from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
 
-__all__ = ["check_loaders", "fit_events", "limits", "log_oversubscription"]
+__all__ = ["check_loaders", "check_monitors", "fit_events", "limits", "log_oversubscription"]
 
 
 def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
@@ -71,3 +73,35 @@ def log_oversubscription(log_once: Callable[[str], None], train_data: Any) -> No
     message = oversubscription(train_data._num_workers if has_own_workers(train_data) else 0)
     if message is not None:
         log_once(message)
+
+
+def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
+    """Check the figures that handlers monitor, after the engine's dry run.
+
+    Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
+    figure's direction is unknown. `evaluated` says whether there is validation data.
+    """
+    directions = {}
+    for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):
+        figures = engine.stages[stage].figures
+        directions.update({figure_name(stage, name): figures.direction(name) for name in figures.names()})
+    directions.update(dict.fromkeys(engine.trainers.get().learning_rates()))
+    messages = []
+    for handler in handlers:
+        monitor = getattr(handler, "monitor", None)
+        if not isinstance(monitor, str):
+            continue
+        kind = type(handler).__name__
+        if monitor not in directions:
+            hint = "" if evaluated else "; val_ figures need validation data"
+            near = suggest(monitor, directions)
+            messages.append(
+                f'{kind}: there is no figure "{monitor}"{near}; figures are {names(directions)}{hint}'
+            )
+        elif directions[monitor] is None and getattr(handler, "mode", None) is None:
+            messages.append(
+                f'{kind}: it is not known whether "{monitor}" is better low or high; '
+                'say mode="min" or "max" in the MetricSpec or in the handler'
+            )
+    if messages:
+        raise ValueError("\n".join(messages))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ..errors import raise_problems
 from ..gluon.data.batches import Batch
@@ -26,29 +26,27 @@ def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, c
     stage = engine.stages["train"]
     if engine.hooks is not None and engine.hooks.active("change_outputs"):
         return []
-    runs = {
+    variants: dict[str, Callable[[Batch], object]] = {
         "net": lambda batch: _run_net(stage, batch),
         "all": lambda batch: stage.run(batch, engine.state),
     }
     if stage.figures.on_device:
-        bare = engine.new_stage("train", [])
-        raise_problems(check_first_batch(bare, batches[0])[1])
-        runs["losses"] = lambda batch: bare.run(batch, engine.state)
-    for batch in [
-        *batches,
-        *batches,
-    ]:  # the first of each signature runs without a graph, the second traces it
-        for run in runs.values():
+        without_figures = engine.new_stage("train", [])
+        raise_problems(check_first_batch(without_figures, batches[0])[1])
+        variants["losses"] = lambda batch: without_figures.run(batch, engine.state)
+    # the first batch of each signature runs without a graph, the second traces it
+    for batch in (*batches, *batches):
+        for run in variants.values():
             run(batch)
     watch.drain()
-    order = list(runs)
+    names = list(variants)
     for i in range(count):
-        for name in order[i % len(order) :] + order[: i % len(order)]:  # each is first in turn
+        for name in names[i % len(names) :] + names[: i % len(names)]:  # each is first in turn
             with watch(name):
-                result = runs[name](batches[i % len(batches)])
+                result = variants[name](batches[i % len(batches)])
             del result
         watch.lap()
-    return _differences([{name: lap[(name,)] for name in order} for lap in watch.laps])
+    return _differences([{name: lap[(name,)] for name in names} for lap in watch.laps])
 
 
 def _run_net(stage: Stage, batch: Batch) -> list[Any]:
@@ -61,16 +59,16 @@ def _run_net(stage: Stage, batch: Batch) -> list[Any]:
 
 
 def _differences(laps: Sequence[Mapping[str, list[float]]]) -> list[Part]:
-    ways = [("net", "net", None)]
+    """Return the pieces: net alone, and the times by which each variant exceeds the one with a piece less."""
+    compared: list[tuple[str, str, str | None]] = [("net", "net", None)]
     if "losses" in laps[0]:
-        ways += [("losses", "losses", "net"), ("figures", "all", "losses")]
+        compared += [("losses", "losses", "net"), ("figures", "all", "losses")]
     else:
-        ways += [("losses", "all", "net")]
+        compared += [("losses", "all", "net")]
     parts = []
-    for piece, with_it, without in ways:
-        both = [
-            [max(0.0, lap[with_it][i] - (lap[without][i] if without else 0.0)) for lap in laps]
-            for i in (0, 1)
-        ]
-        parts.append(Part(f"forward/{piece}", tuple(both[1]), tuple(map(min, *both))))
+    for piece, more, less in compared:
+        python, whole = (
+            [max(0.0, lap[more][i] - (lap[less][i] if less else 0.0)) for lap in laps] for i in (0, 1)
+        )
+        parts.append(Part(f"forward/{piece}", tuple(whole), tuple(map(min, python, whole))))
     return parts

@@ -16,9 +16,8 @@ from ..gluon.operator_times import operator_times
 from ..gluon.trial_run import trial_run
 from .forward_pieces import forward_pieces
 from .measurements import Operator, Part
-from .part_times import part_times
 from .profile import Profile
-from .stopwatch import Stopwatch
+from .stopwatch import Stopwatch, part_times
 from .timed_steps import TimedEvents, TimedSteps
 
 __all__ = ["profile"]

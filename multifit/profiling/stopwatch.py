@@ -1,10 +1,12 @@
-"""A stopwatch for the parts of a step, which may be nested."""
+"""A stopwatch for the parts of a step, which may be nested, and the parts computed from its laps."""
 
 from __future__ import annotations
 
 from typing import Any, Callable
 
-__all__ = ["Laps", "Name", "Stopwatch"]
+from .measurements import Part
+
+__all__ = ["Laps", "Name", "Stopwatch", "part_times"]
 
 Name = tuple[str, ...]  # of a part, and of a piece of it: ("handlers", "MixUp")
 Laps = list[dict[Name, list[float]]]  # for every step, by part: what Python works and the whole time, in ms
@@ -70,3 +72,31 @@ class _Span:
 
     def __exit__(self, *error: Any) -> None:
         self._watch.end()
+
+
+ORDER = ("data", "forward", "backward", "update", "figures", "handlers")
+
+
+def part_times(drained: Laps, free: Laps) -> list[Part]:
+    """Return the parts in the order of a step, each followed by its pieces.
+
+    In `drained` laps the engine was waited for after each part, in `free` laps it was not.
+    """
+    names = dict.fromkeys(name for lap in (*drained, *free) for name in lap)
+    parts = []
+    for whole in ORDER:
+        pieces = [name for name in names if name[0] == whole and len(name) > 1]
+        parts += [_part(name, drained, free) for name in [(whole,), *pieces]]
+    return parts
+
+
+def _part(name: Name, drained: Laps, free: Laps) -> Part:
+    known = any(each[: len(name)] == name for lap in free for each in lap)
+    python = _sums(name, 0, free if known else drained)
+    return Part("/".join(name), _sums(name, 1, drained), python, _sums(name, 1, free) if known else ())
+
+
+def _sums(name: Name, which: int, laps: Laps) -> tuple[float, ...]:
+    return tuple(
+        sum(times[which] for each, times in lap.items() if each[: len(name)] == name) for lap in laps
+    )

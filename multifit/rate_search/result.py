@@ -42,9 +42,9 @@ class RateSearch:
         object.__setattr__(self, "suggestion", _suggestion(self.rates, self.losses, self.smoothed))
 
     def __repr__(self) -> str:
-        found = "none" if self.suggestion is None else f"{self.suggestion:.2g}"
+        suggestion = "none" if self.suggestion is None else f"{self.suggestion:.2g}"
         span = f"{self.rates[0]:.2g} to {self.rates[-1]:.2g}"
-        return f"RateSearch({len(self.rates)} batches, rates {span}, suggestion {found})"
+        return f"RateSearch({len(self.rates)} batches, rates {span}, suggestion {suggestion})"
 
     def table(self, rows: int = 12) -> str:
         """Return some of the rates with their losses as aligned text.

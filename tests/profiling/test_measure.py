@@ -27,8 +27,7 @@ from multifit import (
 from multifit.gluon import operator_times as profiler
 from multifit.gluon.data.seeding import seed_everything
 from multifit.profiling import Operator, Profile
-from multifit.profiling.part_times import part_times
-from multifit.profiling.stopwatch import Stopwatch
+from multifit.profiling.stopwatch import Stopwatch, part_times
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn

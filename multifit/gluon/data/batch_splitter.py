@@ -12,8 +12,7 @@ from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
 from ..user_code import user_code
 from .arrays import RawArray, cast_dtype, place
-from .batch_layout import BatchLayout, Signature, layout_of, signature_of
-from .batches import Batch
+from .batches import Batch, BatchLayout, Signature, layout_of, signature_of
 from .devices import shares
 from .raw_batches import arrays_in
 

@@ -1,12 +1,17 @@
-"""A batch on its devices."""
+"""A batch on its devices, and which array of a batch is which slot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
 
 from ...protocols import Context, Shape, Slots
+from ..compat import mx
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "BatchLayout", "Signature", "layout_of", "signature_of"]
+
+Signature = tuple[tuple[Any, Any], ...]
+"""The shape and the dtype of each array of a batch."""
 
 
 @dataclass
@@ -24,3 +29,36 @@ class Batch:
     slots: list[Slots] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     shapes: tuple[Shape | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """Which array of a batch, a list of NDArrays, is which slot, and the slots' shapes."""
+
+    positions: tuple[tuple[str, int], ...]
+    shapes: tuple[Shape, ...]
+    samples: int
+
+    def slots(self, raw: Sequence[Any], context: Context) -> Slots:
+        """Return a batch's arrays by slot, on a device."""
+        return {name: raw[i].as_in_context(context) for name, i in self.positions}
+
+
+def signature_of(raw: Any) -> Signature | None:
+    """Return the signature of a list or tuple of NDArrays; None for any other batch."""
+    if type(raw) not in (list, tuple) or not raw or any(type(a) is not mx.nd.NDArray for a in raw):
+        return None
+    return tuple([(array.shape, array.dtype) for array in raw])
+
+
+def layout_of(raw: Sequence[Any], slots: Mapping[str, Any], batch_axis: int) -> BatchLayout | None:
+    """Return the layout of a batch whose arrays, or some of them, are these slots.
+
+    None if the batch holds one array twice: its slots could be two arrays in the next batch.
+    """
+    positions = {id(array): i for i, array in enumerate(raw)}
+    if len(positions) < len(raw):
+        return None
+    shapes = tuple(array.shape for array in slots.values())
+    order = tuple((name, positions[id(array)]) for name, array in slots.items())
+    return BatchLayout(order, shapes, shapes[0][batch_axis])

@@ -14,10 +14,14 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from ..compat import mx
+from .array_batching import columns_of
 from .seeding import mixed, seed_everything
-from .transform_randomness import may_use_randomness
 
-__all__ = ["has_own_workers", "iterate_seeded", "pass_seed", "seedable"]
+__all__ = ["has_own_workers", "iterate_seeded", "may_use_randomness", "pass_seed", "seedable"]
+
+_data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms
+DETERMINISTIC = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Resize, _vision.ToTensor}
+CONTAINERS = {_vision.Compose, _nn.Sequential, _nn.HybridSequential}
 
 _importing_pools: WeakSet[Any] = WeakSet()  # pools whose workers can import this file
 _passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader: passes for which no number was given
@@ -102,3 +106,24 @@ def _can_import(pool: Any, timeout: float) -> bool:
             return False
         _importing_pools.add(pool)
     return True
+
+
+def may_use_randomness(dataset: Any) -> bool:
+    """Whether a data set may draw random numbers for a sample.
+
+    False only for arrays, and for transforms of them by Gluon's deterministic ones.
+    """
+    while type(dataset) is _data.dataset._LazyTransformDataset:
+        function = dataset._fn
+        if type(function) is _data.dataset._TransformFirstClosure:
+            function = function._fn
+        if not _is_deterministic(function):
+            return True
+        dataset = dataset._data
+    return columns_of(dataset) is None
+
+
+def _is_deterministic(function: Any) -> bool:
+    if type(function) in CONTAINERS:
+        return all(map(_is_deterministic, function._children.values()))
+    return type(function) in DETERMINISTIC

@@ -60,29 +60,29 @@ class CachedGraph(mx.gluon.HybridBlock):
         Arrays of equal shapes have equal signatures; without a signature, memory is never planned. Raises
         ValueError if other arrays are None than in the first call.
         """
-        if self._arguments is None:
-            self._trace(arrays)
+        graph_arguments = self._arguments or self._trace(arrays)
         if [array is not None for array in arrays] != self._is_array:
             raise ValueError("other slots are None than in the first batch")
         context = mx.context.current_context()
-        arguments, replaced = self._arguments.fill([a for a in arrays if a is not None], context)
+        arguments, replaced = graph_arguments.fill([a for a in arrays if a is not None], context)
         if replaced:
             # A planned graph would silently go on writing gradients into the arrays that were replaced.
             self._static_op = None
         stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
-        run = self._planned() if stability.repeats(signature) else self._cached_op
+        run = self._planned(graph_arguments) if stability.repeats(signature) else self._cached_op
         outputs = run(*arguments)
         return outputs if isinstance(outputs, list) else [outputs]
 
-    def _trace(self, arrays: Sequence[Any]) -> None:
+    def _trace(self, arrays: Sequence[Any]) -> _Arguments:
         with warnings.catch_warnings():
             # MXNet warns of parameters that this graph does not need; the plan lists what is unused
             warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
             self._build_cache(*arrays)
         self._is_array = [array is not None for array in arrays]
         self._arguments = _Arguments(self._cached_op_args)
+        return self._arguments
 
-    def _planned(self) -> Any:
+    def _planned(self, arguments: _Arguments) -> Any:
         if self._static_op is None:
             inputs = list(enumerate(is_data for is_data, _ in self._cached_op_args))
             flags: list[tuple[str, Any]] = [
@@ -92,7 +92,7 @@ class CachedGraph(mx.gluon.HybridBlock):
             # With static shapes, operators write running statistics without the engine's knowledge, and who
             # reads them after a batch would not wait for it. Then only the memory is planned.
             symbol = self._cached_graph[1]
-            static = not symbol.list_auxiliary_states() and self._arguments.dense
+            static = not symbol.list_auxiliary_states() and arguments.dense
             flags += [("static_alloc", True), ("static_shape", static)]
             self._static_op = mx.nd.CachedOp(symbol, flags)
         return self._static_op

@@ -104,7 +104,4 @@ def _softmax(loss: Any, F: Any, values: Any, label: Any, sample_weight: Any = No
     return F.broadcast_div(sample_sums(F, values), size)
 
 
-REDUCTIONS = {
-    mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax,
-    SegmentationCELoss: SegmentationCELoss.reduce,
-}
+REDUCTIONS = {mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax, SegmentationCELoss: SegmentationCELoss.reduce}

@@ -87,11 +87,15 @@ class LabelSmoothing:
         """Replace a share of each loss by its mean over all classes."""
         uniform: dict[str, list[Any]] = {}
         for term in self._blend.terms:
-            function: Any = _uniform_loss(term)
             arguments = [[arrays[ref] for ref in term.args] for arrays in self._blend.arguments(pred, label)]
-            with user_code(lambda term=term: f"{term.where}, smoothed"):
-                uniform[term.key] = [function(*arrays) for arrays in arguments]
+            uniform[term.key] = _uniform_values(term, arguments)
         return self._blend.blend(estimator, objectives, self.epsilon, loss, uniform, label)
+
+
+def _uniform_values(term: Term, arguments: list[list[Any]]) -> list[Any]:
+    function: Any = _uniform_loss(term)
+    with user_code(lambda: f"{term.where}, smoothed"):
+        return [function(*arrays) for arrays in arguments]
 
 
 def _uniform_loss(term: Term) -> Callable[..., Any] | None:

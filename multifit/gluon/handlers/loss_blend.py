@@ -78,7 +78,7 @@ class LossBlend:
 
     def _batch(self, slots: list[dict[str, Any]], axis: int) -> Batch:
         names = [ref.name for ref in self.terms[0].args]
-        arrays = [next(own[name] for name in names if own.get(name) is not None) for own in slots]
+        arrays = [next(each[name] for name in names if each.get(name) is not None) for each in slots]
         sizes = [array.shape[axis] for array in arrays]
         return Batch(None, sum(sizes), [array.context for array in arrays], slots, sizes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class StageMetric:
         slots_only = all(ref.space != "outputs" for ref in self.term.labels)
         return device if device.bind(labels, outputs, size if slots_only else None) else None
 
-    def move_to(self, place: Place, sums: Any) -> None:
+    def move_to(self, place: Place, sums: Callable[[], Mapping[str, np.ndarray]]) -> None:
         """Compute it at `place` from now on; what the device has summed is handed to the metric itself.
 
         `sums` returns the stage's sums by name; it is called only if the metric leaves the device.
@@ -72,9 +72,9 @@ class StageMetric:
 
     def load_sums(self, sums: Mapping[str, np.ndarray]) -> None:
         """Load what was summed on the devices into the metric."""
-        device, own = device_metric(self.metric), sums[self.term.where]
+        device, totals = device_metric(self.metric), sums[self.term.where]
         assert device is not None
-        device.load(np.append(own, sums[SAMPLES]) if len(own) == 1 else own)
+        device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
         self.measured = True
 
     # ---- on the host ---------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ class StageMetric:
         names, values = self._read()
         if len(names) == len(values):
             return None
-        way = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
+        hint = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
         returned = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
-        return Problem("spec", f"{self.term.where}: {returned}; {way}")
+        return Problem("spec", f"{self.term.where}: {returned}; {hint}")
 
     def _read(self) -> tuple[list[str], list[float]]:
         declared = list(listed(self.term.spec.names)) or figure_names(self.metric) or []

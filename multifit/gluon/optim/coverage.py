@@ -8,7 +8,7 @@ from ...errors import Problem
 from ...protocols import Parameter
 from ...spec import TrainerSpec
 from ..compat import mx
-from .selection import listing, select
+from .parameters import listing, select
 
 __all__ = ["coverage_problems", "frozen_names", "moved_names"]
 

@@ -49,10 +49,10 @@ def declared_problems(declared: object, named: Mapping[Any, Any]) -> list[Proble
 
 def _not_a_trainer(name: object, value: object, declared: object) -> str:
     where = f'trainers["{name}"]' if isinstance(declared, Mapping) else "trainers"
-    way = 'give TrainerSpec(".*", "adam")'
+    way_out = 'give TrainerSpec(".*", "adam")'
     if isinstance(value, (list, tuple)):
-        way = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
-    return f"{where}: {shown(value)} is neither a TrainerSpec nor a gluon.Trainer; {way}"
+        way_out = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
+    return f"{where}: {shown(value)} is neither a TrainerSpec nor a gluon.Trainer; {way_out}"
 
 
 def device_problems(

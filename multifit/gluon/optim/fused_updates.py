@@ -59,7 +59,7 @@ class FusedUpdate:
         small = sum(size <= rule.small for size in sizes)
         return -(-small // GROUP_SIZE) + len(sizes) - small
 
-    def _rule(self) -> type[UpdateRule] | None:
+    def _rule(self) -> UpdateRule | None:
         """Return the rule for this trainer; None if it must update by itself."""
         trainer = self._trainer
         rule = RULES.get(type(trainer.optimizer))
@@ -76,7 +76,7 @@ class FusedUpdate:
 
     def _move(
         self,
-        rule: type[UpdateRule],
+        rule: UpdateRule,
         device: int,
         updater: Any,
         indices: Sequence[int],
@@ -89,7 +89,7 @@ class FusedUpdate:
         if groups is None or not groups.hold(weights, gradients, states):
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
             groups = self._groups[device] = _DeviceGroups(weights, gradients, states, rule.small)
-        rates = [rate for some in _count_updates(optimizer, indices) for rate in rule.rates(optimizer, some)]
+        rates = [rate for part in _count_updates(optimizer, indices) for rate in rule.rates(optimizer, part)]
         decays = optimizer._get_wds(indices)
         for group in groups.small:
             at = group.positions

@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping, Sequence
 from ...errors import Problem, shown, suggest
 from ...protocols import Context
 from ..compat import mx
-from .selection import select
+from .parameters import select
 
 __all__ = ["initialize"]
 

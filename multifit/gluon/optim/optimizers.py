@@ -39,13 +39,13 @@ def build_optimizer(
 def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
     messages = _clip_norm_problems(where, spec.clip_norm) + _scheduler_problems(where, spec.lr_scheduler)
     if spec.optimizer_params is not None and not isinstance(spec.optimizer_params, Mapping):
-        way = 'give a dict, such as {"learning_rate": 1e-3}'
-        return None, [*messages, f"{where}: optimizer_params is {shown(spec.optimizer_params)}; {way}"]
+        way_out = 'give a dict, such as {"learning_rate": 1e-3}'
+        return None, [*messages, f"{where}: optimizer_params is {shown(spec.optimizer_params)}; {way_out}"]
     options = dict(spec.optimizer_params or {})
     if isinstance(spec.optimizer, mx.optimizer.Optimizer):
         if options or spec.lr_scheduler is not None:
-            way = "give its name to set optimizer_params or lr_scheduler"
-            messages.append(f"{where}: an optimizer object has its options already; {way}")
+            way_out = "give its name to set optimizer_params or lr_scheduler"
+            messages.append(f"{where}: an optimizer object has its options already; {way_out}")
         return spec.optimizer, messages
     kind = _kind(spec.optimizer)
     if kind is None:
@@ -122,8 +122,8 @@ def _try_step(where: str, optimizer: mx.optimizer.Optimizer) -> list[str]:
 def _scheduler_problems(where: str, scheduler: object) -> list[str]:
     if scheduler is None or (callable(scheduler) and hasattr(scheduler, "base_lr")):
         return []
-    way = "give an instance, such as mx.lr_scheduler.FactorScheduler(step=1000, base_lr=1e-3)"
-    return [f"{where}: lr_scheduler is {shown(scheduler)}; {way}"]
+    way_out = "give an instance, such as mx.lr_scheduler.FactorScheduler(step=1000, base_lr=1e-3)"
+    return [f"{where}: lr_scheduler is {shown(scheduler)}; {way_out}"]
 
 
 def _clip_norm_problems(where: str, norm: Any) -> list[str]:

@@ -1,12 +1,15 @@
-"""The parameters of a net and its losses by their structural names, as ``save_parameters`` writes them."""
+"""The parameters of a net and its losses: their structural names, and how to select some of them."""
 
 from __future__ import annotations
 
-from typing import Mapping
+import re
+from typing import Any, Mapping, Sequence
 
+from ...errors import Problem, shown, suggest
+from ...protocols import Parameter
 from ..compat import mx
 
-__all__ = ["named_parameters", "trainable"]
+__all__ = ["listing", "named_parameters", "select", "trainable"]
 
 
 def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
@@ -38,3 +41,59 @@ def _of_block(block: mx.gluon.Block, prefix: str) -> dict[str, mx.gluon.Paramete
 def trainable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
     """Return the parameters that receive gradients."""
     return {name: p for name, p in parameters.items() if p.grad_req != "null"}
+
+
+LISTED = 6  # names in a message
+
+
+def select(where: str, params: Any, parameters: Mapping[str, Parameter]) -> tuple[list[str], list[Problem]]:
+    """Return the names of the parameters that a pattern, Block, ParameterDict or Parameter selects.
+
+    A pattern must match a whole name (``re.fullmatch``). `parameters` are those to select from, by structural
+    name; `where` is what was declared, for messages, such as ``frozen``.
+    """
+    if isinstance(params, str):
+        return _by_pattern(where, params, parameters)
+    if isinstance(params, mx.gluon.Block):
+        params, what = params.collect_params(), f"the Block {params.name}"
+    elif isinstance(params, mx.gluon.ParameterDict):
+        what = "the ParameterDict"
+    elif isinstance(params, mx.gluon.Parameter):
+        params, what = {params.name: params}, f"the parameter {params.name}"
+    else:
+        way_out = "give a pattern (several are joined by |), a Block or a ParameterDict"
+        return [], [Problem("trainer", f"{where}: {shown(params)} selects no parameters; {way_out}")]
+    members = {id(p) for p in params.values()}
+    names = [name for name, p in parameters.items() if id(p) in members]
+    return names, [] if names else [_selects_nothing(where, what, parameters)]
+
+
+def _by_pattern(
+    where: str, text: str, parameters: Mapping[str, Parameter]
+) -> tuple[list[str], list[Problem]]:
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        return [], [Problem("trainer", f'{where}: "{text}" is not a regular expression: {error}')]
+    names = [name for name in parameters if pattern.fullmatch(name)]
+    return names, [] if names else [_selects_nothing(where, f'the pattern "{text}"', parameters, pattern)]
+
+
+def _selects_nothing(
+    where: str, what: str, parameters: Mapping[str, Parameter], pattern: re.Pattern[str] | None = None
+) -> Problem:
+    if not parameters:
+        return Problem("trainer", f"{where}: the net has no parameters to train")
+    text = f"{where}: {what} selects none of the net's parameters"
+    if pattern is not None and any(pattern.match(name) for name in parameters):
+        text += f' (did you mean "{pattern.pattern}.*"?)'
+    elif pattern is not None:
+        text += suggest(pattern.pattern, parameters)
+    valid = "a pattern must match a whole name, such as " if pattern is not None else "its parameters are "
+    return Problem("trainer", f"{text}; {valid}{listing(list(parameters))}")
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return the first names, quoted, and how many more there are."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(f'"{name}"' for name in names[:LISTED]) + more

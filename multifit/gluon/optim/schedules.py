@@ -67,8 +67,8 @@ class _Wrapper(mx.lr_scheduler.LRScheduler):
         # the base class's __init__ is not called, because it would set base_lr
         kind = type(self).__name__.lstrip("_")
         if not callable(scheduler) or isinstance(scheduler, type) or not hasattr(scheduler, "base_lr"):
-            way = "give an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"
-            raise ValueError(f"{kind}: scheduler is {shown(scheduler)}; {way}")
+            way_out = "give an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"
+            raise ValueError(f"{kind}: scheduler is {shown(scheduler)}; {way_out}")
         self.scheduler = scheduler
 
     @property

@@ -7,7 +7,7 @@ every element misses the cache: `small` is the number of elements up to which a 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, Sequence
+from typing import Any, Sequence, Union
 
 from ...protocols import Array
 from ..compat import mx
@@ -54,48 +54,21 @@ class ParameterGroup:
         return self._factor[1]
 
 
-class UpdateRule(Protocol):
-    """How an optimizer moves arrays; arrays of at most `small` elements are moved in groups."""
-
-    small: int
-
-    @staticmethod
-    def rates(optimizer: mx.optimizer.Optimizer, indices: Sequence[int]) -> list[float]:
-        """Return the learning rate of each array."""
-
-    @staticmethod
-    def move_group(
-        optimizer: mx.optimizer.Optimizer, group: ParameterGroup, rates: list[float], decays: list[float]
-    ) -> None:
-        """Move the arrays of a group, with a learning rate and a weight decay for each."""
-
-    @staticmethod
-    def move_one(
-        optimizer: mx.optimizer.Optimizer,
-        weight: Array,
-        gradient: Array,
-        state: Any,
-        rate: float,
-        decay: float,
-    ) -> None:
-        """Move one array."""
-
-
 class SGD:
-    """``mx.optimizer.SGD``."""
+    """``mx.optimizer.SGD``; arrays of at most `small` elements are moved in groups."""
 
     small = 10_000
 
     @staticmethod
     def rates(optimizer: mx.optimizer.SGD, indices: Sequence[int]) -> list[float]:
-        """See :class:`UpdateRule`."""
+        """Return the learning rate of each array."""
         return optimizer._get_lrs(indices)
 
     @staticmethod
     def move_group(
         optimizer: mx.optimizer.SGD, group: ParameterGroup, rates: list[float], decays: list[float]
     ) -> None:
-        """See :class:`UpdateRule`."""
+        """Move the arrays of a group, with a learning rate and a weight decay for each."""
         has_momentum = bool(optimizer.momentum > 0)
         update = mx.nd.multi_sgd_mom_update if has_momentum else mx.nd.multi_sgd_update
         lrs, wds = group.formatted(rates, decays)
@@ -112,7 +85,7 @@ class SGD:
     def move_one(
         optimizer: mx.optimizer.SGD, weight: Array, gradient: Array, state: Any, rate: float, decay: float
     ) -> None:
-        """See :class:`UpdateRule`."""
+        """Move one array."""
         options = {"lr": rate, "wd": decay, **SGD._options(optimizer)}
         if optimizer.momentum > 0:
             mx.nd.sgd_mom_update(weight, gradient, state, out=weight, **options)
@@ -136,7 +109,7 @@ class Adam:
 
     @staticmethod
     def rates(optimizer: mx.optimizer.Adam, indices: Sequence[int]) -> list[float]:
-        """See :class:`UpdateRule`; the rates include Adam's bias correction."""
+        """Return the learning rate of each array, with Adam's bias correction."""
         counts, beta1, beta2 = optimizer._index_update_count, optimizer.beta1, optimizer.beta2
         steps = {counts[i] for i in indices}
         corrections = {t: math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t) for t in steps}
@@ -146,7 +119,7 @@ class Adam:
     def move_group(
         optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: list[float], decays: list[float]
     ) -> None:
-        """See :class:`UpdateRule`."""
+        """Move the arrays of a group, with a learning rate and a weight decay for each."""
         weights, states = group.weights, group.states
         if any(decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
             for arrays in zip(weights, group.gradients, states, rates, decays):
@@ -164,7 +137,7 @@ class Adam:
     def move_one(
         optimizer: mx.optimizer.Adam, weight: Array, gradient: Array, state: Any, rate: float, decay: float
     ) -> None:
-        """See :class:`UpdateRule`."""
+        """Move one array."""
         options = {"lr": rate, "wd": decay, **Adam._options(optimizer)}
         mx.nd.adam_update(weight, gradient, *state, out=weight, **options)
 
@@ -174,7 +147,9 @@ class Adam:
         return {**betas, **_common_options(optimizer)}
 
 
-RULES: dict[type, type[UpdateRule]] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam}
+UpdateRule = Union[type[SGD], type[Adam]]
+
+RULES: dict[type, UpdateRule] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam}
 
 
 def _common_options(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:

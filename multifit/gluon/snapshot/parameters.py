@@ -13,7 +13,7 @@ from ...errors import suggest
 from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
-from ..optim.selection import listing
+from ..optim.parameters import listing
 
 __all__ = ["device_state", "load_device_state", "read_parameters", "write_parameters"]
 

@@ -16,8 +16,7 @@ import pytest
 
 from multifit.gluon.data import worker_seeding as workers
 from multifit.gluon.data.loaders import iterate, iterate_from
-from multifit.gluon.data.transform_randomness import may_use_randomness
-from multifit.gluon.data.worker_seeding import has_own_workers, pass_seed, seedable
+from multifit.gluon.data.worker_seeding import has_own_workers, may_use_randomness, pass_seed, seedable
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
