@@ -13,7 +13,8 @@ def test_it_prints_the_plan_and_writes_nothing(write, multifit):
     assert set(os.listdir()) - before == {"small.py"}
 
 
-def test_it_is_the_plan_that_training_prints(trained, multifit):
+def test_it_is_the_plan_of_training(trained, multifit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # the width of plan.txt
     result = multifit("check", trained, "--set", "rate=0.1")
     assert result.out == Path("runs/small/plan.txt").read_text()
 
