@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
-from multifit.cli import main
+from .commands import TASKS, predict, random_picture, train
 
-FILE = Path(__file__).parents[2] / "tasks" / "augmentation.py"
-sys.path.insert(0, str(FILE.parent))
+FILE = TASKS / "augmentation.py"
+sys.path.insert(0, str(TASKS))
 
 from data.patches import KINDS, augmentation, displayed, patches, plain, read_photograph  # noqa: E402
-
-SMALL = ("--set", "train_patches=4", "val_patches=4", "batch_size=2")
 
 
 @pytest.mark.parametrize("augmented", ["yes", "no"])
 def test_a_small_training(tmp_path, capsys, augmented):
-    arguments = [*SMALL, f"augmented={augmented}", "--epochs", "1", "--quiet", "--output", str(tmp_path)]
-    assert main(["train", str(FILE), *arguments]) == 0
-    figures = json.loads((tmp_path / "history.json").read_text())
+    settings = ("epochs=1", "train_patches=4", "val_patches=4", "batch_size=2", f"augmented={augmented}")
+    figures = train(FILE, tmp_path, *settings)
     assert math.isfinite(figures["train_loss"][0]) and figures["val_accuracy"][0] in (0, 0.25, 0.5, 0.75, 1)
     assert figures["lr"][0] < 0.05  # it falls along the cosine
     assert (tmp_path / "augmented.png").stat().st_size > 20_000
-
-    picture = tmp_path / "any.png"
-    cv2.imwrite(str(picture), np.random.RandomState(0).randint(0, 256, (50, 70, 3), "uint8"))
-    capsys.readouterr()
-    assert main(["predict", str(FILE), "--from", str(tmp_path), str(picture)]) == 0
-    assert capsys.readouterr().out.split(": ")[1].split()[0] in KINDS
+    (line,) = predict(FILE, tmp_path, capsys, random_picture(tmp_path))
+    assert line.split(": ")[1].split()[0] in KINDS
 
 
 def test_patches_are_balanced_and_repeatable():

@@ -6,33 +6,27 @@ import json
 import math
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
-from multifit.cli import main
 from multifit.taskfile import TaskFile
+
+from .commands import TASKS, is_drawn, predict, random_picture, train
 
 # isort: split
 import mxnet as mx
 from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet import nd
 
-FILE = Path(__file__).parents[2] / "tasks" / "detection.py"
-SMALL = ("train_count=4", "val_count=2", "batch_size=2", "size=64")
-
-
-def train_briefly(folder: Path, *arguments: str) -> dict[str, list[float]]:
-    settings = ["--set", *SMALL, *arguments]
-    assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
-    return json.loads((folder / "history.json").read_text())
+FILE = TASKS / "detection.py"
+SMALL = ("epochs=1", "train_count=4", "val_count=2", "batch_size=2", "size=64")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """Train the smallest task once; return its folder."""
     folder = tmp_path_factory.mktemp("run")
-    train_briefly(folder)
+    train(FILE, folder, *SMALL)
     return folder
 
 
@@ -42,11 +36,9 @@ def task():
     return TaskFile(FILE).module
 
 
-@pytest.mark.parametrize(
-    "settings", [("base=tiny", "--devices", "2"), ("base=resnet18_v1",), ("data=shapes",)]
-)
+@pytest.mark.parametrize("settings", [("base=tiny", "data=shapes", "--devices", "2"), ("base=resnet18_v1",)])
 def test_a_small_training(tmp_path, settings):
-    figures = train_briefly(tmp_path, *settings)
+    figures = train(FILE, tmp_path, *SMALL, *settings)
     parts = figures["train_multibox.cls"][0] + figures["train_multibox.box"][0]
     assert figures["train_loss"][0] == pytest.approx(parts, rel=1e-5)
     assert math.isfinite(parts)
@@ -60,10 +52,8 @@ def test_the_learning_rate_falls_once(run):
 
 
 def test_predict_draws_the_boxes(run, tmp_path, capsys):
-    picture = tmp_path / "any.png"
-    cv2.imwrite(str(picture), np.random.RandomState(0).randint(0, 256, (50, 40, 3), "uint8"))
-    assert main(["predict", str(FILE), "--from", str(run), "--output", str(tmp_path), str(picture)]) == 0
-    assert Path(capsys.readouterr().out.strip().splitlines()[-1].split(": ")[1]).stat().st_size > 3_000
+    (line,) = predict(FILE, run, capsys, "--output", str(tmp_path), random_picture(tmp_path))
+    assert is_drawn(line)
 
 
 def test_decoded_targets_are_the_boxes_of_the_objects(task):

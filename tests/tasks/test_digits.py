@@ -1,56 +1,25 @@
-"""Digits: one whole training of three heads reaches its figures."""
+"""Digits: a short training of three heads. The nightly table has the accuracies of a whole one."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from multifit.cli import main
-
-FILE = Path(__file__).parents[2] / "tasks" / "digits.py"
+from .commands import TASKS, train
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    """Train the whole task once; return its folder."""
-    folder = tmp_path_factory.mktemp("digits")
-    assert main(["train", str(FILE), "--output", str(folder), "--quiet"]) == 0
-    return folder
-
-
-@pytest.fixture
-def last(run) -> dict[str, float]:
-    """Return the figures of the last epoch."""
-    return {name: values[-1] for name, values in json.loads((run / "history.json").read_text()).items()}
-
-
-@pytest.mark.parametrize("figure", ["val_digit_accuracy", "val_parity_accuracy"])
-def test_accuracy_on_held_out_digits(last, figure):
-    assert 0.97 <= last[figure] <= 1
-
-
-def test_the_error_of_the_ink(last):
+def test_a_short_training(tmp_path):
+    history = train(TASKS / "digits.py", tmp_path, "epochs=2")
+    last = {name: values[-1] for name, values in history.items()}
+    assert last["val_digit_accuracy"] > 0.8 and last["val_parity_accuracy"] > 0.8  # it has learnt something
     # The ink is standardised: always predicting the mean has an error of 0.79.
-    assert last["val_ink_error"] < 0.3
-
-
-def test_the_objective_is_the_weighted_sum(last):
+    assert last["val_ink_error"] < 0.7
     for stage in ("train", "val"):
         parts = {name: last[f"{stage}_{name}"] for name in ("digit", "parity", "ink")}
         expected = parts["digit"] + 0.5 * parts["parity"] + 0.5 * parts["ink"]
         assert last[f"{stage}_loss"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_each_trainer_has_its_learning_rate(last):
     assert (last["lr_body"], last["lr_heads"]) == (2e-3, 5e-3)
-
-
-def test_the_files_of_the_run(run):
-    names = {path.name for path in run.iterdir()}
-    assert names == {
+    assert {path.name for path in tmp_path.iterdir()} == {
         "history.json", "plan.txt", "plan.json", "final.params", "settings.json", "log.txt", "checkpoints",
         "tensorboard", "curves.png", "samples.png",
     }  # fmt: skip
-    assert (run / "samples.png").stat().st_size > 20_000
+    assert (tmp_path / "samples.png").stat().st_size > 20_000

@@ -11,19 +11,15 @@ from sklearn.datasets import load_breast_cancer
 
 from multifit.cli import main
 
-FILE = Path(__file__).parents[2] / "tasks" / "logistic_regression.py"
+from .commands import TASKS, predict, train
 
-
-def train(folder: Path, *arguments: str) -> dict[str, float]:
-    assert main(["train", str(FILE), "--output", str(folder), "--quiet", *arguments]) == 0
-    history = json.loads((folder / "history.json").read_text())
-    return {name: values[-1] for name, values in history.items()}
+FILE = TASKS / "logistic_regression.py"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("cancer")
-    train(folder)
+    train(FILE, folder)
     return folder
 
 
@@ -36,8 +32,7 @@ def test_the_figures_of_held_out_cases(run):
 def test_predict_prints_the_kind_of_each_row(run, capsys):
     cases = load_breast_cancer()
     rows = [",".join(map(str, cases.data[number])) for number in (0, 1, 19, 20)]
-    assert main(["predict", str(FILE), "--from", str(run), *rows]) == 0
-    predicted = [line.split(": ")[1].split()[0] for line in capsys.readouterr().out.strip().split("\n")]
+    predicted = [line.split(": ")[1].split()[0] for line in predict(FILE, run, capsys, *rows)]
     assert predicted == [["malignant", "benign"][cases.target[number]] for number in (0, 1, 19, 20)]
 
 
@@ -52,8 +47,8 @@ def table(tmp_path) -> Path:
 
 
 def test_it_learns_from_a_csv_file(table, tmp_path):
-    settings = ["--epochs", "30", "--set", "data=csv", f"root={table}", "batch_size=4"]
-    assert train(tmp_path / "run", *settings)["train_accuracy"] > 0.9
+    history = train(FILE, tmp_path / "run", "epochs=30", "data=csv", f"root={table}", "batch_size=4")
+    assert history["train_accuracy"][-1] > 0.9
 
 
 @pytest.mark.parametrize(

@@ -5,31 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
-from multifit.cli import main
 from multifit.taskfile import TaskFile
+
+from .commands import TASKS, is_drawn, predict, random_picture, train
 
 # isort: split
 import mxnet as mx
 
-FILE = Path(__file__).parents[2] / "tasks" / "scenes.py"
-SMALL = ("train_count=4", "val_count=2", "batch_size=2", "size=64")
-
-
-def train_briefly(folder: Path, *arguments: str) -> dict[str, list[float]]:
-    settings = ["--set", *SMALL, *arguments]
-    assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
-    return json.loads((folder / "history.json").read_text())
+FILE = TASKS / "scenes.py"
+SMALL = ("epochs=1", "train_count=4", "val_count=2", "batch_size=2", "size=64")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """Train the smallest task once; return its folder."""
     folder = tmp_path_factory.mktemp("run")
-    train_briefly(folder, "segmentation_weight=2")
+    train(FILE, folder, *SMALL, "segmentation_weight=2")
     return folder
 
 
@@ -45,7 +38,7 @@ def test_a_small_training(run):
 
 
 def test_a_weight_of_zero_does_not_train_a_head(tmp_path):
-    train_briefly(tmp_path, "segmentation_weight=0", "count_weight=0", "--devices", "2")
+    train(FILE, tmp_path, *SMALL, "segmentation_weight=0", "count_weight=0", "--devices", "2")
     trained = mx.nd.load(str(tmp_path / "final.params"))
     biases = {
         name: array for name, array in trained.items() if name.endswith("bias") and "BatchNorm" not in name
@@ -76,7 +69,5 @@ def test_the_body_runs_once():
 
 
 def test_predict_draws_boxes_mask_and_count(run, tmp_path, capsys):
-    picture = tmp_path / "any.png"
-    cv2.imwrite(str(picture), np.random.RandomState(0).randint(0, 256, (50, 40, 3), "uint8"))
-    assert main(["predict", str(FILE), "--from", str(run), "--output", str(tmp_path), str(picture)]) == 0
-    assert Path(capsys.readouterr().out.strip().splitlines()[-1].split(": ")[1]).stat().st_size > 3_000
+    (line,) = predict(FILE, run, capsys, "--output", str(tmp_path), random_picture(tmp_path))
+    assert is_drawn(line)

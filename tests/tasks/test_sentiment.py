@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -11,22 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multifit.cli import main
 from multifit.taskfile import TaskFile
+
+from .commands import TASKS, predict, train
 
 # isort: split
 from mxnet import nd
 from mxnet.gluon import rnn
 
-FILE = Path(__file__).parents[2] / "tasks" / "sentiment.py"
+FILE = TASKS / "sentiment.py"
 TASK = TaskFile(FILE).module
-SMALL = ("train_count=4", "val_count=2", "batch_size=1", "length=12", "word_units=4", "hidden_units=4")
-
-
-def train_briefly(folder: Path, *arguments: str) -> dict[str, list[float]]:
-    settings = ["--set", *SMALL, *arguments]
-    assert main(["train", str(FILE), "--output", str(folder), "--epochs", "1", "--quiet", *settings]) == 0
-    return json.loads((folder / "history.json").read_text())
+SMALL = (
+    "epochs=1",
+    "train_count=4",
+    "val_count=2",
+    "batch_size=1",
+    "length=12",
+    "word_units=4",
+    "hidden_units=4",
+)
 
 
 @pytest.fixture
@@ -45,28 +47,37 @@ def imdb(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("model", ["birnn", "textcnn"])
-@pytest.mark.parametrize("devices", [(), ("--devices", "2")])
-def test_a_small_training(tmp_path, model, devices):
-    figures = train_briefly(tmp_path, f"model={model}", *devices)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """Train the recurrent net once; return its folder."""
+    folder = tmp_path_factory.mktemp("run")
+    check_run(folder, train(FILE, folder, *SMALL, "model=birnn"))
+    return folder
+
+
+def check_run(folder: Path, figures: dict[str, list[float]]) -> None:
     assert all(math.isfinite(value) for values in figures.values() for value in values)
     assert 0 <= figures["val_accuracy"][0] <= 1
     for name in ("confusion.png", "misread.png"):
-        assert (tmp_path / name).stat().st_size > 3_000
+        assert (folder / name).stat().st_size > 3_000
+
+
+def test_a_small_training_of_the_other_net_on_two_devices(tmp_path):
+    check_run(tmp_path, train(FILE, tmp_path, *SMALL, "model=textcnn", "--devices", "2"))
 
 
 def test_imdb_end_to_end(imdb, tmp_path):
-    for root in (imdb, imdb / "aclImdb"):
-        figures = train_briefly(tmp_path / "run", "data=imdb", f"root={root}")
-        assert math.isfinite(figures["val_loss"][0])
+    figures = train(FILE, tmp_path / "run", *SMALL, "data=imdb", f"root={imdb}", "--devices", "2")
+    assert math.isfinite(figures["val_loss"][0])
 
 
 def test_reading_imdb(imdb):
-    assert TASK.read_imdb(str(imdb), "train") == [
-        ("Don't see it.", 0),
-        ("A film to love.  See it!", 1),
-        ("Not bad; très drôle.", 1),
-    ]
+    for root in (imdb, imdb / "aclImdb"):
+        assert TASK.read_imdb(str(root), "train") == [
+            ("Don't see it.", 0),
+            ("A film to love.  See it!", 1),
+            ("Not bad; très drôle.", 1),
+        ]
 
 
 def test_a_missing_folder_is_an_error(tmp_path):
@@ -74,12 +85,9 @@ def test_a_missing_folder_is_an_error(tmp_path):
         TASK.read_imdb(str(tmp_path), "train")
 
 
-def test_predict_prints_a_mood_for_each_text(tmp_path, capsys):
-    train_briefly(tmp_path)
-    capsys.readouterr()
+def test_predict_prints_a_mood_for_each_text(run, capsys):
     texts = ["The film was not bad!", "words nobody knows", ""]
-    assert main(["predict", str(FILE), "--from", str(tmp_path), "--quiet", *texts]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = predict(FILE, run, capsys, *texts)
     assert len(lines) == 3
     assert all(re.search(r": (positive|negative) \(\d+\.\d%\)$", line) for line in lines)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -12,21 +11,16 @@ import pytest
 import sacrebleu
 
 from multifit import MultiEstimator
-from multifit.cli import main
 from multifit.taskfile import TaskFile
+
+from .commands import TASKS, predict, train
 
 # isort: split
 from mxnet import autograd, cpu, nd
 
-FILE = Path(__file__).parents[2] / "tasks" / "translation.py"
+FILE = TASKS / "translation.py"
 TASK = TaskFile(FILE).module
-SMALL = ("train_count=5", "val_count=3", "batch_size=2", "units=8", "beam=2")
-
-
-def run(folder: Path, epochs: int, *arguments: str) -> dict[str, list[float]]:
-    command = ["train", str(FILE), "--output", str(folder), "--epochs", str(epochs), "--quiet", "--set"]
-    assert main([*command, *SMALL, *arguments]) == 0
-    return json.loads((folder / "history.json").read_text())
+SMALL = ("epochs=1", "train_count=5", "val_count=3", "batch_size=2", "units=8", "beam=2")
 
 
 @pytest.fixture
@@ -42,26 +36,35 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("settings", [(), ("--devices", "2"), ("model=transformer",)])
-def test_a_small_training(tmp_path, settings):
-    figures = run(tmp_path, 1, *settings)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """Train the recurrent net once; return its folder."""
+    folder = tmp_path_factory.mktemp("run")
+    check_run(folder, train(FILE, folder, *SMALL))
+    return folder
+
+
+def check_run(folder: Path, figures: dict[str, list[float]]) -> None:
     assert all(math.isfinite(value) for values in figures.values() for value in values)
     assert 0 <= figures["val_bleu"][0] <= 1
     assert figures["train_loss"][0] == pytest.approx(math.log(15), rel=0.3)  # per token, of some 15 words
     assert figures["lr_encoder"] == figures["lr_decoder"] == [pytest.approx(0, abs=1e-9)]
-    assert (tmp_path / "attention.png").stat().st_size > 10_000
+    assert (folder / "attention.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("model", ["rnn", "transformer"])
-def test_parallel_text_end_to_end(folder, tmp_path, model):
-    figures = run(tmp_path / "run", 1, "data=parallel", f"root={folder}", f"model={model}")
+def test_a_small_training_of_the_other_net_on_two_devices(tmp_path):
+    check_run(tmp_path, train(FILE, tmp_path, *SMALL, "model=transformer", "--devices", "2"))
+
+
+def test_parallel_text_end_to_end(folder, tmp_path):
+    settings = ("data=parallel", f"root={folder}", "--devices", "2")
+    figures = train(FILE, tmp_path / "run", *SMALL, *settings)
     assert math.isfinite(figures["train_loss"][0])
 
 
-@pytest.mark.parametrize("model", ["rnn", "transformer"])
-def test_it_learns_five_numbers_and_translates_them(model):
+def test_it_learns_five_numbers_and_translates_them():  # nightly/table.py trains both models
     task = TaskFile(FILE)
-    task.set([*SMALL, "batch_size=5", "epochs=100", "units=32", "learning_rate=0.01", f"model={model}"])
+    task.set([*SMALL, "batch_size=5", "epochs=100", "units=32", "learning_rate=0.01"])
     task = task.module
     net, (train, _) = task.net(), task.data()
     estimator = MultiEstimator(net, task.spec(net), trainers=task.trainers((train, None)))
@@ -70,12 +73,9 @@ def test_it_learns_five_numbers_and_translates_them(model):
     assert task.show(estimator.predict(task.inputs(sources))) == list(targets)
 
 
-def test_predict_prints_a_line_for_each_sentence(tmp_path, capsys):
-    run(tmp_path, 1)
-    capsys.readouterr()
+def test_predict_prints_a_line_for_each_sentence(run, capsys):
     sentences = ["three hundred and two", "no such word"]
-    assert main(["predict", str(FILE), "--from", str(tmp_path), "--quiet", *sentences]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = predict(FILE, run, capsys, *sentences)
     assert [line.partition(": ")[0] for line in lines] == sentences
 
 
