@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from matplotlib.figure import Figure
 
 from multifit.cli import main
 
@@ -71,6 +72,13 @@ def empty_folder(tmp_path, monkeypatch):
     yield
     for name in [name for name in sys.modules if name.startswith("multifit_task_")]:
         del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def small_curves(monkeypatch, request):
+    """Draw small curves: two thirds of a small run is matplotlib. `trained_folder` has the real ones."""
+    if "without_matplotlib" not in request.node.name:
+        monkeypatch.setattr("multifit.cli.results.curves", lambda history: Figure(figsize=(0.1, 0.1)))
 
 
 @pytest.fixture

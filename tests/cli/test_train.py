@@ -36,29 +36,25 @@ def history_of(folder: str) -> dict:
 # -------------------------------------------------------------------------------- output
 
 
-def test_it_trains_and_leaves_its_results(write, multifit):
+def test_it_prints_the_plan_trains_and_leaves_its_results(write, multifit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # the width of plan.txt
     result = multifit("train", write())
-    assert result.code == 0
-    assert sorted(os.listdir("runs/small")) == WRITTEN
-    assert result.out.strip().split("\n")[-1] == f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}"
+    assert result.code == 0 and sorted(os.listdir("runs/small")) == WRITTEN
+    plan = Path("runs/small/plan.txt").read_text().strip()
+    assert result.out.startswith(plan) and "kind" in plan and "place" in plan
+    table, last = result.out[len(plan) :].split("after epoch 2\n")[1].strip().rsplit("\n", 1)
+    assert last == f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}"
     history = history_of("runs/small")
     assert len(history["train_loss"]) == len(history["val_place"]) == 2
     assert history["train_loss"][1] < history["train_loss"][0]
-
-
-def test_the_plan_comes_before_and_the_table_after(write, multifit, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")  # the width of plan.txt
-    out = multifit("train", write()).out
-    plan = Path("runs/small/plan.txt").read_text().strip()
-    assert out.startswith(plan) and "kind" in plan and "place" in plan
-    table = out[len(plan) :]
-    history = history_of("runs/small")
-    rows = dict(
-        line.split(maxsplit=1) for line in table.split("after epoch 2\n")[1].splitlines() if " " in line
-    )
+    rows = dict(line.split(maxsplit=1) for line in table.splitlines() if " " in line)
     for figure in ("loss", "kind", "place"):
         values = [history[f"{stage}_{figure}"][-1] for stage in ("train", "val")]
         assert rows[figure].split() == [f"{value:.4f}" for value in values]
+
+
+def test_the_curves_are_drawn(trained):
+    assert Path("runs/small/curves.png").stat().st_size > 20_000
 
 
 def test_the_parameters_are_in_gluons_format(trained):
@@ -88,29 +84,18 @@ def test_a_file_without_trainers_and_validation_trains(write, multifit):
 # -------------------------------------------------------------------------------- options
 
 
-def test_epochs_and_output(write, multifit):
-    result = multifit("train", write(), "--epochs", 3, "--output", "elsewhere/deep")
+def test_epochs_output_and_settings(write, multifit):
+    result = multifit("train", write(), "--epochs", 3, "--output", "elsewhere/deep", "--set", "rate=0")
     assert result.code == 0 and sorted(os.listdir("elsewhere/deep")) == WRITTEN
-    assert len(history_of("elsewhere/deep")["train_loss"]) == 3
+    assert history_of("elsewhere/deep")["lr"] == [0.0] * 3
 
 
-def test_settings(write, multifit):
-    multifit("train", write(), "--set", "rate=0", "epochs=1")
-    history = history_of("runs/small")
-    assert history["lr"] == [0.0]
-
-
-def test_the_seed_decides_everything(write, multifit):
+def test_the_seed_of_the_file_or_of_the_command_line_decides_everything(write, multifit):
+    multifit("train", write("seed = 5\n"), "--output", "a")
     path = write()
-    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+    for folder, seed in (("b", 5), ("c", 2)):
         multifit("train", path, "--seed", seed, "--output", folder)
     assert history_of("a") == history_of("b") != history_of("c")
-
-
-def test_the_seed_of_the_file_is_the_default(write, multifit):
-    multifit("train", write("seed = 5\n"), "--output", "a")
-    multifit("train", write(), "--seed", 5, "--output", "b")
-    assert history_of("a") == history_of("b")
 
 
 def test_two_devices_give_the_same_figures_as_one(write, multifit):
