@@ -1,4 +1,4 @@
-"""The log of somebody who configured no logging."""
+"""The log of a program that does not configure logging."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_handler_that_comes_later_repeats_nothing(capsys, monkeypatch):
     monkeypatch.setattr(logger, "propagate", True)
     estimator = MultiEstimator(gluon.nn.Dense(2), gluon.loss.L2Loss())
     logging.info("this makes a handler at the root")
-    estimator.logger.info("said once")
+    estimator.logger.info("logged once")
     shown = capsys.readouterr()
-    assert shown.out.count("said once") == 1
-    assert "said once" not in shown.err
+    assert shown.out.count("logged once") == 1
+    assert "logged once" not in shown.err

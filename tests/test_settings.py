@@ -31,8 +31,8 @@ from multifit.settings import change_setting, parse_setting, restored, settings_
     ],
 )
 def test_text_is_parsed_as_the_type_of_the_present_value(text, present, value):
-    found = parse_setting(text, present)
-    assert found == value and type(found) is type(value)
+    parsed = parse_setting(text, present)
+    assert parsed == value and type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_other_annotations_allow_any_value(annotation):
     ],
 )
 def test_tuples_are_restored_from_json(value, present, expected):
-    found = restored(value, present)
-    assert found == expected and type(found) is type(expected)
+    parsed = restored(value, present)
+    assert parsed == expected and type(parsed) is type(expected)

@@ -1,4 +1,4 @@
-"""Checks of what was declared against what was found. They never raise: they return problems."""
+"""Checks of the declarations against real data. They return problems and never raise."""
 
 from .batches import bind_slots, slot_problems
 from .calls import arity_problem, positional

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Mapping, Protocol
 
 __all__ = ["ArrayLike", "array", "arrays", "structure"]
 
-MOST = 8  # arrays that are listed; nobody reads more
+MOST = 8  # arrays that are listed
 
 
 class ArrayLike(Protocol):

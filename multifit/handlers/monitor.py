@@ -29,7 +29,7 @@ class Monitor:
 
     def begin(self, estimator: EstimatorProtocol) -> None:
         """Look up the direction, and forget the best value."""
-        # If nobody knows the direction, the estimator raises at the first batch, before any update.
+        # If the direction is not known, the estimator raises at the first batch, before any update.
         self.direction = self.mode or estimator.direction(self.figure) or "min"
         self.best = None
 

@@ -141,5 +141,5 @@ class ProgressBar:
 
 
 def _is_watched(stream: TextIO) -> bool:
-    # At its import, tqdm found out whether this is a notebook, where no stream is a terminal.
+    # At its import, tqdm checks whether this is a notebook, where no stream is a terminal.
     return stream.isatty() or not issubclass(tqdm.std.tqdm, tqdm.auto.notebook_tqdm)

@@ -1,4 +1,4 @@
-"""Binding the declarations of one stage to the arrays that were found."""
+"""Binding the declarations of one stage to the arrays of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a run: every declared name with the array that was found for it."""
+"""The plan of a run: every declared name with its array."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class Row(NamedTuple):
 
     what: str  # "input", "output", "label", "loss", "part" or "metric"
     name: str
-    found: str  # shape and dtype of the array; for a metric, its figures
-    goes: str  # where an array goes, or how a loss or metric is computed
+    value: str  # shape and dtype of the array; for a metric, its figures
+    goes_to: str  # where an array goes, or how a loss or metric is computed
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StagePlan:
     def to_text(self, width: int | None = None) -> str:
         """Return two tables that fit `width`, one for the arrays and one for the losses and metrics."""
         arrays = [row for row in self.rows if row.what in ARRAYS]
-        computed = [row._replace(found=_value(row)) for row in self.rows if row.what not in ARRAYS]
+        computed = [row._replace(value=_value(row)) for row in self.rows if row.what not in ARRAYS]
         parts = [table(("what", "name", "array", "goes to"), arrays, width, wrap_last=True)]
         if computed:
             parts.append(table(("what", "name", "value", "computed as"), computed, width, wrap_last=True))
@@ -52,9 +52,9 @@ class StagePlan:
 
 
 def _value(row: Row) -> str:
-    if row.what == "metric" and row.found == row.name:
+    if row.what == "metric" and row.value == row.name:
         return "a number"
-    return wrap(row.found, VALUE_WIDTH)
+    return wrap(row.value, VALUE_WIDTH)
 
 
 def texts(items: Iterable[Any]) -> tuple[str, ...]:

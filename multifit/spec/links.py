@@ -39,8 +39,8 @@ def links(declarations: Declarations, metrics: Collection[str] | None = None) ->
 
 def targets(all_links: Iterable[Link], what: str, name: str) -> list[Link]:
     """Return the different links from one output, slot or loss: what it feeds, then what it normalizes."""
-    own = dict.fromkeys(link for link in all_links if (link.what, link.name) == (what, name))
-    return sorted(own, key=lambda link: link.how != FEEDS)
+    leading = dict.fromkeys(link for link in all_links if (link.what, link.name) == (what, name))
+    return sorted(leading, key=lambda link: link.how != FEEDS)
 
 
 def _arguments(declarations: Declarations, to: str, taker: Taker) -> Iterator[Link]:

@@ -57,24 +57,24 @@ def _unknown_unused(declarations: Declarations) -> Iterator[str]:
 def _not_taken(declarations: Declarations) -> Iterator[str]:
     if not declarations.takers:
         return  # a spec for prediction
-    taken = _taken(declarations)
+    used = _used(declarations)
     for space, declared in ((OUTPUTS, declarations.output_names), (SLOTS, declarations.labels)):
         for name in dict.fromkeys(declared):
-            if Ref(space, name) not in taken:
+            if Ref(space, name) not in used:
                 yield (
                     f'the {SINGULAR[space]} "{name}" is not taken by any loss or metric; '
                     f'route it, or list it: unused=["{name}"]'
                 )
 
 
-def _taken(declarations: Declarations) -> set[Ref]:
-    """Return everything that is taken, or listed as unused."""
+def _used(declarations: Declarations) -> set[Ref]:
+    """Return everything that something takes, or that is listed as unused."""
     slots = {SLOTS: declarations.slot_names}
-    taken = {ref for item in declarations.takers for ref in item.args}
-    taken |= {Ref(SLOTS, name) for name in declarations.inputs}
+    used = {ref for item in declarations.takers for ref in item.args}
+    used |= {Ref(SLOTS, name) for name in declarations.inputs}
     for term in declarations.terms:
         if term.spec.normalize_by is not None and not callable(term.spec.normalize_by):
-            taken.update(resolve(term.spec.normalize_by, slots)[0])
+            used.update(resolve(term.spec.normalize_by, slots)[0])
     for name in declarations.unused:
-        taken.update(resolve(name, {OUTPUTS: declarations.output_names, **slots})[0])
-    return taken
+        used.update(resolve(name, {OUTPUTS: declarations.output_names, **slots})[0])
+    return used

@@ -66,8 +66,8 @@ def test_slots_in_order_by_key_and_inputs_alone() -> None:
 
 
 def test_each_missing_and_each_undeclared_key_is_reported_once() -> None:
-    found = {"image": A, "labl": B, "more": C}
-    _, problems = bind_slots(["image", "label", "weight"], ["image"], found)
+    batch = {"image": A, "labl": B, "more": C}
+    _, problems = bind_slots(["image", "label", "weight"], ["image"], batch)
     assert [problem.message.split(";")[0] for problem in problems] == [
         'the batch has no "label" (did you mean "labl"?)',
         'the batch has no "weight"',

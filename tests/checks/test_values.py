@@ -57,7 +57,7 @@ class Resettable:
 
 
 class NoLength:
-    """Has a length that asks for one that nobody has, as a DataLoader with a sampler of the user's."""
+    """Has a length that asks for another that does not exist, like a DataLoader with a custom sampler."""
 
     def __len__(self) -> int:
         return len(iter(()))  # type: ignore[arg-type]

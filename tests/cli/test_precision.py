@@ -66,8 +66,8 @@ def test_a_run_resumes_in_its_precision(write, multifit):
     train = ("train", write(**HYBRID), "--quiet", "--checkpoint-every", "1epochs")
     multifit(*train, "--precision", "float16")
     assert multifit(*train, "--resume", "--epochs", 3).code == 0 and recorded() == "float16"
-    refused = multifit(*train, "--resume", "--epochs", 4, "--precision", "float32")
-    assert refused.code == 1 and 'precision: "float16" in the checkpoint, "float32" here' in refused.err
+    result = multifit(*train, "--resume", "--epochs", 4, "--precision", "float32")
+    assert result.code == 1 and 'precision: "float16" in the checkpoint, "float32" here' in result.err
 
 
 def test_a_run_without_a_recorded_precision_is_one_of_float32(trained, multifit):

@@ -1,4 +1,4 @@
-"""The setup that a file's tests share: whatever it was refused for, it goes on to train."""
+"""The setup that the tests of a file share; after all errors it still trains."""
 
 from __future__ import annotations
 

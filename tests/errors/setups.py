@@ -1,4 +1,4 @@
-"""A small task that trains, its faulty variants, and the proof that a refused fit has moved nothing."""
+"""A small task that trains, faulty variants of it, and the check that a rejected fit has moved nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CE, L2 = gluon.loss.SoftmaxCrossEntropyLoss, gluon.loss.L2Loss
 
 
 class TwoHeads(gluon.HybridBlock):
-    """(N, 6) -> digit (N, 3), amount (N, 1); with running statistics, which no refused fit may move."""
+    """(N, 6) -> digit (N, 3), amount (N, 1); with running statistics, which no rejected fit may move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Setup:
         }
 
     def refused(self, error: type[Exception], *texts: str, ways: tuple[str, ...] = ("check", "fit")) -> str:
-        """Demand that `check` and `fit` raise with every text in the message, and that nothing moved."""
+        """Check that `check` and `fit` raise with every text in the message, and that nothing moved."""
         if error is SpecError and not self._has_spec():
             ways = ("make",)  # a TaskSpec that cannot be built never gets to any data
         for way in ways:
@@ -124,7 +124,7 @@ class Setup:
         return any(not np.array_equal(before[name], after[name]) for name in before)
 
     def trains(self) -> None:
-        """Demand that a fit moves parameters, and to finite values."""
+        """Check that a fit moves parameters, and to finite values."""
         before = self.parameters()
         self.fit()
         assert self.moved(before)

@@ -14,7 +14,7 @@ from .setups import BOTH, Setup, fault
 
 
 class Figures(mx.metric.EvalMetric):
-    """Returns what it is told to."""
+    """Returns the values that it was made with."""
 
     def __init__(self, got: Any) -> None:
         super().__init__("figures")

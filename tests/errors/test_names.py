@@ -92,7 +92,7 @@ FAULTS = [
     fault("unknown in batch", lambda s: s.but(batch=["x", "digit", "amount", "index"]),
         'batch: "index" is neither an input nor a label; valid are "x", "digit", "amount"',
         'if nothing takes it, list it: unused=["index"]'),
-    # figures that two would bear
+    # two figures of one name
     fault("metric like a loss", lambda s: s.but(metrics={"digit": mx.metric.Accuracy()}),
         'the figure "digit" is produced by losses["digit"] and metrics["digit"]; rename one of them'),
     fault("loss called loss",
@@ -102,7 +102,7 @@ FAULTS = [
         lambda s: s.but(metrics={},
             losses={"a": LossSpec(CE(), **BOTH, returns=["b"]), "a.b": LossSpec(L2(), "amount", "amount")}),
         'the figure "a.b" is produced by losses["a"] and losses["a.b"]'),
-    # declared, and taken by nobody
+    # declared, and not used
     fault("output not taken", lambda s: s.but(outputs=["digit", "amount", "extra"]),
         'the output "extra" is not taken by any loss or metric; route it, or list it: unused=["extra"]'),
     fault("label not taken", lambda s: s.but(labels=["digit", "amount", "weight"]),

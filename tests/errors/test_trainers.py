@@ -74,7 +74,7 @@ def test_wrong_trainers_are_an_error(setup: Setup, trainers: Any, texts: tuple) 
 
 
 def test_a_misspelt_pattern_does_not_leave_parameters_over(setup: Setup) -> None:
-    """What it was to move is not told as not moved: the one slip is one problem."""
+    """One typing error is one problem: the parameters that it was to move are not reported too."""
     message = setup.with_trainers({"a": TrainerSpec("bdy.*"), "b": HEADS}).refused(TrainerError)
     assert message.startswith("1 problem found:")
 

@@ -27,7 +27,7 @@ def fails(*args: Any) -> Any:
 
 
 class Metric(mx.metric.EvalMetric):
-    """Fails where it is told to."""
+    """Raises in one of its methods."""
 
     def __init__(self, where: str) -> None:
         self.where = ""
@@ -165,7 +165,7 @@ def test_ctrl_c_is_not_wrapped(setup: Setup) -> None:
 
 
 def test_other_problems_are_reported_first(setup: Setup) -> None:
-    """They may be why the code failed, and are easier to mend."""
+    """They may be why the code failed, and are easier to fix."""
     from multifit import TrainerError, TrainerSpec
 
     faulty = setup.but(forward=fails).with_trainers({"body": TrainerSpec("body.*")})

@@ -28,7 +28,7 @@ def epochs_trained(run: Any, values: list[float], handler: EarlyStoppingHandler,
         ({}, [3, 2, 1, 0], 4),
         ({}, [3, 2, 2, 0], 3),  # no worse is no better
         ({"patience": 1}, [3, 2, 2, 0], 3),
-        ({"patience": 2}, [3, 4, 2, 3, 3, 0], 5),  # an improvement begins the row anew
+        ({"patience": 2}, [3, 4, 2, 3, 3, 0], 5),  # an improvement starts the count again
         ({"patience": 2}, [3, NAN, 4, NAN, NAN, 5, 0], 6),  # not measured: passed over
         ({"min_delta": 0.5}, [3, 2.6, 0], 2),
         ({"min_delta": 0.5}, [3, 2.4, 1.8, 1.2], 4),
@@ -117,8 +117,8 @@ def net(run: Any) -> dict[str, Parameter]:
 
     run.fit_alone = run.fit
     run.fit = lambda *handlers, **more: run.fit_alone(*handlers, Move(), **more)
-    found: dict[str, Parameter] = run.parameters
-    return found
+    parameters: dict[str, Parameter] = run.parameters
+    return parameters
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ def detection() -> TaskSpec:
             "box": LossSpec(max, outputs=["classes", "boxes"], labels="target", returns=("sum", "class"))
         },
         evaluate=TaskSpec(
-            outputs="found",
+            outputs="boxes",
             labels=["truth"],
-            metrics={"VOC": MetricSpec(max, outputs="found", labels="truth")},
+            metrics={"VOC": MetricSpec(max, outputs="boxes", labels="truth")},
         ),
     )
 

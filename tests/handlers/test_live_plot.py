@@ -89,9 +89,9 @@ def test_ipythons_display_is_used_in_notebooks_only(
     run: Any, drawn: Any, shell: str, shown: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = Cell()
-    found = types.SimpleNamespace(kernel=None) if shell == "notebook" else types.SimpleNamespace()
+    shell_object = types.SimpleNamespace(kernel=None) if shell == "notebook" else types.SimpleNamespace()
     ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
-    ipython.get_ipython = lambda: found  # type: ignore[attr-defined]
+    ipython.get_ipython = lambda: shell_object  # type: ignore[attr-defined]
     display.display = cell  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)

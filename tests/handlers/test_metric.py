@@ -14,11 +14,11 @@ def test_figures_and_rates_are_recorded_at_the_end_of_each_epoch(run: Any) -> No
 
 
 def test_other_handlers_can_read_the_figures_from_the_history(run: Any) -> None:
-    found = []
+    last_values = []
 
     class Reader:
         def epoch_end(self, estimator: Any) -> None:
-            found.append(estimator.history.last)
+            last_values.append(estimator.history.last)
 
     run.fit(Reader(), MetricHandler())
-    assert found == [{"train_loss": 1 / 3, "lr": 0.001}]
+    assert last_values == [{"train_loss": 1 / 3, "lr": 0.001}]

@@ -26,7 +26,7 @@ def trainer(name: str, optimizer: str = "sgd", **options: Any) -> TrainerHandle:
 
 def rates(run: Any, values: list[float], handler: PlateauHandler, figure: str = "loss") -> list[float]:
     """Run with these validation values, one batch per epoch; return the first trainer's rate after each."""
-    begun, found = run.state.step, []
+    begun, rates_seen = run.state.step, []
     if not hasattr(run, "trainers"):
         run.trainers = {"body": trainer("body", learning_rate=1.0)}
     (first, *_) = run.trainers.values()
@@ -37,11 +37,11 @@ def rates(run: Any, values: list[float], handler: PlateauHandler, figure: str = 
         priority = 2000.0
 
         def epoch_end(self, estimator: Any) -> None:
-            found.append(first.learning_rate)
+            rates_seen.append(first.learning_rate)
 
     run.validation = lambda state: {figure: values[state.step - begun - 1]}
     run.fit(handler, ValidationHandler("data"), Reader(), epochs=len(values), batches=1)
-    return found
+    return rates_seen
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_a_schedule_continues_scaled(run: Any) -> None:
     assert run.trainers["body"].learning_rate == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("wanted", [None, ["heads", "body"], ["heads"]])
-def test_the_rates_of_some_or_all_trainers_are_reduced(run: Any, caplog: Any, wanted: Any) -> None:
+@pytest.mark.parametrize("names", [None, ["heads", "body"], ["heads"]])
+def test_the_rates_of_some_or_all_trainers_are_reduced(run: Any, caplog: Any, names: Any) -> None:
     run.trainers = {"body": trainer("body", learning_rate=0.5), "heads": trainer("heads", learning_rate=1e-5)}
     caplog.set_level(logging.INFO)
-    rates(run, [3, 3], PlateauHandler("val_loss", patience=1, trainers=wanted))
+    rates(run, [3, 3], PlateauHandler("val_loss", patience=1, trainers=names))
     body, heads = "body 0.5000 to 0.0500", "heads 1.000e-05 to 1.000e-06"
-    changes = {None: f"{body}, {heads}", 2: f"{heads}, {body}", 1: heads}[wanted and len(wanted)]
+    changes = {None: f"{body}, {heads}", 2: f"{heads}, {body}", 1: heads}[names and len(names)]
     assert run.trainers["heads"].learning_rate == pytest.approx(1e-6)
-    assert run.trainers["body"].learning_rate == (0.5 if wanted == ["heads"] else 0.05)
+    assert run.trainers["body"].learning_rate == (0.5 if names == ["heads"] else 0.05)
     lines = [record.message for record in caplog.records]
     assert lines == [f"val_loss has not improved on 3.0000 for 1 epoch: learning rate {changes}"]
 
@@ -115,7 +115,7 @@ def test_it_continues_from_its_state(run: Any, split: int) -> None:
     whole = rates(run, values, make())
     first = make()
     run.trainers = {"body": trainer("body", learning_rate=1.0)}
-    found = rates(run, values[:split], first)
+    rates_seen = rates(run, values[:split], first)
     state = first.state_dict()
 
     class Resumed(PlateauHandler):
@@ -126,7 +126,7 @@ def test_it_continues_from_its_state(run: Any, split: int) -> None:
             self.load_state_dict(state)
 
     second = Resumed("val_loss", 0.5, patience=2, cooldown=1)
-    assert found + rates(run, values[split:], second) == whole
+    assert rates_seen + rates(run, values[split:], second) == whole
 
 
 def test_the_state_before_anything_was_measured() -> None:

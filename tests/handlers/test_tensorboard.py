@@ -30,12 +30,12 @@ def events(folder: Path) -> Iterator[Any]:
 
 def values(folder: Path, kind: str) -> dict[str, dict[int, Any]]:
     """Return tag -> step -> what was written."""
-    found: dict[str, dict[int, Any]] = {}
+    by_tag: dict[str, dict[int, Any]] = {}
     for event in events(folder):
         for value in event.summary.value:
             if value.WhichOneof("value") == kind:
-                found.setdefault(value.tag, {})[event.step] = getattr(value, kind)
-    return found
+                by_tag.setdefault(value.tag, {})[event.step] = getattr(value, kind)
+    return by_tag
 
 
 class Array:
@@ -109,12 +109,12 @@ def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
         "lost": Parameter(Array(math.nan), Array(math.nan)),
     }
     run.fit(TensorBoardHandler(tmp_path, weights=True), MetricHandler(), epochs=2)
-    found = values(tmp_path, "histo")
-    assert list(found) == ["weights/body.0.weight", "gradients/body.0.weight", "weights/body.0.running_mean"]
-    histogram = found["weights/body.0.weight"][2]
+    by_tag = values(tmp_path, "histo")
+    assert list(by_tag) == ["weights/body.0.weight", "gradients/body.0.weight", "weights/body.0.running_mean"]
+    histogram = by_tag["weights/body.0.weight"][2]
     assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1.0, 3.0, 3.0, 6.0)
-    assert found["gradients/body.0.weight"][1].num == 1.0
-    assert found["weights/body.0.running_mean"][1].sum == 7.0
+    assert by_tag["gradients/body.0.weight"][1].num == 1.0
+    assert by_tag["weights/body.0.running_mean"][1].sum == 7.0
 
 
 def test_the_plan_is_written_once_as_text(run: Any, tmp_path: Path) -> None:
