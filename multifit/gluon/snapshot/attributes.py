@@ -1,4 +1,4 @@
-"""Save an object's attributes as a tree, and restore them into an object of the same class.
+"""Save an object's attributes as a tree, and load them into an object of the same class.
 
 The program creates the object, and the tree only fills it: no class is looked up by a name from a file, and
 nothing is called. Functions, nets, devices and locks belong to the program and are left as they are.
@@ -19,9 +19,9 @@ import numpy as np
 
 from ...errors import shown
 from ..compat import mx
-from .coding import encoded
+from .coding import encode
 
-__all__ = ["class_name", "fill", "remembered", "stable_name"]
+__all__ = ["class_name", "load_attributes", "save_attributes", "stable_name"]
 
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
@@ -36,38 +36,36 @@ FIXED = (
 )  # fmt: skip
 
 
-def remembered(thing: Any, where: str, lost: list[str], skip: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the attributes of an object as a tree.
+def save_attributes(
+    thing: object, where: str, unsaved: list[str], skip: Iterable[str] = (), parents: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Return the attributes of a metric, an optimizer or a schedule, and of the objects in them, as a tree.
 
-    Parameters
-    ----------
-    thing : object
-        A metric, an optimizer or a schedule. Objects among its attributes are saved with it.
-    where : str
-        Its name in `lost`.
-    lost : list of str
-        The names of attributes that cannot be saved are appended.
-    skip : iterable of str
-        Attributes to leave out.
+    Attributes in `skip` are left out. The names of those that cannot be saved are appended to `unsaved`; they
+    start with `where`. `parents` are the ids of the objects that contain this one.
     """
-    return _attributes(thing, where, lost, frozenset(skip), (id(thing),))
+    attributes = {}
+    for name, value in vars(thing).items():
+        if name not in skip and not isinstance(value, FIXED):
+            try:
+                attributes[name] = _save(value, f"{where}.{name}", unsaved, (*parents, id(thing)))
+            except ValueError:
+                unsaved.append(f"{where}.{name}")
+    return attributes
 
 
-def fill(thing: Any, attributes: Mapping[str, Any], where: str) -> None:
-    """Set the attributes that :func:`remembered` returned.
+def load_attributes(thing: object, attributes: Mapping[str, Any], where: str) -> None:
+    """Set the attributes that :func:`save_attributes` returned.
 
-    Raises
-    ------
-    ValueError
-        An object among the attributes is of another class than the saved one.
+    Raises ValueError if an object among the attributes is of another class than the saved one.
     """
     present = vars(thing)
     for name, value in attributes.items():
         # not setattr: values from a file must not call properties
-        present[name] = _restored(value, present.get(name), f"{where}.{name}")
+        present[name] = _load(value, present.get(name), f"{where}.{name}")
 
 
-def class_name(thing: Any) -> str:
+def class_name(thing: object) -> str:
     """Return the full name of an object's class; a class of multifit is named without its module."""
     return stable_name(f"{type(thing).__module__}.{type(thing).__qualname__}")
 
@@ -79,48 +77,35 @@ def stable_name(name: str) -> str:
     return f"multifit.{RENAMED.get(leaf, leaf)}" if package == "multifit" else name
 
 
-def _attributes(
-    thing: Any, where: str, lost: list[str], skip: frozenset[str], inside: tuple[int, ...]
-) -> dict[str, Any]:
-    attributes = {}
-    for name, value in vars(thing).items():
-        if name not in skip and not isinstance(value, FIXED):
-            try:
-                attributes[name] = _saved(value, f"{where}.{name}", lost, inside)
-            except ValueError:
-                lost.append(f"{where}.{name}")
-    return attributes
-
-
-def _saved(value: Any, where: str, lost: list[str], inside: tuple[int, ...]) -> Any:
+def _save(value: Any, where: str, unsaved: list[str], parents: tuple[int, ...]) -> Any:
     """Return a value as a tree; raises ValueError if it cannot be saved."""
-    if id(value) in inside:
+    if id(value) in parents:
         raise ValueError(f"{where} contains itself")
-    deeper = (*inside, id(value))
     if isinstance(value, FIXED):
         return {CLASS: None}
+    inner = (*parents, id(value))
     if isinstance(value, dict):
-        return {_key(k, where): _saved(item, f"{where}.{k}", lost, deeper) for k, item in value.items()}
+        return {_key(k, where): _save(item, f"{where}.{k}", unsaved, inner) for k, item in value.items()}
     if isinstance(value, deque) or type(value) in (list, tuple):
-        if all(type(item) in NUMBERS for item in value):  # there can be many thousands
-            return tuple(value) if isinstance(value, tuple) else list(value)
-        items = [_saved(item, f"{where}[{i}]", lost, deeper) for i, item in enumerate(value)]
+        items = list(value)
+        if not all(type(item) in NUMBERS for item in items):  # there can be many thousands
+            items = [_save(item, f"{where}[{i}]", unsaved, inner) for i, item in enumerate(items)]
         return tuple(items) if isinstance(value, tuple) else items
     if _is_plain_object(value):
-        attributes = _attributes(value, where, lost, frozenset(), deeper)
+        attributes = save_attributes(value, where, unsaved, parents=parents)
         return {CLASS: class_name(value), "attributes": attributes}
     if type(value) is not mx.nd.NDArray:  # encoding would wait for the engine
-        encoded(value, where, [])
+        encode(value, where, [])
     return value
 
 
-def _key(key: Any, where: str) -> Any:
+def _key(key: object, where: str) -> str | int:
     if not isinstance(key, (str, int, np.integer)):
         raise ValueError(f"{where} has the key {shown(key)}")
     return int(key) if isinstance(key, np.integer) else key
 
 
-def _restored(saved: Any, present: Any, where: str) -> Any:
+def _load(saved: Any, present: Any, where: str) -> Any:
     if isinstance(saved, dict) and CLASS in saved:
         if saved[CLASS] is None:
             return present
@@ -128,30 +113,30 @@ def _restored(saved: Any, present: Any, where: str) -> Any:
             raise ValueError(
                 f"{where} is a {saved[CLASS]} where it was saved, and a {class_name(present)} here"
             )
-        fill(present, saved["attributes"], where)
+        load_attributes(present, saved["attributes"], where)
         return present
     if isinstance(saved, dict):
-        before = present if isinstance(present, dict) else {}
-        items = {key: _restored(item, before.get(key), f"{where}.{key}") for key, item in saved.items()}
-        return _refilled(present, items) if isinstance(present, dict) and type(present) is not dict else items
+        old = present if isinstance(present, dict) else {}
+        items = {key: _load(item, old.get(key), f"{where}.{key}") for key, item in saved.items()}
+        return _refill(present, items) if isinstance(present, dict) and type(present) is not dict else items
     if isinstance(saved, (list, tuple)):
-        known = list(present) if isinstance(present, (list, tuple, deque)) else []
-        known += [None] * (len(saved) - len(known))
-        values = [_restored(item, known[i], f"{where}[{i}]") for i, item in enumerate(saved)]
-        return _refilled(present, values) if isinstance(present, deque) else type(saved)(values)
+        olds = list(present) if isinstance(present, (list, tuple, deque)) else []
+        olds += [None] * (len(saved) - len(olds))
+        values = [_load(item, olds[i], f"{where}[{i}]") for i, item in enumerate(saved)]
+        return _refill(present, values) if isinstance(present, deque) else type(saved)(values)
     return saved
 
 
-def _refilled(container: Any, content: Any) -> Any:
+def _refill(container: Any, content: Any) -> Any:
     """Replace the content of a special container (a defaultdict, a deque with a length) and return it."""
     container.clear()
     (container.update if isinstance(container, dict) else container.extend)(content)
     return container
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether an object has no state but its attributes, unlike generators and containers."""
     kind = type(value)
-    python = all(base.__flags__ & PYTHON_CLASS for base in kind.__mro__[:-1])
-    usual = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
-    return python and usual and hasattr(value, "__dict__")
+    in_python = all(base.__flags__ & PYTHON_CLASS for base in kind.__mro__[:-1])
+    default_pickle = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+    return in_python and default_pickle and hasattr(value, "__dict__")

@@ -15,28 +15,16 @@ import numpy as np
 from ...errors import shown
 from ..compat import mx
 
-__all__ = ["decoded", "encoded"]
+__all__ = ["decode", "encode"]
 
 PACKED = 32  # from this length on, a list of numbers of one type becomes one array
 VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and dense NDArrays"
 
 
-def encoded(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
+def encode(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
     """Return the structure of a tree as JSON; its arrays are appended to `arrays`.
 
-    Parameters
-    ----------
-    tree : object
-        The tree.
-    where : str
-        Its name in error messages.
-    arrays : list of numpy.ndarray
-        The arrays of the tree are appended.
-
-    Raises
-    ------
-    ValueError
-        A value cannot be saved; the message says where.
+    Raises ValueError with the path of the value, which starts with `where`, if it cannot be saved.
     """
     kind = type(tree)  # exactly this class: a subclass may have more state
     if kind in (type(None), bool, int, str) or (kind is float and math.isfinite(tree)):
@@ -44,70 +32,61 @@ def encoded(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
     if kind is float:
         return {"float": repr(tree)}
     if kind is list:
-        return _packed(tree, arrays) or _items(tree, where, arrays)
+        return _pack(tree, arrays) or _encode_items(tree, where, arrays)
     if kind is tuple:
-        return {"tuple": _items(tree, where, arrays)}
+        return {"tuple": _encode_items(tree, where, arrays)}
     if kind is dict:
-        return {"dict": [[_key(k, where), encoded(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
+        return {"dict": [[_key(k, where), encode(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
     if kind is mx.nd.NDArray:
-        return {"ndarray": _stored(tree.asnumpy(), arrays), "on": str(tree.context)}
+        return {"ndarray": _add(tree.asnumpy(), arrays), "on": str(tree.context)}
     if kind is np.ndarray and not tree.dtype.hasobject:
-        return {"array": _stored(tree, arrays)}
+        return {"array": _add(tree, arrays)}
     if isinstance(tree, np.generic) and not isinstance(tree, np.object_):
-        return {"scalar": _stored(np.asarray(tree), arrays)}
-    raise ValueError(f"{where} is {_described(tree)}, which cannot be saved; valid are {VALID}")
+        return {"scalar": _add(np.asarray(tree), arrays)}
+    of_objects = " of objects" if isinstance(tree, (np.ndarray, np.generic)) else ""
+    name = f"{kind.__module__}.{kind.__qualname__}{of_objects}"
+    raise ValueError(f"{where} is a {name}, which cannot be saved; valid are {VALID}")
 
 
-def decoded(structure: Any, arrays: list[np.ndarray]) -> Any:
-    """Return the tree that :func:`encoded` was given.
-
-    Raises
-    ------
-    LookupError, TypeError, ValueError
-        The structure is not valid.
-    """
+def decode(structure: Any, arrays: list[np.ndarray]) -> Any:
+    """Return the tree that :func:`encode` was given; raises any error if the structure is not valid."""
     if isinstance(structure, list):
-        return [decoded(item, arrays) for item in structure]
+        return [decode(item, arrays) for item in structure]
     if not isinstance(structure, dict):
         return structure
     tag, content = next(iter(structure.items()))
     return READERS[tag](content, structure, arrays)
 
 
-def _items(items: Any, where: str, arrays: list[np.ndarray]) -> list[Any]:
-    return [encoded(item, f"{where}[{i}]", arrays) for i, item in enumerate(items)]
+def _encode_items(items: Any, where: str, arrays: list[np.ndarray]) -> list[Any]:
+    return [encode(item, f"{where}[{i}]", arrays) for i, item in enumerate(items)]
 
 
-def _packed(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:
+def _pack(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:
     """Return a long list of numbers of one type as one array: metrics of detection store many thousands."""
     kind = type(items[0]) if len(items) >= PACKED else None
     if kind is None or any(type(item) is not kind for item in items):
         return None
     if issubclass(kind, (np.number, np.bool_)):
-        return {"scalars": _stored(np.array(items, items[0].dtype), arrays)}
+        return {"scalars": _add(np.array(items, items[0].dtype), arrays)}
     dtype = {float: "float64", int: "int64"}.get(kind)
     if dtype is None or (kind is int and not all(-(2**63) <= item < 2**63 for item in items)):
         return None
-    return {"numbers": _stored(np.array(items, dtype), arrays)}
+    return {"numbers": _add(np.array(items, dtype), arrays)}
 
 
-def _stored(array: np.ndarray, arrays: list[np.ndarray]) -> int:
+def _add(array: np.ndarray, arrays: list[np.ndarray]) -> int:
     arrays.append(array)
     return len(arrays) - 1
 
 
-def _key(key: Any, where: str) -> Any:
+def _key(key: object, where: str) -> str | int:
     if type(key) in (str, int):
-        return key
+        return key  # type: ignore[return-value]
     raise ValueError(f"{where} has the key {shown(key)}, which cannot be saved; valid are str and int")
 
 
-def _described(value: Any) -> str:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    return f"a {kind} of objects" if isinstance(value, (np.ndarray, np.generic)) else f"a {kind}"
-
-
-def _array_on(array: np.ndarray, device: str) -> Any:
+def _array_on(array: np.ndarray, device: str) -> mx.nd.NDArray:
     match = re.fullmatch(r"(\w+)\((\d+)\)", device)
     if match is None or match[1] not in mx.Context.devstr2type:
         raise ValueError(f'there is no device "{device}"')
@@ -116,8 +95,8 @@ def _array_on(array: np.ndarray, device: str) -> Any:
 
 READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {
     "float": lambda content, _, arrays: float(content),
-    "tuple": lambda content, _, arrays: tuple(decoded(item, arrays) for item in content),
-    "dict": lambda content, _, arrays: {key: decoded(value, arrays) for key, value in content},
+    "tuple": lambda content, _, arrays: tuple(decode(item, arrays) for item in content),
+    "dict": lambda content, _, arrays: {key: decode(value, arrays) for key, value in content},
     "array": lambda content, _, arrays: arrays[content],
     "scalar": lambda content, _, arrays: arrays[content][()],
     "scalars": lambda content, _, arrays: list(arrays[content]),

@@ -19,16 +19,8 @@ _NAMED = {"holds", "labels", "losses", "metrics", "options", "parameters", "summ
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line with path, saved value and present value for everything in which two identities differ.
 
-    Parameters
-    ----------
-    saved, now : mapping
-        What :func:`~multifit.gluon.snapshot.identity.identity` returned when the checkpoint was written, and
-        what it returns here. `saved` may be the identity in a checkpoint of format 1.
-
-    Returns
-    -------
-    list of str
-        Empty if the run can be resumed. Of more than six differences in parameters, six are returned.
+    `saved` may be the identity in a checkpoint of format 1. Of more than six differences in parameters, six
+    are returned.
     """
     if is_format_1(saved):
         saved, now = upgraded(saved), known_to_format_1(now)
@@ -48,21 +40,21 @@ def _comparable(
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Leave out what cannot be compared: unknown sizes, and the options of a user's own trainer."""
     parameters = {
-        name: {**parameter, "shape": _filled(parameter["shape"], saved["parameters"].get(name))}
+        name: {**parameter, "shape": _known_shape(parameter["shape"], saved["parameters"].get(name))}
         for name, parameter in now["parameters"].items()
     }
-    trainers = [dict(one["trainers"]) for one in (saved, now)]
-    for name in trainers[0].keys() & trainers[1].keys():
-        options_known = all(one[name].get("options") is not None for one in trainers)
-        for one in trainers:
+    both = dict(saved["trainers"]), dict(now["trainers"])
+    for name in both[0].keys() & both[1].keys():
+        options_known = all(trainers[name].get("options") is not None for trainers in both)
+        for trainers in both:
             # the order in which a trainer holds its parameters does not matter
-            one[name] = {**one[name], "holds": {parameter: {} for parameter in one[name]["holds"]}}
+            trainers[name] = {**trainers[name], "holds": {held: {} for held in trainers[name]["holds"]}}
             if not options_known:
-                one[name].pop("options", None)
-    return {**saved, "trainers": trainers[0]}, {**now, "parameters": parameters, "trainers": trainers[1]}
+                trainers[name].pop("options", None)
+    return {**saved, "trainers": both[0]}, {**now, "parameters": parameters, "trainers": both[1]}
 
 
-def _filled(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]:
+def _known_shape(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]:
     """Take sizes that no batch has determined yet from the checkpoint."""
     if saved is None or len(saved["shape"]) != len(shape):
         return shape

@@ -1,4 +1,4 @@
-"""The figures of a stage: its sums on the devices, and the state of its metrics."""
+"""Save and load the figures of a stage: its sums on the devices, and the state of its metrics."""
 
 from __future__ import annotations
 
@@ -6,37 +6,30 @@ from typing import Any, Mapping
 
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
-from .attributes import class_name, fill, remembered, stable_name
+from .attributes import class_name, load_attributes, save_attributes, stable_name
 
-__all__ = ["load_stage_state", "stage_state"]
+__all__ = ["load_figures", "save_figures"]
 
 
-def stage_state(figures: StageFigures, lost: list[str] | None = None) -> dict[str, Any]:
+def save_figures(figures: StageFigures) -> dict[str, Any]:
     """Return what a stage has measured since its last reset, as a tree.
 
-    The tree refers to the stage's arrays: write it, or load it elsewhere, before the next batch.
-
-    Parameters
-    ----------
-    figures : StageFigures
-        Of training or evaluating.
-    lost : list of str, optional
-        The keys of metrics whose state cannot be saved are appended; they restart from zero.
+    Its ``lost`` are the keys of metrics whose state cannot be saved; they restart from zero. The tree refers
+    to the stage's arrays: write it, or load it elsewhere, before the next batch.
     """
-    metrics = {metric.term.key: _metric_state(metric) for metric in figures.metrics}
-    if lost is not None:
-        lost += [key for key, state in metrics.items() if state["metric"] is None and not state["on_device"]]
-    names = {metric.term.key: metric.names for metric in figures.metrics}
-    return {"tally": figures.sums.state(), "known": names, "measures": metrics}
+    metrics = {metric.term.key: _save_metric(metric) for metric in figures.metrics}
+    return {
+        "tally": figures.sums.state(),
+        "known": {metric.term.key: metric.names for metric in figures.metrics},
+        "measures": metrics,
+        "lost": [key for key, saved in metrics.items() if saved["metric"] is None and not saved["on_device"]],
+    }
 
 
-def load_stage_state(figures: StageFigures, state: Mapping[str, Any]) -> None:
-    """Restore what :func:`stage_state` returned into a stage that was just reset.
+def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
+    """Load what :func:`save_figures` returned into a stage that was just reset.
 
-    Raises
-    ------
-    ValueError
-        A metric is of another class than the one that was saved.
+    Raises ValueError if a metric is of another class than the one that was saved.
     """
     for metric in figures.metrics:
         key = metric.term.key
@@ -47,14 +40,14 @@ def load_stage_state(figures: StageFigures, state: Mapping[str, Any]) -> None:
     figures.sums.load(state["tally"])
 
 
-def _metric_state(metric: StageMetric) -> dict[str, Any]:
+def _save_metric(metric: StageMetric) -> dict[str, Any]:
     attributes = None
-    lost: list[str] = []
+    unsaved: list[str] = []
     on_device = metric.place is Place.DEVICE
     # what is summed on the device is loaded into the metric whenever its figure is read
     if not on_device and hasattr(metric.metric, "__dict__"):
-        attributes = remembered(metric.metric, metric.term.key, lost)
-    attributes = None if lost else attributes
+        attributes = save_attributes(metric.metric, metric.term.key, unsaved)
+    attributes = None if unsaved else attributes
     return {
         "class": class_name(metric.metric),
         "metric": attributes,
@@ -69,7 +62,7 @@ def _load_metric(metric: StageMetric, state: Mapping[str, Any]) -> None:
     if stable_name(state["class"]) != kind:
         raise ValueError(f"{where}: the state is of a {state['class']}, the metric is a {kind}")
     if state["metric"] is not None:
-        fill(metric.metric, state["metric"], where)
+        load_attributes(metric.metric, state["metric"], where)
     decided = Place.DEVICE if state["on_device"] else Place.HOST
     metric.place = decided if state["settled"] else Place.UNDECIDED
     metric.measured = state["fed"]

@@ -54,14 +54,13 @@ def _lines(summary: Iterable[str]) -> Iterator[str]:
 def _printed(spec: Mapping[str, Any]) -> list[str]:
     """Return the same lines for a spec's tree."""
     rows = [("input", name, "net") for name in spec["inputs"]]
-    rows += [("output", name, _takers(spec, f"outputs.{name}")) for name in _flat(spec["outputs"])]
-    rows += [("label", name, _takers(spec, f"labels.{name}")) for name in spec["labels"]]
+    rows += [("output", name, _users(spec, f"outputs.{name}")) for name in _flat(spec["outputs"])]
+    rows += [("label", name, _users(spec, f"labels.{name}")) for name in spec["labels"]]
     rows += [("loss", key, _loss(loss)) for key, loss in spec["losses"].items()]
     rows += [("metric", key, _metric(metric)) for key, metric in spec["metrics"].items()]
     lines = [re.sub(" {2,}", "  ", "  ".join(row)) for row in rows]
-    return lines + [
-        f"{_EVALUATING} {line}" for line in (_printed(spec["evaluate"]) if spec["evaluate"] else [])
-    ]
+    evaluate = _printed(spec["evaluate"]) if spec["evaluate"] else []
+    return lines + [f"{_EVALUATING} {line}" for line in evaluate]
 
 
 def _flat(outputs: Any) -> Iterator[str]:
@@ -72,39 +71,33 @@ def _flat(outputs: Any) -> Iterator[str]:
             yield item
 
 
-def _takers(spec: Mapping[str, Any], ref: str) -> str:
-    takers = [
+def _users(spec: Mapping[str, Any], ref: str) -> str:
+    users = [
         f'{kind}["{key}"]'
         for kind in ("losses", "metrics")
-        for key, one in spec[kind].items()
-        if ref in one["takes"]
+        for key, term in spec[kind].items()
+        if ref in term["takes"]
     ]
-    takers += [
+    users += [
         f'normalizer of losses["{key}"]'
         for key, loss in spec["losses"].items()
         if isinstance(loss["normalize_by"], str) and ref == f"labels.{loss['normalize_by']}"
     ]
-    return ", ".join(takers) or "unused"
+    return ", ".join(users) or "unused"
 
 
 def _loss(loss: Mapping[str, Any]) -> str:
     weight, divisor = loss["weight"], loss["normalize_by"]
     factor = f"{weight['function']}(state)" if isinstance(weight, Mapping) else f"{weight:g}"
-    by = (
-        ""
-        if divisor is None
-        else f" / {divisor}"
-        if isinstance(divisor, str)
-        else " / a function of the slots"
-    )
+    by = f" / {divisor}" if isinstance(divisor, str) else " / a function of the slots" if divisor else ""
     parts = f" -> {', '.join(loss['parts'])}; minimizes {loss['minimize']}" if loss["parts"] else ""
-    return f"{factor} x {_called(loss['fn'], loss['takes'])}{by}{parts}"
+    return f"{factor} x {_call(loss['fn'], loss['takes'])}{by}{parts}"
 
 
 def _metric(metric: Mapping[str, Any]) -> str:
-    called = _called(metric["metric"], [*metric["takes"], *metric["losses"]])
+    called = _call(metric["metric"], [*metric["takes"], *metric["losses"]])
     return f"{called} ({', '.join(metric['stages'])})"
 
 
-def _called(fn: str | None, arguments: Iterable[str]) -> str:
+def _call(fn: str | None, arguments: Iterable[str]) -> str:
     return f"{'the output' if fn is None else fn}({', '.join(arguments)})"

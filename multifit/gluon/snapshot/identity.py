@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Mapping
 import numpy as np
 
 from ...spec.names import listed
+from ..compat import mx
+from ..engine import Engine
 from ..optim.schedules import ScaledSchedule
 
 if TYPE_CHECKING:
@@ -18,14 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["identity", "spec_tree"]
 
 
-def identity(engine: Any) -> dict[str, Any]:
-    """Return the identity of a run: its spec, parameters, trainers, number of devices and precision.
-
-    Raises
-    ------
-    TrainerError
-        The trainers cannot be built.
-    """
+def identity(engine: Engine) -> dict[str, Any]:
+    """Return the identity of a run: its spec, parameters, trainers, number of devices and precision."""
     trainers = engine.trainers.get()
     return {
         "spec": spec_tree(engine.spec),
@@ -51,11 +47,7 @@ def spec_tree(spec: TaskSpec) -> dict[str, Any]:
         "inputs": list(spec.inputs),
         "outputs": plain(spec.outputs),
         "labels": {
-            name: {
-                "dtype": plain(label.dtype),
-                "classes": plain(label.classes),
-                "ignore": plain(label.ignore),
-            }
+            name: {key: plain(getattr(label, key)) for key in ("dtype", "classes", "ignore")}
             for name, label in spec.label_specs.items()
         },
         "losses": {term.key: _loss(term, term.spec) for term in spec.terms},
@@ -107,7 +99,7 @@ def _metric(term: MetricTerm, spec: MetricSpec) -> dict[str, Any]:
     }
 
 
-def _parameter(parameter: Any) -> dict[str, Any]:
+def _parameter(parameter: mx.gluon.Parameter) -> dict[str, Any]:
     shape, dtype = parameter.shape, np.dtype(parameter.dtype)
     if shape is None:  # a SymbolBlock's parameter does not know its own
         shape = () if parameter._data is None else parameter._data[0].shape
@@ -118,16 +110,14 @@ def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return declared options; None for an optimizer that the user built."""
     if options is None:
         return None
-    return {
-        key: plain(value) for key, value in options.items() if key != "lr_scheduler"
-    }  # it is the schedule
+    return {key: plain(value) for key, value in options.items() if key != "lr_scheduler"}
 
 
-def _schedule(scheduler: Any) -> str | None:
+def _schedule(scheduler: mx.lr_scheduler.LRScheduler | None) -> str | None:
     if isinstance(scheduler, ScaledSchedule):  # added when somebody sets the rate during the run
         scheduler = scheduler.scheduler
     return None if scheduler is None else type(scheduler).__name__
 
 
-def _name(fn: Any) -> str:
+def _name(fn: object) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))

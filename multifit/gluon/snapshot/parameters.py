@@ -1,4 +1,4 @@
-"""Save and restore parameters: in Gluon's format, and separately what that format cannot hold."""
+"""Save and load parameters: in Gluon's format, and separately what that format cannot hold."""
 
 from __future__ import annotations
 
@@ -15,63 +15,41 @@ from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..optim.parameters import listing
 
-__all__ = ["device_state", "load_device_state", "read_parameters", "write_parameters"]
+__all__ = ["load_device_state", "read_parameters", "save_device_state", "write_parameters"]
 
 NET, OTHERS = "net.params", "losses.params"
+Parameters = Mapping[str, mx.gluon.Parameter]
 
 
-def write_parameters(folder: Path, net: Any, parameters: Mapping[str, Any]) -> None:
+def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> None:
     """Write ``net.params``, which `net.load_parameters` reads, and all others to ``losses.params``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder.
-    net : Block
-        Parameters of its that have no shape yet, as no batch reached them, are left out.
-    parameters : mapping of str to Parameter
-        All by name, the losses' too (:func:`multifit.gluon.optim.parameters.named_parameters`).
-
-    Raises
-    ------
-    OSError
-        A file cannot be written completely.
+    Parameters that have no shape yet, as no batch reached them, are left out. Raises OSError if a file cannot
+    be written completely.
     """
-    own = net._collect_params_with_prefix()
-    others = {name: p for name, p in parameters.items() if name not in own}
-    for name, found in ((NET, own), (OTHERS, others)):
-        if found or name == NET:
-            with atomic_path(folder / name) as path:
+    of_net = net._collect_params_with_prefix()
+    others = {name: parameter for name, parameter in parameters.items() if name not in of_net}
+    for file, group in ((NET, of_net), (OTHERS, others)):
+        if group or file == NET:
+            with atomic_path(folder / file) as path:
                 # as Block.save_parameters does it: the mean over the devices
-                _save(path, {n: p._reduce() for n, p in found.items() if p._data is not None})
+                _write(path, {name: p._reduce() for name, p in group.items() if p._data is not None})
 
 
-def read_parameters(folder: Path, parameters: Mapping[str, Any], contexts: Sequence[Any]) -> None:
-    """Set all parameters, whether they are initialised, deferred or neither.
+def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
+    """Set all parameters, whether they are initialised, deferred or neither (then on `contexts`).
 
-    Parameters
-    ----------
-    folder : Path
-        Where :func:`write_parameters` wrote.
-    parameters : mapping of str to Parameter
-        All by name.
-    contexts : sequence of Context
-        The devices of parameters that are not initialised.
-
-    Raises
-    ------
-    ValueError
-        A parameter is missing in the files, or has another shape or dtype there. None was set.
+    Raises ValueError, before any is set, if one is missing in the files or has another shape or dtype there.
     """
-    saved: dict[str, Any] = {}
-    for name in (NET, OTHERS):
-        if (folder / name).exists() or name == NET:
-            saved.update(mx.nd.load(str(folder / name)) or {})
+    saved: dict[str, mx.nd.NDArray] = {}
+    for file in (NET, OTHERS):
+        if (folder / file).exists() or file == NET:
+            saved.update(mx.nd.load(str(folder / file)) or {})
     missing = [name for name, p in parameters.items() if name not in saved and p._data is not None]
     if missing:
         near = suggest(missing[0], saved)
         raise ValueError(f"{folder} has no parameters {listing(missing)}{near}")
-    present = {name: p for name, p in parameters.items() if name in saved}
+    present = {name: parameter for name, parameter in parameters.items() if name in saved}
     for name, parameter in present.items():
         _check(f'{folder}: parameter "{name}"', parameter, saved[name])
     for name, parameter in present.items():
@@ -79,21 +57,14 @@ def read_parameters(folder: Path, parameters: Mapping[str, Any], contexts: Seque
         parameter._load_init(saved[name], list(contexts) if fresh else None)
 
 
-def device_state(parameters: Mapping[str, Any], held: Iterable[str]) -> dict[str, Any]:
-    """Return the values that differ between devices, and the gradients that no trainer has used yet.
+def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[str, Any]:
+    """Return the values that differ between devices, and the gradients of trained parameters not used yet.
 
     Each device has its own running statistics, of which Gluon's format stores the mean. Because of rounding,
     even the mean of equal values can differ from them.
-
-    Parameters
-    ----------
-    parameters : mapping of str to Parameter
-        All by name.
-    held : iterable of str
-        Those that have a trainer.
     """
     several = {n: p for n, p in parameters.items() if _is_dense(p) and len(p.list_ctx()) > 1}
-    pending = {name: parameters[name] for name in held if _is_pending(parameters[name])}
+    pending = {name: parameters[name] for name in trained if _is_pending(parameters[name])}
     return {
         "replicas": {name: list(p.list_data()) for name, p in several.items() if not _is_mean(p)},
         "gradients": {name: list(p.list_grad()) for name, p in pending.items()},
@@ -101,51 +72,48 @@ def device_state(parameters: Mapping[str, Any], held: Iterable[str]) -> dict[str
     }
 
 
-def load_device_state(parameters: Mapping[str, Any], held: Iterable[str], state: Mapping[str, Any]) -> None:
-    """Restore what :func:`device_state` returned, after the parameters and the trainers.
+def load_device_state(parameters: Parameters, trained: Iterable[str], state: Mapping[str, Any]) -> None:
+    """Set what :func:`save_device_state` returned, after the parameters and the trainers.
 
-    Raises
-    ------
-    ValueError
-        The checkpoint was saved on another number of devices.
+    Raises ValueError if it was saved on another number of devices.
     """
     for name, arrays in state["replicas"].items():
         _set(name, parameters[name].list_data(), arrays)
-    for name in held:
+    for name in trained:
         parameter, fresh = parameters[name], state["fresh"].get(name)
         if fresh is not None:
             _set(name, parameter.list_grad(), state["gradients"][name])
         elif parameter.grad_req == "add":
             parameter.zero_grad()
-        for data, flag in zip(parameter.list_data() if _is_dense(parameter) else (), fresh or repeat(False)):
-            set_fresh(data, flag)
+        for values, flag in zip(
+            parameter.list_data() if _is_dense(parameter) else (), fresh or repeat(False)
+        ):
+            set_fresh(values, flag)
 
 
-def _is_dense(parameter: Any) -> bool:
+def _is_dense(parameter: mx.gluon.Parameter) -> bool:
     return parameter._data is not None and parameter._stype == "default"
 
 
-def _is_pending(parameter: Any) -> bool:
-    ready = _is_dense(parameter) and parameter.grad_req != "null"
-    return ready and any(fresh_flags(parameter))
+def _is_pending(parameter: mx.gluon.Parameter) -> bool:
+    return _is_dense(parameter) and parameter.grad_req != "null" and any(fresh_flags(parameter))
 
 
-def _check(where: str, parameter: Any, saved: Any) -> None:
+def _is_mean(parameter: mx.gluon.Parameter) -> bool:
+    mean = parameter._reduce().asnumpy().tobytes()
+    return all(values.asnumpy().tobytes() == mean for values in parameter.list_data())
+
+
+def _check(where: str, parameter: mx.gluon.Parameter, saved: mx.nd.NDArray) -> None:
     shape = tuple(parameter.shape or saved.shape)  # a SymbolBlock's parameter may not know its own
-    known = len(shape) == len(saved.shape) and all(a in (0, -1, b) for a, b in zip(shape, saved.shape))
-    if not known:
+    if len(shape) != len(saved.shape) or any(a not in (0, -1, b) for a, b in zip(shape, saved.shape)):
         raise ValueError(f"{where} is {tuple(saved.shape)} in the checkpoint, {shape} here")
     here, there = np.dtype(parameter.dtype or saved.dtype), np.dtype(saved.dtype)
     if here != there:
         raise ValueError(f"{where} is {there} in the checkpoint, {here} here; cast the net first")
 
 
-def _is_mean(parameter: Any) -> bool:
-    mean = parameter._reduce().asnumpy().tobytes()
-    return all(data.asnumpy().tobytes() == mean for data in parameter.list_data())
-
-
-def _set(name: str, arrays: Sequence[Any], saved: Sequence[Any]) -> None:
+def _set(name: str, arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArray]) -> None:
     if len(arrays) != len(saved):
         raise ValueError(
             f'parameter "{name}" was saved on {len(saved)} devices, and is on {len(arrays)} here; '
@@ -155,7 +123,7 @@ def _set(name: str, arrays: Sequence[Any], saved: Sequence[Any]) -> None:
         array[:] = value
 
 
-def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+def _write(path: Path, arrays: Mapping[str, mx.nd.NDArray]) -> None:
     mx.nd.save(str(path), dict(arrays))
     try:  # MXNet does not report a disk that is full at the last bytes
         mx.nd.load(str(path))

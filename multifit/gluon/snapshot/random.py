@@ -27,22 +27,10 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 
 def reseed(seed: int, epoch: int, step: int) -> None:
-    """Seed MXNet's generators, on all devices, for a step of the run.
-
-    Parameters
-    ----------
-    seed, epoch, step : int
-        The run's seed and position, each at least 0.
-    """
+    """Seed MXNet's generators, on all devices, for a step of the run; all arguments are at least 0."""
     mx.random.seed(mixed(seed, STEP, epoch, step) % 2**31)
 
 
 def reseed_epoch(seed: int, epoch: int) -> None:
-    """Seed Python's, NumPy's and MXNet's generators for an epoch.
-
-    Parameters
-    ----------
-    seed, epoch : int
-        The run's seed and the epoch, each at least 0.
-    """
+    """Seed Python's, NumPy's and MXNet's generators for an epoch; both arguments are at least 0."""
     seed_everything(mixed(seed, EPOCH, epoch))

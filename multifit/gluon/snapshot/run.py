@@ -1,4 +1,4 @@
-"""Everything of a run that lives in the engine, into a folder and back."""
+"""Write the engine's part of a run into a folder, and read it back."""
 
 from __future__ import annotations
 
@@ -9,95 +9,62 @@ from typing import Any
 from ...errors import raise_problems
 from ...files import atomic_write
 from ...stages import figure_name
+from ..compat import mx
+from ..engine import Engine
 from .differences import differences as compare
-from .figures import load_stage_state, stage_state
+from .figures import load_figures, save_figures
 from .identity import identity
-from .parameters import device_state, load_device_state, read_parameters, write_parameters
+from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
 from .random import random_state, set_random_state
-from .trainers import load_trainer_state, trainer_state
+from .trainers import load_trainer, save_trainer
 from .tree import read_tree, write_tree
 
-__all__ = ["differences", "read", "read_identity", "read_random", "write"]
+__all__ = ["differences", "read", "read_random", "write"]
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 
 
-def write(folder: Path, engine: Any) -> list[str]:
-    """Write parameters, trainers, figures, random states and the run's identity.
+def write(folder: Path, engine: Engine) -> list[str]:
+    """Write parameters, trainers, figures, random states and the run's identity, between two batches.
 
-    Parameters
-    ----------
-    folder : Path
-        It is there already; each file in it is written whole or not at all.
-    engine : Engine
-        Between two batches.
-
-    Returns
-    -------
-    list of str
-        What could not be saved, and begins anew: figures (``val_mAP``), and attributes of optimizers.
-
-    Raises
-    ------
-    OSError
-        A file cannot be written.
+    Returns the names of what cannot be saved and starts from zero after a resume: figures (``val_mAP``), and
+    attributes of optimizers.
     """
-    lost: list[str] = []
-    trainers = engine.trainers.get()
+    unsaved: list[str] = []
     trees = {
-        DEVICES: device_state(engine.model.parameters, _held(engine)),
         TRAINERS: {
-            name: trainer_state(trainer, _names(engine, trainer), f"trainers.{name}", lost)
-            for name, trainer in trainers.items()
+            name: save_trainer(trainer, _parameter_names(engine, trainer), f"trainers.{name}", unsaved)
+            for name, trainer in engine.trainers.get().items()
         },
-        FIGURES: {name: _stage_state(name, stage, lost) for name, stage in engine.stages.items()},
+        DEVICES: save_device_state(engine.model.parameters, _trained_parameters(engine)),
+        FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
     }
     write_parameters(folder, engine.model.net, engine.model.parameters)
     for name, tree in trees.items():
         write_tree(folder, name, tree)
     atomic_write(folder / IDENTITY, json.dumps(identity(engine), indent=1) + "\n")
-    return lost
+    return unsaved + _unsaved_figures(trees[FIGURES])
 
 
-def read(folder: Path, engine: Any) -> list[str]:
-    """Restore everything that :func:`write` wrote, the random states last.
+def read(folder: Path, engine: Engine) -> list[str]:
+    """Load everything that :func:`write` wrote, the random states last.
 
-    Parameters
-    ----------
-    folder : Path
-        A folder that is whole.
-    engine : Engine
-        Its net may be initialised or not; its stages were just reset.
-
-    Returns
-    -------
-    list of str
-        The figures that begin anew.
-
-    Raises
-    ------
-    OSError, ValueError
-        A file cannot be read, or is another run's.
-    TrainerError
-        The trainers cannot be built.
+    The folder must be intact and without :func:`differences`. The net may be initialised or not; the stages
+    were just reset. Returns the names of the figures that start from zero.
     """
     raise_problems(engine.model.initialize())
-    found = differences(folder, engine)
-    if found:
-        raise ValueError("\n  ".join([f"{folder} is another run's:", *found]))
     read_parameters(folder, engine.model.parameters, engine.model.contexts)
     trainers = engine.trainers.get()
     for name, state in read_tree(folder, TRAINERS).items():
         trainer = trainers[name]
-        load_trainer_state(trainer, state, _names(engine, trainer), f'trainers["{name}"]')
-    load_device_state(engine.model.parameters, _held(engine), read_tree(folder, DEVICES))
-    lost: list[str] = []
-    for name, state in read_tree(folder, FIGURES).items():
-        load_stage_state(engine.stages[name].figures, state)
-        lost += [figure_name(name, key) for key in state["lost"]]
+        load_trainer(trainer, state, _parameter_names(engine, trainer), f'trainers["{name}"]')
+    load_device_state(engine.model.parameters, _trained_parameters(engine), read_tree(folder, DEVICES))
+    figures = read_tree(folder, FIGURES)
+    for name, state in figures.items():
+        load_figures(engine.stages[name].figures, state)
     read_random(folder)
-    return lost
+    return _unsaved_figures(figures)
 
 
 def read_random(folder: Path) -> None:
@@ -105,28 +72,20 @@ def read_random(folder: Path) -> None:
     set_random_state(read_tree(folder, RANDOM))
 
 
-def read_identity(folder: Path) -> dict[str, Any]:
-    """Return the identity of the run that wrote `folder`."""
-    return json.loads((folder / IDENTITY).read_text("utf-8"))
+def differences(folder: Path, engine: Engine) -> list[str]:
+    """Return a line for everything in which the run that wrote `folder` and this one differ."""
+    return compare(json.loads((folder / IDENTITY).read_text("utf-8")), identity(engine))
 
 
-def differences(folder: Path, engine: Any) -> list[str]:
-    """Return in what the run that wrote `folder` and this one differ, a line each."""
-    return compare(read_identity(folder), identity(engine))
-
-
-def _held(engine: Any) -> list[str]:
+def _trained_parameters(engine: Engine) -> list[str]:
     return [name for names in engine.trainers.get().parameter_names.values() for name in names]
 
 
-def _names(engine: Any, trainer: Any) -> list[str]:
-    """Return a trainer's parameters by structural name, in its order; one of the user's own may hold any."""
+def _parameter_names(engine: Engine, trainer: mx.gluon.Trainer) -> list[str]:
+    """Return the structural names of a trainer's parameters, in its order; a user's trainer may hold any."""
     names = {id(parameter): name for name, parameter in engine.model.parameters.items()}
     return [names.get(id(parameter), parameter.name) for parameter in trainer._params]
 
 
-def _stage_state(name: str, stage: Any, lost: list[str]) -> dict[str, Any]:
-    own: list[str] = []
-    state = stage_state(stage.figures, own)
-    lost += [figure_name(name, key) for key in own]
-    return {**state, "lost": own}
+def _unsaved_figures(figures: dict[str, Any]) -> list[str]:
+    return [figure_name(stage, key) for stage, state in figures.items() for key in state["lost"]]

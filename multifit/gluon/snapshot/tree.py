@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...files import atomic_path, atomic_write
-from .coding import decoded, encoded
+from .coding import decode, encode
 
 __all__ = ["read_tree", "write_tree"]
 
@@ -20,25 +20,12 @@ __all__ = ["read_tree", "write_tree"]
 def write_tree(folder: Path, name: str, tree: Any) -> None:
     """Write a tree to ``<name>.json`` and, if it has arrays, ``<name>.npz``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder.
-    name : str
-        The files' name without suffix.
-    tree : object
-        None, bool, int, float, str, list, tuple, dict with keys of str or int, NumPy arrays and scalars, and
-        NDArrays. All are restored exactly; NDArrays on their device.
-
-    Raises
-    ------
-    ValueError
-        It contains a value of another type; the message says where. Nothing is written.
-    OSError
-        A file cannot be written.
+    A tree may contain None, bool, int, float, str, list, tuple, dict with keys of str or int, NumPy's arrays
+    and scalars, and NDArrays. All are restored exactly; NDArrays on their device. A value of another type
+    raises ValueError with its path, before anything is written.
     """
     arrays: list[np.ndarray] = []
-    structure = encoded(tree, name, arrays)
+    structure = encode(tree, name, arrays)
     text = json.dumps({"arrays": len(arrays), "tree": structure}, allow_nan=False, separators=(",", ":"))
     if arrays:
         with atomic_path(folder / f"{name}.npz") as path:
@@ -47,26 +34,18 @@ def write_tree(folder: Path, name: str, tree: Any) -> None:
 
 
 def read_tree(folder: Path, name: str) -> Any:
-    """Read what :func:`write_tree` wrote.
-
-    Raises
-    ------
-    OSError
-        A file is missing.
-    ValueError
-        A file is damaged. Nothing in it was run.
-    """
+    """Read what :func:`write_tree` wrote; OSError if a file is missing, ValueError if one is damaged."""
     path = folder / f"{name}.json"
     try:
         content = json.loads(path.read_text("utf-8"))
-        return decoded(content["tree"], _arrays(folder / f"{name}.npz") if content["arrays"] else [])
+        return decode(content["tree"], _read_arrays(folder / f"{name}.npz") if content["arrays"] else [])
     except OSError:
         raise
     except Exception as error:  # json, zipfile, zlib and numpy raise many types
         raise ValueError(f"{path} or its .npz is damaged ({type(error).__name__}: {error})") from error
 
 
-def _arrays(path: Path) -> list[np.ndarray]:
+def _read_arrays(path: Path) -> list[np.ndarray]:
     # opened here: NumPy does not close a damaged archive
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return [archive[str(i)] for i in range(len(archive.files))]

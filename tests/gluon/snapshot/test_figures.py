@@ -1,28 +1,30 @@
-"""A stage goes on with its sums and its metrics where it was."""
+"""The metrics of a stage continue where they were saved."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.evaluation import predict_batch
+from multifit import MetricSpec, TaskSpec
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
-from multifit.gluon.snapshot import load_stage_state, read_tree, stage_state, write_tree
+from multifit.gluon.snapshot import read_tree, write_tree
+from multifit.gluon.snapshot.figures import load_figures, save_figures
+
+from .runs import make_batches, make_engine, train
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
 
 
-class Odd(mx.metric.EvalMetric):
-    """A metric that keeps what cannot be saved."""
+class Unsavable(mx.metric.EvalMetric):
+    """A metric with a set, which no file can hold."""
 
     def __init__(self) -> None:
-        super().__init__("odd")
+        super().__init__("unsavable")
 
     def reset(self) -> None:
         super().reset()
@@ -48,48 +50,17 @@ class Slots:
         return "slots", self.count
 
 
-def again(tmp_path, stage: Any, lost: list[str]) -> Any:
-    write_tree(tmp_path, "stage", stage_state(stage, lost))
-    return read_tree(tmp_path, "stage")
+def reread(folder: Path, stage: StageFigures) -> Any:
+    write_tree(folder, "stage", save_figures(stage))
+    return read_tree(folder, "stage")
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("weight", [0.5, lambda state: 0.5])
-def test_sums_go_on_exactly(tmp_path, make_engine, batches, train, devices, weight):
-    losses = {"digit": gluon.loss.SoftmaxCrossEntropyLoss(), "size": gluon.loss.L2Loss()}
-    losses["size"] = LossSpec(losses["size"], weight=weight, normalize_by=lambda slots: slots["size"] != 0)
-    still = {"body": _still("body.*"), "heads": _still("(digit|size).*")}
-    whole, first, second = (make_engine(devices, still, losses=losses) for _ in range(3))
-    for engine in (first, second):  # all three have the same parameters, which do not move
-        engine.model.initialize()
-        predict_batch(engine, (batches[0][0],))
-    whole.model.initialize()
-    predict_batch(whole, (batches[0][0],))
-    for engine in (first, second):
-        for a, b in zip(engine.model.parameters.values(), whole.model.parameters.values()):
-            a.set_data(b.data(mx.cpu(0)))
-    train(whole, batches)
-    train(first, batches[:3])
-    lost: list[str] = []
-    state = again(tmp_path, first.stages["train"].figures, lost)
-    assert lost == []
-    load_stage_state(second.stages["train"].figures, state)
-    train(second, batches[3:], 3)
-    assert second.stages["train"].figures.read() == whole.stages["train"].figures.read()
-    tallies = [engine.stages["train"].figures.sums for engine in (second, whole)]
-    assert (tallies[0].batches, tallies[0].samples) == (tallies[1].batches, tallies[1].samples) == (6, 45)
-
-
-def _still(pattern: str) -> Any:
-    return TrainerSpec(pattern, "sgd", {"learning_rate": 0.0})
-
-
-def test_what_was_loaded_is_a_copy(make_engine, batches, train):
-    one, two = make_engine(), make_engine()
+def test_loaded_sums_are_a_copy():
+    one, two, batches = make_engine(), make_engine(), make_batches([8, 8, 8])
     train(one, batches[:2])
-    figures, state = one.stages["train"].figures.read(), stage_state(one.stages["train"].figures)
+    figures, state = one.stages["train"].figures.read(), save_figures(one.stages["train"].figures)
     train(two, batches[:1])
-    load_stage_state(two.stages["train"].figures, state)
+    load_figures(two.stages["train"].figures, state)
     train(two, batches[1:3], 1)
     assert one.stages["train"].figures.read() == figures
     assert two.stages["train"].figures.read() != figures
@@ -100,7 +71,7 @@ def metric_stage(metric: Any, names: Any = None) -> StageFigures:
     return StageFigures(spec, [StageMetric(spec.metric_terms[0], metric)], one_device=True)
 
 
-def fed(stage: Any, seed: int) -> None:
+def feed(stage: Any, seed: int) -> None:
     random = np.random.RandomState(seed)
     labels = [mx.nd.array(random.randint(0, 2, 8))]
     stage.metrics[0].metric.update(labels, [mx.nd.array(random.rand(8, 2))])
@@ -117,18 +88,18 @@ METRICS = [
 
 
 @pytest.mark.parametrize("make", METRICS)
-def test_metrics_go_on_exactly(tmp_path, make):
+def test_every_metric_continues_exactly(tmp_path: Path, make: Any):
     whole, first, second = (metric_stage(make()) for _ in range(3))
     if isinstance(make(), mx.metric.PearsonCorrelation):
         for stage in (whole, first, second):
             _single_column(stage)
     for seed in range(4):
-        fed(whole, seed)
+        feed(whole, seed)
     for seed in (0, 1):
-        fed(first, seed)
-    load_stage_state(second, again(tmp_path, first, []))
+        feed(first, seed)
+    load_figures(second, reread(tmp_path, first))
     for seed in (2, 3):
-        fed(second, seed)
+        feed(second, seed)
     assert repr(second.metrics[0].metric.get()) == repr(whole.metrics[0].metric.get())
 
 
@@ -138,7 +109,7 @@ def _single_column(stage: Any) -> None:
     metric.update = lambda labels, preds: update(labels, [preds[0][:, 1]])
 
 
-def test_gluoncv_s_metrics_go_on_exactly(tmp_path):
+def test_gluoncvs_metrics_continue_exactly(tmp_path: Path):
     voc = pytest.importorskip("gluoncv.utils.metrics.voc_detection")
     random = np.random.RandomState(0)
 
@@ -153,7 +124,7 @@ def test_gluoncv_s_metrics_go_on_exactly(tmp_path):
         for stage in stages[:2]:
             random.set_state(state)
             update(stage.metrics[0].metric, boxes)
-    load_stage_state(stages[2], again(tmp_path, stages[1], []))
+    load_figures(stages[2], reread(tmp_path, stages[1]))
     assert (tmp_path / "stage.npz").exists()
     for boxes in found[2:]:
         state = random.get_state()
@@ -164,64 +135,65 @@ def test_gluoncv_s_metrics_go_on_exactly(tmp_path):
     assert 0 < stages[2].metrics[0].metric.get()[1][-1] < 1
 
 
-def test_gluoncv_s_segmentation_keeps_its_lock(tmp_path):
+def test_gluoncvs_segmentation_metric_keeps_its_lock(tmp_path: Path):
     segmentation = pytest.importorskip("gluoncv.utils.metrics.segmentation")
     one, two = (metric_stage(segmentation.SegmentationMetric(2)) for _ in range(2))
     lock = two.metrics[0].metric.lock
     label, output = mx.nd.array([[[0, 1], [1, 1]]]), mx.nd.random.uniform(shape=(1, 2, 2, 2))
     one.metrics[0].metric.update([label], [output])
-    lost: list[str] = []
-    load_stage_state(two, again(tmp_path, one, lost))
-    assert lost == []
+    state = reread(tmp_path, one)
+    assert state["lost"] == []
+    load_figures(two, state)
     assert two.metrics[0].metric.get() == one.metrics[0].metric.get()
     assert two.metrics[0].metric.lock is lock
     assert isinstance(lock, type(threading.Lock()))
 
 
-@pytest.mark.parametrize("make", [Odd, Slots])
-def test_a_metric_that_cannot_be_saved_is_named_and_begins_anew(tmp_path, make):
+@pytest.mark.parametrize("make", [Unsavable, Slots])
+def test_a_metric_that_cannot_be_saved_is_named_and_starts_from_zero(tmp_path: Path, make: Any):
     one, two = (metric_stage(make()) for _ in range(2))
     for stage in (one, two):
         stage.metrics[0].metric.reset()
-    fed(one, 0)
-    lost: list[str] = []
-    load_stage_state(two, again(tmp_path, one, lost))
-    assert lost == ["m"]
+    feed(one, 0)
+    state = reread(tmp_path, one)
+    assert state["lost"] == ["m"]
+    load_figures(two, state)
     assert not two.metrics[0].measured
     assert np.isnan(two.metrics[0].figures()["m"])
 
 
-def test_another_metric_s_state_is_refused():
-    state = stage_state(metric_stage(mx.metric.Accuracy()))
+def test_the_state_of_another_metric_is_an_error():
+    state = save_figures(metric_stage(mx.metric.Accuracy()))
     match = r'metrics\["m"\]: the state is of a mxnet.metric.Accuracy, the metric is a mxnet.metric.F1'
     with pytest.raises(ValueError, match=match):
-        load_stage_state(metric_stage(mx.metric.F1()), state)
+        load_figures(metric_stage(mx.metric.F1()), state)
 
 
-def test_where_a_figure_is_made_is_settled_with_the_first_batch(make_engine, batches, train):
+def settled(state: Any) -> list[bool]:
+    return [state["measures"][key]["settled"] for key in ("accuracy", "error")]
+
+
+def test_the_first_batch_decides_where_a_metric_is_computed():
     engine = make_engine()
     stage = engine.stages["train"]
     accuracy, error = stage.figures.metrics
-    assert [stage_state(stage.figures)["measures"][m.term.key]["settled"] for m in stage.figures.metrics] == [
-        False,
-        False,
-    ]
-    train(engine, batches[:1])
-    state = stage_state(stage.figures)
+    assert settled(save_figures(stage.figures)) == [False, False]
+    train(engine, make_batches([8]))
+    state = save_figures(stage.figures)
     stage.reset()
-    after = stage_state(stage.figures)
-    for found in (state, after):  # a new epoch does not decide anew
-        assert [found["measures"][m.term.key]["settled"] for m in (accuracy, error)] == [True, True]
-        assert [found["measures"][m.term.key]["on_device"] for m in (accuracy, error)] == [True, False]
+    after = save_figures(stage.figures)
+    for each in (state, after):  # a new epoch does not decide again
+        assert settled(each) == [True, True]
+        assert [each["measures"][key]["on_device"] for key in ("accuracy", "error")] == [True, False]
     engine.restart()
     assert accuracy.place is Place.UNDECIDED
-    load_stage_state(engine.stages["train"].figures, after)
+    load_figures(engine.stages["train"].figures, after)
     assert (accuracy.place, error.place) == (Place.DEVICE, Place.HOST)
-    assert stage_state(engine.stages["train"].figures)["measures"]["error"]["settled"]
+    assert settled(save_figures(engine.stages["train"].figures)) == [True, True]
 
 
-def test_a_metric_that_is_new_begins_empty():
+def test_a_new_metric_starts_empty():
     stage = metric_stage(mx.metric.Accuracy())
-    state = {**stage_state(stage), "measures": {}}
-    load_stage_state(stage, state)
+    state = {**save_figures(stage), "measures": {}}
+    load_figures(stage, state)
     assert not stage.metrics[0].measured

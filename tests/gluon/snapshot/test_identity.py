@@ -12,6 +12,9 @@ from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.gluon.snapshot.differences import differences
 from multifit.gluon.snapshot.identity import identity, plain, spec_tree
+from tests.common.nets import normed_heads
+
+from .runs import make_batches, make_engine, train
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -22,10 +25,10 @@ def stored(engine: Any) -> Any:
     return json.loads(json.dumps(identity(engine)))
 
 
-def test_a_run_equals_itself_before_and_after_its_first_batch(make_engine, batches, train):
+def test_a_run_equals_itself_before_and_after_its_first_batch():
     engine = make_engine()
     before = stored(engine)
-    train(engine, batches[:1])
+    train(engine, make_batches([8]))
     after = stored(engine)
     assert after["parameters"]["body.0.weight"] == {"shape": [8, 6], "dtype": "float32"}
     assert before["parameters"]["body.0.weight"]["shape"] == [8, 0]
@@ -156,13 +159,13 @@ def test_values_as_json(value: Any, expected: Any) -> None:
 # ---- parameters, trainers, devices -------------------------------------------------------------------------
 
 
-def test_parameters_are_compared(make_engine, batches, train):
-    net = type(make_engine().model.net)()
+def test_parameters_are_compared():
+    net = normed_heads()
     net.digit = nn.Dense(4)
     net.body.add(nn.Dense(5))
     engines = make_engine(), make_engine(net=net)
     for engine in engines:
-        train(engine, batches[:1])
+        train(engine, make_batches([8]))
     saved, now = map(stored, engines)
     lines = differences(saved, now)
     assert 'parameters["digit.weight"].shape: [3, 8] in the checkpoint, [4, 5] here' in lines
@@ -172,14 +175,14 @@ def test_parameters_are_compared(make_engine, batches, train):
     assert any(line.startswith(f"{added}in the checkpoint, not here") for line in differences(now, saved))
 
 
-def test_a_renamed_parameter_is_reported_with_the_nearest_name(make_engine):
+def test_a_renamed_parameter_is_reported_with_the_nearest_name():
     saved = stored(make_engine())
     now = json.loads(json.dumps(saved).replace("digit.weight", "digits.weight"))
     lines = [line for line in differences(saved, now) if line.startswith('parameters["digit.weight"]')]
     assert lines[0].endswith('in the checkpoint, not here (did you mean "digits.weight"?)')
 
 
-def test_dtypes_and_numbers_of_axes_are_compared(make_engine):
+def test_dtypes_and_numbers_of_axes_are_compared():
     saved, now = stored(make_engine()), stored(make_engine())
     now["parameters"]["size.bias"] = {"shape": [1, 0], "dtype": "bfloat16"}
     assert differences(saved, now) == [
@@ -188,7 +191,7 @@ def test_dtypes_and_numbers_of_axes_are_compared(make_engine):
     ]
 
 
-def test_of_many_different_parameters_six_are_shown(make_engine):
+def test_of_many_different_parameters_six_are_shown():
     saved, now = stored(make_engine()), stored(make_engine())
     now["parameters"] = {}
     lines = differences(saved, now)
@@ -196,7 +199,7 @@ def test_of_many_different_parameters_six_are_shown(make_engine):
     assert lines[-1] == f"parameters: {len(saved['parameters']) - 6} more differences"
 
 
-def test_trainers_are_compared(make_engine):
+def test_trainers_are_compared():
     schedule = mx.lr_scheduler.FactorScheduler(2, base_lr=0.1)
     other = {
         "body": TrainerSpec("(body|size).*", "adam", {"learning_rate": 0.02}, schedule, clip_norm=1.0),
@@ -220,7 +223,7 @@ def test_trainers_are_compared(make_engine):
 
 
 @pytest.mark.parametrize("declared", [mx.optimizer.Adam(learning_rate=0.1), "adam"])
-def test_options_are_compared_only_if_both_are_known(make_engine, declared):
+def test_options_are_compared_only_if_both_are_known(declared):
     """Those of an optimizer that the user built have changed since."""
     spec = {"digit": gluon.loss.SoftmaxCrossEntropyLoss(), "size": gluon.loss.L2Loss()}
     specs = TrainerSpec(".*", "adam", {"learning_rate": 0.3}), TrainerSpec(".*", declared)
@@ -228,7 +231,7 @@ def test_options_are_compared_only_if_both_are_known(make_engine, declared):
     assert (differences(saved, now) == []) == (declared != "adam")
 
 
-def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter(make_engine):
+def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter():
     engine = make_engine()
     before = stored(engine)
     optimizer = engine.trainers.get()["body"].optimizer
@@ -238,7 +241,7 @@ def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter(mak
     assert differences(before, now) == []
 
 
-def test_devices_and_precision_are_compared(make_engine):
+def test_devices_and_precision_are_compared():
     saved, now = stored(make_engine(2)), {**stored(make_engine(1)), "precision": "bfloat16"}
     assert differences(saved, now) == [
         "devices: 2 in the checkpoint, 1 here",
@@ -246,7 +249,7 @@ def test_devices_and_precision_are_compared(make_engine):
     ]
 
 
-def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path, make_engine):
+def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path):
     net = nn.HybridSequential()
     net.add(nn.Dense(3))
     net.hybridize()
@@ -263,6 +266,6 @@ def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path, make_engine):
     assert sorted(shapes) == [[3], [3, 4]]
 
 
-def test_trainers_that_cannot_be_built_have_no_identity(make_engine):
+def test_trainers_that_cannot_be_built_have_no_identity():
     with pytest.raises(ValueError, match="no trainer"):
         identity(make_engine(trainers={"body": TrainerSpec("body.*")}))

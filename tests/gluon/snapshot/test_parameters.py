@@ -9,9 +9,9 @@ import pytest
 
 from multifit.gluon.optim.parameters import named_parameters
 from multifit.gluon.snapshot.parameters import (
-    device_state,
     load_device_state,
     read_parameters,
+    save_device_state,
     write_parameters,
 )
 
@@ -180,7 +180,7 @@ def test_the_statistics_of_each_device_are_restored(tmp_path):
     for i, data in enumerate(net[1].running_mean.list_data()):
         data[:] = i + 1
     folder = written(tmp_path, net)
-    state = device_state(named_parameters(net, {}), [])
+    state = save_device_state(named_parameters(net, {}), [])
     assert list(state["replicas"]) == ["1.running_mean"]
     assert mx.nd.load(str(folder / "net.params"))["1.running_mean"].asnumpy().tolist() == [1.5] * 5
     read_parameters(folder, named_parameters(other, {}), TWO)
@@ -191,7 +191,7 @@ def test_the_statistics_of_each_device_are_restored(tmp_path):
 def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path):
     three = [mx.cpu(i) for i in range(3)]
     net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
-    folder, state = written(tmp_path, net), device_state(named_parameters(net, {}), [])
+    folder, state = written(tmp_path, net), save_device_state(named_parameters(net, {}), [])
     assert list(state["replicas"]) == [
         "weight"
     ]  # a third of three times a float32 is not always that float32
@@ -209,7 +209,7 @@ def test_unused_gradients_are_restored():
         for name in held:
             parameters[name].grad()[:] = fill
             parameters[name].data()._fresh_grad = (name != "0.bias") == (fill == 3)
-    load_device_state(named[1], held, device_state(named[0], held))
+    load_device_state(named[1], held, save_device_state(named[0], held))
     assert [named[1][name].grad().asnumpy().max() for name in held] == [3, 0, 3]
     assert [named[1][name].data()._fresh_grad for name in held] == [True, False, True]
 
@@ -217,7 +217,7 @@ def test_unused_gradients_are_restored():
 def test_another_number_of_devices_is_an_error():
     net = initialised(TWO)
     net[1].running_mean.list_data()[0][:] = 1
-    state = device_state(named_parameters(net, {}), [])
+    state = save_device_state(named_parameters(net, {}), [])
     with pytest.raises(ValueError, match='"1.running_mean" was saved on 2 devices, and is on 1 here'):
         load_device_state(named_parameters(initialised(), {}), [], state)
 

@@ -1,19 +1,28 @@
-"""A run that is written amid an epoch and read in a new engine goes on bit for bit."""
+"""A run that is written in the middle of an epoch and read in a new engine continues bit for bit."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import MetricSpec
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit.gluon.engine import Engine
 from multifit.gluon.evaluation import predict_batch
-from multifit.gluon.snapshot import differences, read, read_identity, read_random, write
+from multifit.gluon.snapshot import differences, read, read_random, write
+from tests.common.grids import pairwise
+from tests.common.nets import Heads, hybridized, normed_heads, sequential
+from tests.common.specs import CE
+from tests.engines import new_engine
+
+from .runs import BiasedL2, everything, make_batches, make_engine, step, train
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
+from mxnet.gluon import nn, rnn  # isort: skip
 
 FILES = {
     "devices.json", "figures.json", "figures.npz", "identity.json", "losses.params", "net.params",
@@ -21,50 +30,60 @@ FILES = {
 }  # fmt: skip
 
 
-def resumed(folder: Any, engine: Any, other: Any, batches: Any, train: Any, at: int) -> None:
+def interrupt(folder: Path, whole: Engine, resumed: Engine, batches: Any, at: int) -> None:
     """Train one engine, write it at a batch, and read it in the other; train both to the end."""
-    train(engine, batches[:at])
-    assert write(folder, engine) == []
-    train(engine, batches[at:], at)
+    train(whole, batches[:at])
+    assert write(folder, whole) == []
+    train(whole, batches[at:], at)
     np.random.rand(), random.random()
-    assert read(folder, other) == []
-    train(other, batches[at:], at)
+    assert read(folder, resumed) == []
+    train(resumed, batches[at:], at)
 
 
-@pytest.mark.parametrize("hybridized", [False, True])
-@pytest.mark.parametrize("devices", [1, 2, 3])
-@pytest.mark.parametrize("at", [1, 4])
-def test_it_goes_on_bit_for_bit(tmp_path, make_engine, batches, train, everything, devices, at, hybridized):
-    engine, other = make_engine(devices), make_engine(devices)
-    for each in (engine, other) if hybridized else ():
-        each.model.net.hybridize()
-        each.restart()
-    resumed(tmp_path, engine, other, batches, train, at)
-    assert everything(other) == everything(engine)
-    assert other.stages["train"].figures.read() == engine.stages["train"].figures.read()
-    assert other.trainers.learning_rates() == engine.trainers.learning_rates()
+def sums(engine: Engine) -> Any:
+    figures = engine.stages["train"].figures
+    return figures.read(), figures.sums.batches, figures.sums.samples
+
+
+@pytest.mark.parametrize(
+    ("devices", "hybrid", "at", "weight"),
+    [(1, True, 1, 0.5), (1, False, 4, 0.25), (2, False, 1, lambda state: 0.5), (3, True, 4, 0.5)],
+)
+def test_it_continues_bit_for_bit(tmp_path: Path, devices: int, hybrid: bool, at: int, weight: Any) -> None:
+    losses = {
+        "digit": CE,
+        "size": LossSpec(BiasedL2(), weight=weight, normalize_by=lambda slots: slots["size"] != 0),
+    }
+    whole, resumed = (
+        make_engine(devices, net=hybridized(normed_heads(), hybrid), losses=losses) for _ in range(2)
+    )
+    interrupt(tmp_path, whole, resumed, make_batches(), at)
+    assert everything(resumed) == everything(whole)
+    assert sums(resumed) == sums(whole)
+    assert sums(whole)[1:] == (6, 45)
+    assert resumed.trainers.learning_rates() == whole.trainers.learning_rates()
     assert {path.name for path in tmp_path.iterdir()} - {"devices.npz"} == FILES
     assert (tmp_path / "devices.npz").exists() == (devices > 1)
 
 
-@pytest.mark.parametrize("on_kvstore", [False, True])
-@pytest.mark.parametrize("devices", [1, 2])
-def test_so_does_a_trainer_of_the_user_s_own(
-    tmp_path, make_engine, make_net, batches, train, everything, devices, on_kvstore
-):
-    found = []
+@pytest.mark.parametrize(("devices", "on_kvstore"), [(1, False), (2, False), (2, True)])
+def test_a_trainer_built_by_the_user_continues_bit_for_bit(
+    tmp_path: Path, devices: int, on_kvstore: bool
+) -> None:
+    engines = []
     for _ in range(2):
-        net, losses = make_net(devices)
-        params = {**net.collect_params(), **losses["size"].collect_params()}
-        options = {"learning_rate": 0.01}
-        trainer = gluon.Trainer(params, "adam", options, update_on_kvstore=on_kvstore and devices > 1)
-        found.append(make_engine(devices, trainer, net, losses=losses))
-    resumed(tmp_path, *found, batches, train, 3)
-    assert everything(found[1]) == everything(found[0])
+        net, loss = normed_heads(), BiasedL2()
+        for block in (net, loss):
+            block.initialize(ctx=[mx.cpu(i) for i in range(devices)])
+        parameters = {**net.collect_params(), **loss.collect_params()}
+        trainer = gluon.Trainer(parameters, "adam", {"learning_rate": 0.01}, update_on_kvstore=on_kvstore)
+        engines.append(make_engine(devices, trainer, net, losses={"digit": CE, "size": loss}))
+    interrupt(tmp_path, *engines, make_batches(), 3)
+    assert everything(engines[1]) == everything(engines[0])
 
 
-def test_an_engine_can_be_brought_back(tmp_path, make_engine, batches, train, everything):
-    engine = make_engine(2)
+def test_an_engine_can_be_reset_to_what_it_wrote(tmp_path: Path) -> None:
+    engine, batches = make_engine(2), make_batches()
     train(engine, batches[:3])
     write(tmp_path, engine)
     before, figures = everything(engine), engine.stages["train"].figures.read()
@@ -77,21 +96,21 @@ def test_an_engine_can_be_brought_back(tmp_path, make_engine, batches, train, ev
     assert engine.stages["train"].figures.read() != figures
 
 
-def test_a_run_before_its_first_batch(tmp_path, make_engine, batches, train, everything):
-    one, two = make_engine(), make_engine()
-    for engine in (one, two):
+def test_a_run_before_its_first_batch(tmp_path: Path) -> None:
+    engines, batches = (make_engine(), make_engine()), make_batches()
+    for engine in engines:
         engine.model.initialize()
         predict_batch(engine, (batches[0][0],))
-    write(tmp_path, one)
-    read(tmp_path, two)
-    for engine in (one, two):
+    write(tmp_path, engines[0])
+    read(tmp_path, engines[1])
+    for engine in engines:
         train(engine, batches)
-    assert everything(one) == everything(two)
+    assert everything(engines[0]) == everything(engines[1])
 
 
-def test_random_states_are_read_last_and_by_themselves(tmp_path, make_engine, batches, train):
+def test_random_states_are_read_last_and_by_themselves(tmp_path: Path) -> None:
     engine, other = make_engine(), make_engine()
-    train(engine, batches[:1])
+    train(engine, make_batches([8]))
     write(tmp_path, engine)
     expected = np.random.rand(), random.random()
     read(tmp_path, other)
@@ -100,53 +119,146 @@ def test_random_states_are_read_last_and_by_themselves(tmp_path, make_engine, ba
     assert (np.random.rand(), random.random()) == expected
 
 
-def test_gradients_that_wait_for_their_trainer_come_along(tmp_path, make_engine, batches, train, everything):
-    found = make_engine(), make_engine()
-    for engine in found:
-        for parameter in engine.model.parameters.values():
+def test_gradients_that_no_trainer_used_yet_are_restored(tmp_path: Path) -> None:
+    engine, other = engines = make_engine(), make_engine()
+    for each in engines:
+        for parameter in each.model.parameters.values():
             if parameter.grad_req == "write":
                 parameter.grad_req = "add"
-    train(found[0], batches[:2])
-    _backward(found[0], batches[2])
-    write(tmp_path, found[0])
-    read(tmp_path, found[1])
-    for engine in found:
-        train(engine, batches[3:4], 3)
-    assert everything(found[0]) == everything(found[1])
-
-
-def _backward(engine: Any, batch: Any) -> None:
-    result = engine.stages["train"].run(engine.splitter("train").split(batch), engine.state)
-    mx.autograd.backward(result.objectives)
-
-
-def test_figures_that_cannot_be_saved_are_named(tmp_path, make_engine, batches, train):
-    class Odd(mx.metric.EvalMetric):
-        def __init__(self) -> None:
-            super().__init__("odd")
-            self.kinds = {1, 2}
-
-        def update(self, labels: Any, preds: Any) -> None:
-            self.num_inst, self.sum_metric = 1, 2.0
-
-    metrics = [{"odd": MetricSpec(Odd(), "digit", "digit")} for _ in range(2)]
-    engine, other = (make_engine(metrics=each) for each in metrics)
+    batches = make_batches()
     train(engine, batches[:2])
+    result = engine.stages["train"].run(engine.splitter("train").split(batches[2]), engine.state)
+    mx.autograd.backward(result.objectives)
+    write(tmp_path, engine)
+    read(tmp_path, other)
+    for each in engines:
+        train(each, batches[3:4], 3)
+    assert everything(engine) == everything(other)
+
+
+class Unsavable(mx.metric.EvalMetric):
+    """A metric with a set, which no file can hold."""
+
+    def __init__(self) -> None:
+        super().__init__("unsavable")
+        self.kinds = {1, 2}
+
+    def update(self, labels: Any, preds: Any) -> None:
+        self.num_inst, self.sum_metric = 1, 2.0
+
+
+def test_figures_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
+    engine, other = (
+        make_engine(metrics={"odd": MetricSpec(Unsavable(), "digit", "digit")}) for _ in range(2)
+    )
+    train(engine, make_batches([8, 8]))
     engine.trainers.get()["heads"].optimizer.queue = {1}
     names = ["trainers.heads.optimizer.queue", "train_odd", "val_odd"]
     assert write(tmp_path, engine) == names
     assert read(tmp_path, other) == names[1:]
 
 
-def test_another_run_is_refused_before_anything_moves(tmp_path, make_engine, batches, train, everything):
+def test_differences_to_another_run(tmp_path: Path) -> None:
     engine, other = make_engine(), make_engine(2)
     for each in (engine, other):
-        train(each, batches[:1])
+        train(each, make_batches([8]))
     write(tmp_path, engine)
-    before = everything(other)
     assert differences(tmp_path, engine) == []
-    assert read_identity(tmp_path)["devices"] == 1
     assert differences(tmp_path, other) == ["devices: 1 in the checkpoint, 2 here"]
-    with pytest.raises(ValueError, match="is another run's:\n  devices: 1 in the checkpoint, 2 here"):
-        read(tmp_path, other)
-    assert everything(other) == before
+
+
+# ---- what the first batch after a resume could do differently ----------------------------------------------
+
+LABELS = {"flat": (8,), "column": (8, 1)}  # on the device F1 takes flat labels only
+
+
+@pytest.mark.parametrize(
+    ("kinds", "at"), [("flat flat", 1), ("flat column flat", 1), ("flat column flat", 2), ("column flat", 1)]
+)
+def test_a_metric_whose_sums_left_the_device_continues(tmp_path: Path, kinds: str, at: int) -> None:
+    batches = [
+        (np.random.randn(8, 4).astype("float32"), np.random.randint(0, 2, LABELS[kind]).astype("float32"))
+        for kind in kinds.split()
+    ]
+    declared = {
+        "inputs": ["data"], "outputs": ["o"], "labels": ["l"], "losses": {"ce": LossSpec(CE, "o", "l")},
+        "metrics": {"f1": MetricSpec(mx.metric.F1(), "o", "l")},
+    }  # fmt: skip
+    whole, resumed = (make_engine(1, TrainerSpec(".*"), nn.Dense(2), **declared) for _ in range(2))
+    interrupt(tmp_path, whole, resumed, batches, at)
+    metrics = [engine.stages["train"].figures.metrics[0] for engine in (whole, resumed)]
+    assert metrics[0].place == metrics[1].place
+    assert sums(resumed) == sums(whole)
+
+
+def lenet() -> Any:
+    first = nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(2, 2)
+    second = nn.Conv2D(6, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(2, 2)
+    return sequential(*first, *second, nn.Dense(16), nn.Dropout(0.4), nn.Dense(4))
+
+
+def heads() -> Any:
+    """Return heads whose gradients meet in the body."""
+    body = sequential(nn.Dense(16, activation="tanh"), nn.Dropout(0.5), nn.Dense(16), nn.Dropout(0.3))
+    return Heads(body=body, a=4, b=4, c=4)
+
+
+class Lstm(gluon.HybridBlock):
+    """Two layers, both directions, dropout between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.drop, self.out = nn.Embedding(20, 8), nn.Dropout(0.3), nn.Dense(4)
+        self.lstm = rnn.LSTM(8, 2, dropout=0.3, layout="NTC", bidirectional=True)
+
+    def hybrid_forward(self, F: Any, data: Any) -> Any:
+        return self.out(self.drop(F.mean(self.lstm(self.words(data)), axis=1)))
+
+
+NETS: dict[str, Any] = {"lenet": (lenet, (1, 14, 14)), "heads": (heads, (6,)), "lstm": (Lstm, (5,))}
+
+
+def train_with_checks(
+    name: str, batches: list[Any], checked: set[int], contexts: Any, hybrid: bool
+) -> tuple[Engine, list[dict[str, bytes]]]:
+    """Train; each of the batches in `checked` is the first of a fit. Return all bytes after each batch."""
+    mx.random.seed(3)
+    outputs = ["a", "b", "c"][: len(batches[0]) - 1]
+    losses = {output: LossSpec(CE, output, output, weight=0.1 + i) for i, output in enumerate(outputs)}
+    metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(), "a", "a")}
+    spec = TaskSpec(outputs, outputs, losses, metrics)
+    net = hybridized(NETS[name][0](), hybrid)
+    engine = new_engine(net, spec, TrainerSpec(".*", "adam", {"learning_rate": 0.01}), contexts)
+    history = []
+    for place, batch in enumerate(batches):
+        mx.random.seed(place)
+        if place in checked:
+            engine.restart()
+        else:
+            engine.stages["train"].reset()
+        result = step(engine, batch)
+        arrays: dict[str, Any] = dict(engine.stages["train"].figures.sums.read())
+        for i, (values, parts) in enumerate(zip(result.outputs, result.parts)):
+            arrays.update({f"{key} {i}": array for key, array in [*values.items(), *parts.items()]})
+        for key, parameter in engine.model.parameters.items():
+            arrays.update({f"{key} {i}": array for i, array in enumerate(parameter.list_data())})
+            grads = parameter.list_grad() if parameter.grad_req != "null" else []
+            arrays.update({f"gradient of {key} {i}": array for i, array in enumerate(grads)})
+        numbers = {key: a.asnumpy() if isinstance(a, mx.nd.NDArray) else a for key, a in arrays.items()}
+        history.append({key: array.tobytes() for key, array in numbers.items()})
+    return engine, history
+
+
+@pairwise("name", list(NETS))
+def test_a_first_batch_computes_bit_for_bit_what_the_graph_does(
+    name: str, devices: Any, hybrid: bool
+) -> None:
+    """A resumed run checks its first batch operator by operator; the uninterrupted run has a graph there."""
+    shape, labels = NETS[name][1], 3 if name == "heads" else 1
+    batches = []
+    for size in (8, 8, 5, 8):
+        data = np.random.randint(0, 20, (size, *shape)).astype("float32")
+        batches.append((data, *(np.random.randint(0, 4, size).astype("float32") for _ in range(labels))))
+    engine, graphed = train_with_checks(name, batches, {0}, devices, hybrid)
+    assert engine.stages["train"].graphs.first._is_graph  # else the two would be the same
+    assert train_with_checks(name, batches, {0, 1, 2, 3}, devices, hybrid)[1] == graphed

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
 from multifit.gluon.optim.schedules import OneCycle, ScaledSchedule, WarmUp
-from multifit.gluon.snapshot import load_trainer_state, read_tree, trainer_state, write_tree
+from multifit.gluon.snapshot import read_tree, write_tree
+from multifit.gluon.snapshot.trainers import load_trainer, save_trainer
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
 NAMES = ["first", "second", "third"]
 SHAPES = [(3, 4), (4,), (2, 3)]
+
+
+def save(trainer: Any, names: Any = NAMES) -> Any:
+    return save_trainer(trainer, names, 'trainers["x"]', [])
+
+
+def load(trainer: Any, state: Any, names: Any = NAMES) -> None:
+    load_trainer(trainer, state, names, 'trainers["x"]')
+
+
+def move(folder: Path, old: Any, new: Any) -> None:
+    """Save a trainer's state to a file, and load it into another trainer."""
+    write_tree(folder, "trainer", save(old))
+    load(new, read_tree(folder, "trainer"))
 
 
 def parameters(devices: int, dtype: str = "float32") -> list[Any]:
@@ -45,20 +61,20 @@ def state_of(trainer: Any) -> list[bytes]:
 
 
 def continued(
-    tmp_path, make: Callable[[list[Any]], Any], devices: int, dtype: str = "float32", steps: int = 5
+    tmp_path: Path, make: Callable[[list[Any]], Any], devices: int, dtype: str = "float32", steps: int = 5
 ):
     """Return the end of a trainer, and of a new one that continued from its state."""
     old = make(parameters(devices, dtype))
     trained(old, range(steps))
     values = [[data.asnumpy() for data in p.list_data()] for p in old._params]
-    lost: list[str] = []
-    write_tree(tmp_path, "trainer", trainer_state(old, NAMES, "trainer", lost))
-    assert lost == []
+    unsaved: list[str] = []
+    write_tree(tmp_path, "trainer", save_trainer(old, NAMES, "trainer", unsaved))
+    assert unsaved == []
     trained(old, range(steps, 2 * steps))
     new = make(parameters(devices, dtype))
     for parameter, arrays in zip(new._params, values):
         parameter.set_data(mx.nd.array(arrays[0], dtype=arrays[0].dtype))
-    load_trainer_state(new, read_tree(tmp_path, "trainer"), NAMES)
+    load(new, read_tree(tmp_path, "trainer"))
     for parameter, arrays in zip(new._params, values):
         for data, array in zip(parameter.list_data(), arrays):  # with SGLD and Nadam, replicas diverge
             data[:] = mx.nd.array(array, dtype=array.dtype)
@@ -68,17 +84,17 @@ def continued(
 
 RATE = {"learning_rate": 0.01}
 OPTIMIZERS = [
-    ("sgd", {}), ("sgd", {"momentum": 0.9, "wd": 0.1}), ("nag", {"momentum": 0.9}), ("ccsgd", {}),
-    ("signum", {"momentum": 0.9}), ("ftml", {}), ("lars", {"momentum": 0.9}), ("lamb", {}), ("dcasgd", {}),
-    ("adam", {"beta1": 0.8, "clip_gradient": 1.0}), ("adagrad", {}), ("rmsprop", {}), ("adadelta", {}),
-    ("rmsprop", {"centered": True}), ("ftrl", {}), ("adamax", {}), ("nadam", {}), ("sgld", {}),
-    ("lbsgd", {"momentum": 0.9}), ("lbsgd", {"warmup_strategy": "lars"}),
+    ("sgd", {}, 1), ("sgd", {"momentum": 0.9, "wd": 0.1}, 2), ("nag", {"momentum": 0.9}, 2), ("ccsgd", {}, 2),
+    ("signum", {"momentum": 0.9}, 2), ("ftml", {}, 2), ("lars", {"momentum": 0.9}, 2), ("lamb", {}, 2),
+    ("dcasgd", {}, 2), ("adam", {"beta1": 0.8, "clip_gradient": 1.0}, 1), ("adam", {}, 2),
+    ("adagrad", {}, 2), ("rmsprop", {}, 2), ("adadelta", {}, 2), ("rmsprop", {"centered": True}, 2),
+    ("ftrl", {}, 2), ("adamax", {}, 2), ("nadam", {}, 2), ("sgld", {}, 2),
+    ("lbsgd", {"momentum": 0.9}, 2), ("lbsgd", {"warmup_strategy": "lars"}, 2),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=lambda value: str(value))
-def test_every_optimizer_continues_exactly(tmp_path, name, options, devices):
+@pytest.mark.parametrize(("name", "options", "devices"), OPTIMIZERS, ids=str)
+def test_every_optimizer_continues_exactly(tmp_path: Path, name: str, options: Any, devices: int) -> None:
     def make(held: list[Any]) -> Any:
         return gluon.Trainer(held, name, {**RATE, **options}, kvstore="device", update_on_kvstore=False)
 
@@ -86,20 +102,26 @@ def test_every_optimizer_continues_exactly(tmp_path, name, options, devices):
     assert new == old
 
 
-SCHEDULES: list[Callable[[], Any]] = [
-    lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1),
-    lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, base_lr=0.1, warmup_steps=1),
-    lambda: mx.lr_scheduler.PolyScheduler(8, 0.1),
-    lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3),
-    lambda: OneCycle(0.1, 10),
-    lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3),
+SCHEDULES: list[tuple[Callable[[], Any], str, bool]] = [
+    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "sgd", True),
+    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "adam", False),
+    (
+        lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, base_lr=0.1, warmup_steps=1),
+        "adam",
+        True,
+    ),
+    (lambda: mx.lr_scheduler.PolyScheduler(8, 0.1), "sgd", False),
+    (lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3), "sgd", True),
+    (lambda: OneCycle(0.1, 10), "adam", False),
+    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "adam", True),
+    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "sgd", False),
 ]
 
 
-@pytest.mark.parametrize("on_kvstore", [False, True])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_schedules_continue_exactly(tmp_path, schedule, optimizer, on_kvstore):
+@pytest.mark.parametrize(("schedule", "optimizer", "on_kvstore"), SCHEDULES)
+def test_every_schedule_continues_exactly(
+    tmp_path: Path, schedule: Any, optimizer: str, on_kvstore: bool
+) -> None:
     def make(held: list[Any]) -> Any:
         scheduler = schedule()
         options = {"lr_scheduler": scheduler, "learning_rate": scheduler.base_lr, "wd": 0.01}
@@ -109,8 +131,8 @@ def test_schedules_continue_exactly(tmp_path, schedule, optimizer, on_kvstore):
     assert new == old
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "nag", "lamb"])
-def test_float16_with_float32_masters_continues_exactly(tmp_path, optimizer):
+@pytest.mark.parametrize("optimizer", ["sgd", "lamb"])
+def test_float16_with_float32_masters_continues_exactly(tmp_path: Path, optimizer: str):
     def make(held: list[Any]) -> Any:
         options = {"learning_rate": 0.01, "multi_precision": True}
         return gluon.Trainer(held, optimizer, options, update_on_kvstore=False)
@@ -119,58 +141,56 @@ def test_float16_with_float32_masters_continues_exactly(tmp_path, optimizer):
     assert new == old
 
 
-def test_a_rate_set_during_a_schedule_is_restored(tmp_path):
+def test_a_rate_set_during_a_schedule_is_restored(tmp_path: Path):
     def make(held: list[Any]) -> Any:
         scheduler = mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1)
         return gluon.Trainer(held, "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
 
     old = make(parameters(1))
-    fresh = trainer_state(old)
+    fresh = save(old)
     trained(old, range(3))
     old.optimizer.lr_scheduler = ScaledSchedule(old.optimizer.lr_scheduler)
     old.optimizer.lr_scheduler.set(0.7, old.optimizer.num_update)
-    write_tree(tmp_path, "trainer", trainer_state(old))
     new = make(parameters(1))
-    load_trainer_state(new, read_tree(tmp_path, "trainer"))
+    move(tmp_path, old, new)
     assert isinstance(new.optimizer.lr_scheduler, ScaledSchedule)
     assert new.learning_rate == 0.7
     trained(old, range(3, 6))
     trained(new, range(3, 6))
     assert new.learning_rate == old.learning_rate
-    load_trainer_state(new, fresh)
+    load(new, fresh)
     assert type(new.optimizer.lr_scheduler) is mx.lr_scheduler.FactorScheduler
     assert new.learning_rate == 0.1
 
 
-def test_options_set_by_hand_are_restored(tmp_path):
+def test_options_set_by_hand_are_restored(tmp_path: Path):
     old = gluon.Trainer(parameters(1), "adam", dict(RATE))
     trained(old, range(2))
     old.set_learning_rate(0.5)
     old.optimizer.wd, old.optimizer.beta1, old.optimizer.rescale_grad, old._scale = 0.25, 0.5, 3.0, 4.0
-    write_tree(tmp_path, "trainer", trainer_state(old))
     new = gluon.Trainer(parameters(1), "adam", dict(RATE))
-    load_trainer_state(new, read_tree(tmp_path, "trainer"))
+    move(tmp_path, old, new)
     optimizer = new.optimizer
     assert (new.learning_rate, optimizer.wd, optimizer.beta1, optimizer.rescale_grad) == (0.5, 0.25, 0.5, 3.0)
     assert (new._scale, optimizer.num_update) == (4.0, 2)
 
 
-def test_parameters_in_another_order_find_their_states(tmp_path):
+def test_parameters_in_another_order_find_their_states(tmp_path: Path):
     old = gluon.Trainer(parameters(1), "adam", dict(RATE))
     trained(old, range(2))
-    state = trainer_state(old, NAMES)
+    state = save(old, NAMES)
     new = gluon.Trainer(parameters(1)[::-1], "adam", dict(RATE))
-    load_trainer_state(new, state, NAMES[::-1])
+    load(new, state, NAMES[::-1])
     for i, name in enumerate(NAMES):
         means = [updater.states[j][0] for updater, j in ((old._updaters[0], i), (new._updaters[0], 2 - i))]
         assert np.array_equal(means[0].asnumpy(), means[1].asnumpy()), name
 
 
-def test_a_used_trainer_loses_its_own_state(tmp_path):
+def test_a_used_trainer_loses_its_previous_state(tmp_path: Path):
     trainer = gluon.Trainer(parameters(2), "adam", dict(RATE), update_on_kvstore=False)
-    before = trainer_state(trainer)
+    before = save(trainer)
     trained(trainer, range(3))
-    load_trainer_state(trainer, before)
+    load(trainer, before)
     assert trainer.optimizer.num_update == 0
     assert all(updater.states == {} for updater in trainer._updaters)
 
@@ -178,21 +198,21 @@ def test_a_used_trainer_loses_its_own_state(tmp_path):
 def test_an_attribute_that_cannot_be_saved_is_reported():
     optimizer = mx.optimizer.SGD()
     optimizer.queue, optimizer.function = {1, 2}, len
-    trainer, lost = gluon.Trainer(parameters(1), optimizer), []
-    state = trainer_state(trainer, NAMES, 'trainers["x"]', lost)
-    assert lost == ['trainers["x"].optimizer.queue']
+    unsaved: list[str] = []
+    state = save_trainer(gluon.Trainer(parameters(1), optimizer), NAMES, 'trainers["x"]', unsaved)
+    assert unsaved == ['trainers["x"].optimizer.queue']
     assert not {"queue", "function"} & set(state["attributes"])
 
 
 def refused(trainer: Any, state: Any, match: str, names: Any = NAMES) -> None:
-    before = trainer_state(trainer)["counts"]
+    before = save(trainer)["counts"]
     with pytest.raises(ValueError, match=match):
-        load_trainer_state(trainer, state, names, 'trainers["x"]')
-    assert trainer_state(trainer)["counts"] == before
+        load(trainer, state, names)
+    assert save(trainer)["counts"] == before
 
 
 def test_the_state_of_another_run_is_an_error():
-    state = trainer_state(gluon.Trainer(parameters(1), "adam"), NAMES)
+    state = save(gluon.Trainer(parameters(1), "adam"), NAMES)
     refused(gluon.Trainer(parameters(1), "sgd"), state, r'trainers\["x"\]: the state is of Adam, .* is SGD')
     other = gluon.Trainer(parameters(1), "adam")
     near = r'only the state has "second" \(did you mean "secnd"\?\), only the trainer "secnd"'
@@ -205,28 +225,28 @@ def test_the_state_of_another_run_is_an_error():
     scheduler = mx.lr_scheduler.FactorScheduler(2)
     scheduled = gluon.Trainer(parameters(1), "adam", {"lr_scheduler": scheduler, "learning_rate": 0.01})
     refused(scheduled, state, "the state has no lr_scheduler, the optimizer has .*FactorScheduler")
-    refused(other, trainer_state(scheduled, NAMES), "has mxnet.*FactorScheduler, the optimizer has none")
+    refused(other, save(scheduled, NAMES), "has mxnet.*FactorScheduler, the optimizer has none")
 
 
 def test_the_state_of_a_kvstore_needs_a_kvstore():
     old = gluon.Trainer(parameters(2), "adam", update_on_kvstore=True)
     trained(old, range(2))
     single = gluon.Trainer(parameters(1), "adam")
-    refused(single, trainer_state(old, NAMES), "the state is of its kvstore, the trainer updates on 1 device")
+    refused(single, save(old, NAMES), "the state is of its kvstore, the trainer updates on 1 device")
 
 
 def test_the_state_of_another_schedule_is_an_error():
     def make(scheduler: Any) -> Any:
         return gluon.Trainer(parameters(1), "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
 
-    state = trainer_state(make(mx.lr_scheduler.FactorScheduler(2, base_lr=0.1)), NAMES)
+    state = save(make(mx.lr_scheduler.FactorScheduler(2, base_lr=0.1)), NAMES)
     other = make(mx.lr_scheduler.PolyScheduler(9, 0.1))
     match = r"lr_scheduler is a mxnet.*FactorScheduler where it was saved, and a mxnet.*PolyScheduler here"
     refused(other, state, match)
 
 
-def test_nothing_warns(tmp_path):
+def test_nothing_warns(tmp_path: Path):
     trainer = gluon.Trainer(parameters(1), "adam")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        load_trainer_state(trainer, trainer_state(trainer))
+        load(trainer, save(trainer))
