@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import mxnet as mx
 import numpy as np
@@ -12,13 +13,19 @@ import pytest
 from mxnet import gluon
 
 from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.grids import two_settings
+from tests.common.nets import hybridized, two_heads
+from tests.common.specs import CE, L2, two_head_spec
+
+NAMES = ["image", "digit", "size"]
 
 
 class Dali:
     """As DALI's iterator for MXNet: a list of DataBatches, one for each of its devices, and a reset()."""
 
-    def __init__(self, batches: Any, devices: int = 1, pad: int = 0) -> None:
-        self.batches, self.devices, self.pad, self.position = batches, devices, pad, 0
+    def __init__(self, batches: Any, devices: int = 1) -> None:
+        self.batches, self.devices, self.position = batches, devices, 0
 
     def __iter__(self) -> Dali:
         return self
@@ -58,60 +65,69 @@ def nd(batch: Any) -> Any:
     return tuple(mx.nd.array(array) for array in batch)
 
 
-def make_data(kind: str, arrays: Any, batches: Any) -> Any:
-    set_ = gluon.data.ArrayDataset(*arrays.values())
-    names, shared = list(arrays), mx.Context("cpu_shared", 0)
-    image, digit, size = arrays.values()
-    kinds = {
-        "numpy tuples": lambda: batches,
-        "NDArray lists": lambda: [list(nd(batch)) for batch in batches],
-        "DataLoader": lambda: gluon.data.DataLoader(set_, batch_size=8),
-        "DataLoader, threads": lambda: gluon.data.DataLoader(set_, 8, num_workers=2, thread_pool=True),
-        "DataLoader, processes": lambda: gluon.data.DataLoader(set_, 8, num_workers=2),
-        "DataLoader without length": lambda: gluon.data.DataLoader(set_, batch_sampler=NoLength()),
-        "NDArrayIter": lambda: mx.io.NDArrayIter({"a": image}, {"b": digit, "c": size}, batch_size=8),
-        "DALI": lambda: Dali(batches),
-        "DALI, two devices": lambda: Dali(batches, devices=2),
-        "DataBatch": lambda: [mx.io.DataBatch([i], [d, s]) for i, d, s in map(nd, batches)],
-        "re-iterable": lambda: Again(batches),
-        "dicts": lambda: [dict(zip(names, batch)) for batch in batches],
-        "dicts in another order": lambda: [dict(reversed(list(zip(names, batch)))) for batch in batches],
-        "(data, labels)": lambda: [(i, (d, s)) for i, d, s in batches],
-        "[[data], [labels]]": lambda: [[[i], [d, s]] for i, d, s in map(nd, batches)],
-        "shared memory": lambda: [tuple(a.as_in_context(shared) for a in nd(b)) for b in batches],
-    }  # fmt: skip
-    return kinds[kind]()
+def shared(batches: Any) -> list[Any]:
+    context = mx.Context("cpu_shared", 0)
+    return [tuple(array.as_in_context(context) for array in nd(batch)) for batch in batches]
 
 
-KINDS = [
-    "NDArray lists", "DataLoader", "DataLoader, threads", "DataLoader, processes",
-    "DataLoader without length", "NDArrayIter", "DALI", "DALI, two devices", "DataBatch", "re-iterable",
-    "dicts", "dicts in another order", "(data, labels)", "[[data], [labels]]", "shared memory",
-]  # fmt: skip
+def dataset() -> Any:
+    return gluon.data.ArrayDataset(*two_head_arrays().values())
 
 
-def trained(net: Any, spec: Any, data: Any, devices: int = 1) -> Any:
+def array_iterator(**options: Any) -> Any:
+    image, digit, size = two_head_arrays().values()
+    return mx.io.NDArrayIter({"a": image}, {"b": digit, "c": size}, **{"batch_size": 8, **options})
+
+
+Loader = gluon.data.DataLoader
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "NDArray lists": lambda batches: [list(nd(batch)) for batch in batches],
+    "DataLoader": lambda batches: Loader(dataset(), batch_size=8),
+    "DataLoader, threads": lambda batches: Loader(dataset(), 8, num_workers=2, thread_pool=True),
+    "DataLoader, processes": lambda batches: Loader(dataset(), 8, num_workers=2),
+    "DataLoader without length": lambda batches: Loader(dataset(), batch_sampler=NoLength()),
+    "NDArrayIter": lambda batches: array_iterator(),
+    "DALI": Dali,
+    "DALI, two devices": lambda batches: Dali(batches, devices=2),
+    "DataBatch": lambda batches: [mx.io.DataBatch([i], [d, s]) for i, d, s in map(nd, batches)],
+    "re-iterable": Again,
+    "dicts": lambda batches: [dict(zip(NAMES, batch)) for batch in batches],
+    "dicts in another order": lambda batches: [dict(list(zip(NAMES, batch))[::-1]) for batch in batches],
+    "(data, labels)": lambda batches: [(i, (d, s)) for i, d, s in batches],
+    "[[data], [labels]]": lambda batches: [[[i], [d, s]] for i, d, s in map(nd, batches)],
+    "shared memory": shared,
+}
+
+
+def trained(data: Any, devices: int = 1, kind: str = "plain", **changes: Any) -> dict[str, list[float]]:
+    """Return the figures of a training that starts from the same parameters each time."""
     mx.random.seed(0)
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
-    estimator = MultiEstimator(net, spec, trainer, context=[mx.cpu(i) for i in range(devices)])
+    contexts = [mx.cpu(i) for i in range(devices)]
+    estimator = MultiEstimator(two_heads(kind), two_head_spec(**changes), trainer, context=contexts)
     history = estimator.fit(data, data, epochs=2)
     assert estimator.state.samples == 40
-    return history
+    return dict(history)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_kinds_of_data_train_equally(
-    kind: str, devices: int, arrays: Any, batches: Any, make_net: Any, make_spec: Any
-) -> None:
-    expected = trained(make_net("hybridized"), make_spec(), batches)
-    found = trained(make_net("hybridized"), make_spec(), make_data(kind, arrays, batches), devices)
-    assert list(found) == list(expected)
-    for figure, values in expected.items():
-        np.testing.assert_allclose(found[figure], values, rtol=1e-4, atol=1e-6, err_msg=figure)
+@cache
+def reference() -> dict[str, list[float]]:
+    """Return the figures of a training with tuples of NumPy arrays."""
+    return trained(in_batches(two_head_arrays().values()))
 
 
-def test_csv_files(tmp_path: Path, arrays: Any, make_net: Any, make_spec: Any) -> None:
+def assert_as_reference(figures: dict[str, list[float]]) -> None:
+    assert list(figures) == list(reference())
+    for name, values in reference().items():
+        np.testing.assert_allclose(figures[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("kind, devices", [(kind, 1 + i % 2) for i, kind in enumerate(KINDS)])
+def test_all_kinds_of_data_train_equally(kind: str, devices: int, batches: Any) -> None:
+    assert_as_reference(trained(KINDS[kind](batches), devices, "hybridized"))
+
+
+def test_csv_files(tmp_path: Path, arrays: Any) -> None:
     np.savetxt(tmp_path / "x.csv", arrays["image"], delimiter=",")
     np.savetxt(tmp_path / "y.csv", np.column_stack([arrays["digit"], arrays["size"]]), delimiter=",")
     data = mx.io.CSVIter(
@@ -124,39 +140,33 @@ def test_csv_files(tmp_path: Path, arrays: Any, make_net: Any, make_spec: Any) -
         label = batch.label[0][:valid]
         return {"image": batch.data[0][:valid], "digit": label[:, 0], "size": label[:, 1:]}
 
-    history = trained(make_net(), make_spec(batch_fn=split), data)
-    batches = [tuple(array[i : i + 8] for array in arrays.values()) for i in (0, 8, 16)]
-    expected = trained(make_net(), make_spec(), batches)
-    np.testing.assert_allclose(history["val_loss"], expected["val_loss"], rtol=1e-4)
+    assert_as_reference(trained(data, batch_fn=split))
 
 
-def test_training_and_validation_may_share_an_iterator(arrays: Any, make_net: Any, make_spec: Any) -> None:
-    image, digit, size = arrays.values()
-    data = mx.io.NDArrayIter({"a": image}, {"b": digit, "c": size}, batch_size=8, shuffle=True)
+def test_training_and_validation_may_share_an_iterator(arrays: Any) -> None:
+    data = array_iterator(shuffle=True)
     seen: list[Any] = []
 
     class Watch:
         def batch_end(self, estimator: Any, label: Any) -> None:
             seen.extend(label["size"][0].asnumpy().ravel().tolist())
 
-    MultiEstimator(make_net(), make_spec()).fit(data, data, epochs=1, event_handlers=Watch())
-    assert sorted(seen) == sorted(size.ravel().tolist())
+    MultiEstimator(two_heads(), two_head_spec()).fit(data, data, epochs=1, event_handlers=Watch())
+    assert sorted(seen) == sorted(arrays["size"].ravel().tolist())
 
 
-def test_the_padding_of_a_data_batch_is_ignored(
-    batches: Any, arrays: Any, make_net: Any, make_spec: Any
-) -> None:
-    net = make_net()
-    padded = mx.io.NDArrayIter(arrays["image"], {"b": arrays["digit"], "c": arrays["size"]}, batch_size=16)
-    estimator = MultiEstimator(net, make_spec())
+def test_the_padding_of_a_data_batch_is_ignored(batches: Any) -> None:
+    net = two_heads()
+    padded = array_iterator(batch_size=16)
+    estimator = MultiEstimator(net, two_head_spec())
     estimator.fit(padded, epochs=1)
     assert net.calls == [(16, 6), (4, 6)]
     assert estimator.evaluate(padded) == pytest.approx(estimator.evaluate(batches), rel=1e-5)
 
 
-def test_float64_is_cast_and_logged_once(batches: Any, make_net: Any, make_spec: Any, log: Any) -> None:
+def test_float64_is_cast_and_logged_once(batches: Any, log: Any) -> None:
     wide = [(i.astype("float64"), d, s.astype("float64")) for i, d, s in batches]
-    estimator = MultiEstimator(make_net(), make_spec())
+    estimator = MultiEstimator(two_heads(), two_head_spec())
     history = estimator.fit(wide, wide, epochs=2)
     estimator.fit(wide, epochs=1)
     assert np.isfinite(history["val_loss"]).all()
@@ -166,19 +176,19 @@ def test_float64_is_cast_and_logged_once(batches: Any, make_net: Any, make_spec:
     ]
 
 
-def test_a_declared_dtype_is_used(batches: Any, make_net: Any, make_spec: Any, log: Any) -> None:
+def test_a_declared_dtype_is_used(batches: Any, log: Any) -> None:
     seen = []
 
     def loss(size: Any, label: Any) -> Any:
         seen.append(np.dtype(label.dtype).name)
         return (size - label.astype("float32")) ** 2
 
-    spec = make_spec(
+    spec = two_head_spec(
         labels=["digit", LabelSpec("size", dtype="int32")],
-        losses={"digit": gluon.loss.SoftmaxCrossEntropyLoss(), "size": LossSpec(loss, "size", "size")},
+        losses={"digit": CE, "size": LossSpec(loss, "size", "size")},
     )
     wide = [(i, d, s.astype("float64")) for i, d, s in batches]
-    MultiEstimator(make_net(), spec).fit(wide, epochs=1)
+    MultiEstimator(two_heads(), spec).fit(wide, epochs=1)
     assert set(seen) == {"int32"}
     assert not [line for line in log() if "float64" in line]
 
@@ -193,9 +203,9 @@ class Lazy:
         return self.array
 
 
-def test_array_likes(make_net: Any, make_spec: Any, arrays: Any) -> None:
+def test_array_likes(arrays: Any) -> None:
     image, digit, size = arrays.values()
-    estimator = MultiEstimator(make_net(), make_spec())
+    estimator = MultiEstimator(two_heads(), two_head_spec())
     expected = estimator.evaluate([(image, digit, size)])
     for batch in (
         (Lazy(image), digit.astype("int64"), size),
@@ -214,13 +224,11 @@ def test_array_likes(make_net: Any, make_spec: Any, arrays: Any) -> None:
         (1, np.arange(5.0), "different numbers of samples"),
     ],
 )
-def test_invalid_arrays(
-    slot: int, value: Any, message: str, batches: Any, make_net: Any, make_spec: Any
-) -> None:
+def test_invalid_arrays(slot: int, value: Any, message: str, batches: Any) -> None:
     batch = list(batches[0])
     batch[slot] = value
     with pytest.raises(DataError, match=message):
-        MultiEstimator(make_net(), make_spec()).fit([batch], epochs=1)
+        MultiEstimator(two_heads(), two_head_spec()).fit([batch], epochs=1)
 
 
 class Optional(gluon.HybridBlock):
@@ -232,37 +240,47 @@ class Optional(gluon.HybridBlock):
         return self.head(data if mask is None else F.broadcast_mul(data, mask))
 
 
-@pytest.mark.parametrize("hybridize", [False, True])
-@pytest.mark.parametrize("devices", [1, 2])
-def test_an_input_may_be_none(hybridize: bool, devices: int, arrays: Any) -> None:
-    net = Optional()
-    if hybridize:
-        net.hybridize()
-    spec = TaskSpec(inputs=["data", "mask"], outputs=["y"], labels=["y"], losses={"y": gluon.loss.L2Loss()})
+@two_settings
+def test_an_input_may_be_none(devices: list, hybrid: bool, arrays: Any) -> None:
+    net = hybridized(Optional(), hybrid)
+    spec = TaskSpec(inputs=["data", "mask"], outputs=["y"], labels=["y"], losses={"y": L2})
     batch = {"data": arrays["image"], "mask": None, "y": arrays["size"]}
-    estimator = MultiEstimator(net, spec, context=[mx.cpu(i) for i in range(devices)])
+    estimator = MultiEstimator(net, spec, context=devices)
     history = estimator.fit([batch] * 2, [batch], epochs=2)
     assert history["train_loss"][1] < history["train_loss"][0]
     assert estimator.predict(batch)["y"].shape == (20, 1)
 
 
-def test_a_batch_of_none(make_net: Any, make_spec: Any) -> None:
+def test_a_batch_of_none() -> None:
     with pytest.raises(DataError, match="no sample: None in every slot"):
-        MultiEstimator(make_net(), make_spec()).fit([(None, None, None)], epochs=1)
+        MultiEstimator(two_heads(), two_head_spec()).fit([(None, None, None)], epochs=1)
 
 
-def test_the_order_of_a_batch(arrays: Any, batches: Any, make_net: Any, make_spec: Any) -> None:
-    expected = trained(make_net(), make_spec(), batches)
-    spec = make_spec(batch=["size", "index", "digit", "image"], unused=["index"])
-    turned = [(s, np.arange(len(d)), d, i) for i, d, s in batches]
-    assert dict(trained(make_net(), spec, turned)) == dict(expected)
+class Record:
+    """A batch of a type of the user's own."""
+
+    def __init__(self, image: Any, digit: Any, size: Any) -> None:
+        self.image, self.digit, self.size = image, digit, size
 
 
-def test_unused_slots(batches: Any, make_net: Any, make_spec: Any) -> None:
-    expected = trained(make_net(), make_spec(), batches)
-    spec = make_spec(labels=["digit", "size", "name"], unused=["name"])
-    named = [(*batch, np.arange(len(batch[1]))) for batch in batches]
-    assert dict(trained(make_net(), spec, named)) == dict(expected)
+@pytest.mark.parametrize(
+    "changes, form",
+    [
+        (
+            {"batch": ["size", "index", "digit", "image"], "unused": ["index"]},
+            lambda image, digit, size: (size, np.arange(len(digit)), digit, image),
+        ),
+        (
+            {"labels": ["digit", "size", "name"], "unused": ["name"]},
+            lambda image, digit, size: (image, digit, size, np.arange(len(digit))),
+        ),
+        ({"batch_fn": vars}, Record),
+    ],
+    ids=["another order", "unused slots", "batch_fn"],
+)
+def test_a_spec_can_describe_batches_of_another_form(changes: Any, form: Any, batches: Any) -> None:
+    figures = trained([form(*batch) for batch in batches], **changes)
+    assert figures == reference()
 
 
 def test_an_input_may_be_a_label(arrays: Any) -> None:
@@ -289,43 +307,19 @@ def test_an_input_may_be_a_label(arrays: Any) -> None:
     assert list(estimator.evaluate([batch])) == ["loss", "restored"]
 
 
-def test_batch_fn_takes_any_batch(batches: Any, make_net: Any, make_spec: Any) -> None:
-    class Record:
-        def __init__(self, batch: Any) -> None:
-            self.image, self.digit, self.size = batch
-
-    expected = trained(make_net(), make_spec(), batches)
-    spec = make_spec(
-        batch_fn=lambda record: {"image": record.image, "digit": record.digit, "size": record.size}
-    )
-    assert dict(trained(make_net(), spec, [Record(batch) for batch in batches])) == dict(expected)
-
-
 def test_batch_fn_may_derive_slots(arrays: Any) -> None:
     """A language model: the targets are the inputs, one step later."""
     net = gluon.nn.Dense(1, flatten=False)
     spec = TaskSpec(
         inputs=["now"], outputs=["next"], labels=["next"],
         batch_fn=lambda text: {"now": text[:, :-1].expand_dims(2), "next": text[:, 1:].expand_dims(2)},
-        losses={"next": gluon.loss.L2Loss()},
+        losses={"next": L2},
     )  # fmt: skip
     history = MultiEstimator(net, spec).fit([mx.nd.array(arrays["image"])] * 2, epochs=2)
     assert np.isfinite(history["train_next"]).all()
 
 
-def test_a_batch_fn_without_a_slot_is_an_error(batches: Any, make_net: Any, make_spec: Any) -> None:
-    spec = make_spec(batch_fn=lambda batch: {"image": batch[0], "digits": batch[1], "size": batch[2]})
+def test_a_batch_fn_without_a_slot_is_an_error(batches: Any) -> None:
+    spec = two_head_spec(batch_fn=lambda batch: {"image": batch[0], "digits": batch[1], "size": batch[2]})
     with pytest.raises(DataError, match=r'no "digit" \(did you mean "digits"\?\)'):
-        MultiEstimator(make_net(), spec).fit(batches, epochs=1)
-
-
-@pytest.mark.parametrize(("number", "samples"), [(1, 1), (3, 2), (7, 5)])
-def test_batches_of_any_size_on_two_devices(
-    number: int, samples: int, arrays: Any, make_net: Any, make_spec: Any
-) -> None:
-    batches = [tuple(a[:samples] for a in arrays.values())] * number
-    estimator = MultiEstimator(make_net(), make_spec(), context=[mx.cpu(0), mx.cpu(1)])
-    estimator.fit(batches, epochs=1)
-    assert estimator.state.samples == number * samples
-    first, second = estimator.net.digit.weight.list_data()
-    np.testing.assert_array_equal(first.asnumpy(), second.asnumpy())
+        MultiEstimator(two_heads(), spec).fit(batches, epochs=1)

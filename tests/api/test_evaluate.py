@@ -11,42 +11,38 @@ from mxnet import gluon
 from mxnet.gluon import nn
 
 from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.grids import plain_or_hybrid
+from tests.common.nets import hybridized, two_heads
+from tests.common.specs import CE, L2, two_head_spec
 
 
-def test_the_figures_are_means_over_samples(make_net: Any, make_spec: Any, arrays: Any, batches: Any) -> None:
-    net = make_net()
-    found = MultiEstimator(net, make_spec()).evaluate(batches)
+def test_the_figures_are_means_over_samples(arrays: Any, batches: Any) -> None:
+    net = two_heads()
+    found = MultiEstimator(net, two_head_spec()).evaluate(batches)
     digit, size = net(mx.nd.array(arrays["image"]))
-    cross = gluon.loss.SoftmaxCrossEntropyLoss()(digit, mx.nd.array(arrays["digit"])).mean().asscalar()
-    square = gluon.loss.L2Loss()(size, mx.nd.array(arrays["size"])).mean().asscalar()
+    cross = CE(digit, mx.nd.array(arrays["digit"])).mean().asscalar()
+    square = L2(size, mx.nd.array(arrays["size"])).mean().asscalar()
     right = (digit.asnumpy().argmax(axis=1) == arrays["digit"]).mean()
     assert found == pytest.approx(
         {"loss": cross + square, "digit": cross, "size": square, "accuracy": right}, rel=1e-5
     )
 
 
-def test_it_moves_nothing_and_needs_no_trainer(
-    make_net: Any, make_spec: Any, batches: Any, snapshot: Any
-) -> None:
-    estimator = MultiEstimator(make_net(), make_spec(), trainers="nonsense")
-    first = estimator.evaluate(batches)
+def test_it_moves_nothing_and_needs_no_trainer(batches: Any) -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec(), trainers="nonsense")
+    first = estimator.evaluate(iter(batches))
+    assert len(estimator.net.calls) == 3  # each batch once
     before = snapshot(estimator.net)
     assert estimator.evaluate(batches) == first
     assert estimator.state.step == estimator.history.epochs == 0
-    for name, value in snapshot(estimator.net).items():
-        np.testing.assert_array_equal(value, before[name], err_msg=name)
-
-
-def test_each_batch_once(make_net: Any, make_spec: Any, batches: Any) -> None:
-    net = make_net()
-    MultiEstimator(net, make_spec()).evaluate(iter(batches))
-    assert len(net.calls) == 3
+    assert_unchanged(estimator.net, before)
 
 
 @pytest.mark.parametrize("empty", [[], iter([]), None, 3])
-def test_no_data(make_net: Any, make_spec: Any, empty: Any) -> None:
+def test_no_data(empty: Any) -> None:
     with pytest.raises(DataError, match="data is"):
-        MultiEstimator(make_net(), make_spec()).evaluate(empty)
+        MultiEstimator(two_heads(), two_head_spec()).evaluate(empty)
 
 
 def test_a_batch_axis_of_one(arrays: Any) -> None:
@@ -91,21 +87,19 @@ class Detector(gluon.HybridBlock):
         return F.argmax(raw, axis=1)
 
 
-@pytest.mark.parametrize("hybridize", [False, True])
-def test_another_spec_for_evaluating(hybridize: bool, arrays: Any) -> None:
+@plain_or_hybrid
+def test_another_spec_for_evaluating(hybrid: bool, arrays: Any) -> None:
     image, size = arrays["image"], arrays["size"]
     truth = (image[:, 0] > 0).astype("float32")
     spec = TaskSpec(
         inputs=["image"], outputs=["raw", "twice"], labels=["target"], unused=["twice"],
-        losses={"box": LossSpec(gluon.loss.L2Loss(), "raw", "target")},
+        losses={"box": LossSpec(L2, "raw", "target")},
         evaluate=TaskSpec(
             inputs=["image"], outputs=["id"], labels=["truth", "spare"], unused=["spare"],
             metrics={"hits": MetricSpec(share, "id", "truth", mode="max")},
         ),
     )  # fmt: skip
-    net = Detector()
-    if hybridize:
-        net.hybridize()
+    net = hybridized(Detector(), hybrid)
     estimator = MultiEstimator(net, spec, TrainerSpec(".*", "adam", {"learning_rate": 0.05}))
     train = [(image, np.concatenate([-image[:, :1], image[:, :1]], axis=1))] * 4
     history = estimator.fit(train, [(image, truth, size)], epochs=10)
@@ -114,13 +108,13 @@ def test_another_spec_for_evaluating(hybridize: bool, arrays: Any) -> None:
     assert history["val_hits"][-1] > 0.8
     assert estimator.predict(image)["id"].shape == (20,)
     assert estimator.direction("val_hits") == "max"
-    if hybridize:  # the first batch of each mode is the check; then each is traced once, for all epochs
+    if hybrid:  # the first batch of each mode is the check; then each is traced once, for all epochs
         assert net.traces <= 6
 
 
-def test_losses_of_the_evaluating_spec_are_measured(make_net: Any, make_spec: Any, batches: Any) -> None:
-    spec = make_spec(evaluate=make_spec(losses={"size": gluon.loss.L1Loss()}))
-    history = MultiEstimator(make_net(), spec).fit(batches, batches, epochs=1)
+def test_losses_of_the_evaluating_spec_are_measured(batches: Any) -> None:
+    spec = two_head_spec(evaluate=two_head_spec(losses={"size": gluon.loss.L1Loss()}))
+    history = MultiEstimator(two_heads(), spec).fit(batches, batches, epochs=1)
     assert history["val_loss"] == history["val_size"]
     assert "val_digit" not in history
     assert history["val_size"] != history["train_size"]
@@ -135,7 +129,7 @@ def test_forward_is_called_in_place_of_the_net(arrays: Any, batches: Any) -> Non
 
     spec = TaskSpec(
         inputs=["left", "right"], outputs=["distance"], labels=["wanted"], forward=distance,
-        losses={"distance": LossSpec(gluon.loss.L2Loss(), "distance", "wanted")},
+        losses={"distance": LossSpec(L2, "distance", "wanted")},
     )  # fmt: skip
     image = arrays["image"]
     wanted = ((image - image[::-1]) ** 2).sum(axis=1)
@@ -145,22 +139,22 @@ def test_forward_is_called_in_place_of_the_net(arrays: Any, batches: Any) -> Non
     assert estimator.predict({"left": image, "right": image})["distance"].tolist() == [0] * 20
 
 
-def test_another_forward_for_evaluating(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_another_forward_for_evaluating(batches: Any) -> None:
     def halved(net: Any, slots: Any) -> Any:
         digit, size = net(slots["image"])
         return digit, size * 0
 
-    spec = make_spec(evaluate=make_spec(forward=halved))
-    figures = MultiEstimator(make_net("hybridized"), spec).evaluate(batches)
+    spec = two_head_spec(evaluate=two_head_spec(forward=halved))
+    figures = MultiEstimator(two_heads("hybridized"), spec).evaluate(batches)
     assert figures["size"] == pytest.approx(
         np.mean(np.concatenate([b[2] for b in batches]) ** 2) / 2, rel=1e-5
     )
 
 
-def test_the_users_metric_objects_are_not_mixed(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_the_users_metric_objects_are_not_mixed(batches: Any) -> None:
     metric = mx.metric.Accuracy()
-    spec = make_spec(metrics={"accuracy": MetricSpec(metric, "digit", "digit")})
-    estimator = MultiEstimator(make_net(), spec)
+    spec = two_head_spec(metrics={"accuracy": MetricSpec(metric, "digit", "digit")})
+    estimator = MultiEstimator(two_heads(), spec)
     history = estimator.fit(batches, batches[:1], epochs=1)
     estimator.evaluate(batches[1:2])
     assert metric.get() == ("accuracy", history["train_accuracy"][0])

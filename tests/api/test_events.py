@@ -11,6 +11,8 @@ import tqdm
 
 from multifit import HandlerError, MultiEstimator, ProgressBar, UserCodeError
 from multifit.events import EVENTS
+from tests.common.nets import two_heads
+from tests.common.specs import two_head_spec
 
 
 class Recorder:
@@ -43,8 +45,8 @@ def fail(estimator: Any) -> None:
 
 
 @pytest.fixture
-def estimator(make_net: Any, make_spec: Any) -> MultiEstimator:
-    return MultiEstimator(make_net(), make_spec())
+def estimator() -> MultiEstimator:
+    return MultiEstimator(two_heads(), two_head_spec())
 
 
 def test_events_are_called_in_order(estimator: MultiEstimator, batches: Any) -> None:
@@ -75,12 +77,10 @@ def test_the_facts_of_events(estimator: MultiEstimator, batches: Any) -> None:
 
 def test_handlers_of_an_evaluation(estimator: MultiEstimator, batches: Any) -> None:
     recorder = Recorder()
-    figures = estimator.evaluate(batches, event_handlers=recorder)
-    assert recorder.names == [
-        "evaluate_begin",
-        *["evaluate_batch_begin", "evaluate_batch_end"] * 3,
-        "evaluate_end",
-    ]
+    # a handler without events of evaluations is not called in them
+    figures = estimator.evaluate(batches, event_handlers=[recorder, acting("train_begin", fail)])
+    each = ["evaluate_batch_begin", "evaluate_batch_end"] * 3
+    assert recorder.names == ["evaluate_begin", *each, "evaluate_end"]
     assert recorder.events[-1][1] == {"figures": figures}
 
 
@@ -123,7 +123,7 @@ def test_a_handler_can_change_the_limit(estimator: MultiEstimator, batches: Any)
     assert estimator.fit(batches, epochs=1, event_handlers=acting("epoch_begin", more)).epochs == 4
 
 
-@pytest.mark.parametrize("event", ["train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end"])
+@pytest.mark.parametrize("event", ["train_begin", "epoch_begin", "batch_end", "epoch_end"])
 def test_a_fit_ends_properly_when_interrupted(
     estimator: MultiEstimator, batches: Any, event: str, log: Any
 ) -> None:
@@ -158,25 +158,17 @@ def test_the_first_error_is_the_one_that_is_raised(estimator: MultiEstimator, ba
     assert any("Acting failed in train_end" in line for line in log())
 
 
-@pytest.mark.parametrize("event", ["batch_end", "evaluate_batch_end"])
-def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any, event: str) -> None:
-    stream = io.StringIO()
-    bar = ProgressBar(stream, enabled=True)
-    with pytest.raises(KeyboardInterrupt):
-        estimator.fit(batches, batches, epochs=1, event_handlers=[bar, acting(event, interrupt)])
-    assert "epoch 1/1" in stream.getvalue()
-    assert not tqdm.tqdm._instances
-
-
-def test_the_bar_of_an_evaluation_is_closed_after_an_interruption(
-    estimator: MultiEstimator, batches: Any
-) -> None:
+@pytest.mark.parametrize("call", ["fit", "evaluate"])
+def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any, call: str) -> None:
     stream = io.StringIO()
     handlers = [ProgressBar(stream, enabled=True), acting("evaluate_batch_end", interrupt)]
     with pytest.raises(KeyboardInterrupt):
-        estimator.evaluate(batches, event_handlers=handlers)
+        if call == "fit":
+            estimator.fit(batches, batches, epochs=1, event_handlers=handlers)
+        else:
+            estimator.evaluate(batches, event_handlers=handlers)
     del handlers
-    assert "evaluate" in stream.getvalue()
+    assert ("epoch 1/1" if call == "fit" else "evaluate") in stream.getvalue()
     assert not tqdm.tqdm._instances
 
 
@@ -285,10 +277,3 @@ def test_figures_can_be_read_within_an_epoch(estimator: MultiEstimator, batches:
 )  # fmt: skip
 def test_directions(estimator: MultiEstimator, figure: str, direction: Any) -> None:
     assert estimator.direction(figure) == direction
-
-
-def test_a_handler_without_evaluation_events_is_not_called_in_evaluations(
-    estimator: MultiEstimator, batches: Any
-) -> None:
-    training = acting("train_begin", fail)
-    assert estimator.evaluate(batches, event_handlers=[training])["loss"] > 0

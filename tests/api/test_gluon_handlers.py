@@ -12,6 +12,9 @@ import pytest
 from mxnet.gluon.contrib.estimator import event_handler as theirs
 
 from multifit import MetricSpec, MultiEstimator, TrainerSpec
+from tests.common.compare import snapshot
+from tests.common.nets import two_heads
+from tests.common.specs import two_head_spec
 
 SEVERAL = {
     "body": TrainerSpec("body.*", "adam", {"learning_rate": 0.02}),
@@ -20,10 +23,10 @@ SEVERAL = {
 
 
 @pytest.fixture(params=["one", "several"])
-def make(request: Any, make_net: Any, make_spec: Any) -> Any:
+def make(request: Any) -> Any:
     """Return ``make()``, an estimator with one trainer, or with several."""
     trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.02}) if request.param == "one" else SEVERAL
-    return lambda **changes: MultiEstimator(make_net(), make_spec(**changes), trainers)
+    return lambda **changes: MultiEstimator(two_heads(), two_head_spec(**changes), trainers)
 
 
 def test_stopping(make: Any, batches: Any) -> None:
@@ -115,7 +118,7 @@ def test_logging_of_an_evaluation(make: Any, batches: Any, log: Any) -> None:
     assert f"val_loss: {figures['loss']:.4f}" in log()[-1]
 
 
-def test_checkpoint(make: Any, batches: Any, tmp_path: Path, snapshot: Any) -> None:
+def test_checkpoint(make: Any, batches: Any, tmp_path: Path) -> None:
     estimator = make()
     handler = theirs.CheckpointHandler(str(tmp_path), max_checkpoints=2)
     estimator.fit(batches, epochs=3, event_handlers=handler)
@@ -140,7 +143,7 @@ def test_checkpoint_of_every_few_batches(make: Any, batches: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("which", ["val_metrics", "train_metrics", "own"])
-def test_checkpoint_of_the_best(make: Any, batches: Any, tmp_path: Path, which: str, snapshot: Any) -> None:
+def test_checkpoint_of_the_best(make: Any, batches: Any, tmp_path: Path, which: str) -> None:
     own = mx.metric.Accuracy()
     estimator = make(metrics={"accuracy": MetricSpec(own, "digit", "digit")})
     monitor = own if which == "own" else getattr(estimator, which)[0]
@@ -216,9 +219,9 @@ def shapes(lists: Any) -> Any:
     return [array.shape for array in lists]
 
 
-def test_a_custom_handler_with_several_outputs(make_net: Any, make_spec: Any, batches: Any) -> None:
+def test_a_custom_handler_with_several_outputs(batches: Any) -> None:
     handler = Everything()
-    estimator = MultiEstimator(make_net(), make_spec(), context=[mx.cpu(0), mx.cpu(1)])
+    estimator = MultiEstimator(two_heads(), two_head_spec(), context=[mx.cpu(0), mx.cpu(1)])
     estimator.fit(batches[:2], epochs=1, event_handlers=handler)
     batch = ["batch_begin", "batch_end"]
     assert handler.events == ["train_begin", "epoch_begin", *batch, *batch, "epoch_end", "train_end"]

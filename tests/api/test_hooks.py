@@ -8,71 +8,51 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from multifit import (
-    HandlerError,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerError,
-    TrainerSpec,
-)
+from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerError, TrainerSpec
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
+from tests.common.grids import ONE, TWO, pairwise
+from tests.common.hand_loop import trainer_of
+from tests.common.nets import mlp
+from tests.common.specs import L2
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
-from mxnet.gluon import nn
 
 RNG = np.random.RandomState(2)
 DATA = [(mx.nd.array(RNG.randn(6, 4)), mx.nd.array(RNG.randn(6, 2))) for _ in range(4)]
-ONE, TWO = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
-
-
-def make_net(contexts: list[Any], hybrid: bool = True) -> Any:
-    mx.random.seed(3)
-    net = nn.HybridSequential()
-    net.add(nn.Dense(5, in_units=4, activation="tanh"), nn.Dense(2, in_units=5))
-    net.initialize(mx.init.Xavier(), ctx=contexts)
-    if hybrid:
-        net.hybridize()
-    return net
+SGD = {"learning_rate": 0.1}
 
 
 def fit(handlers: Any, contexts: list[Any] = ONE, hybrid: bool = True, **more: Any) -> Any:
-    net = make_net(contexts, hybrid)
-    spec = TaskSpec(
-        outputs=["y"],
-        labels=["truth"],
-        losses={"l2": LossSpec(gluon.loss.L2Loss(), "y", "truth")},
-        metrics={"mse": MetricSpec(mx.metric.MSE(), "y", "truth")},
-    )
-    trainers = more.pop("trainers", TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-    estimator = MultiEstimator(net, spec, trainers=trainers, context=contexts)
+    net = mlp(2, contexts, hybrid)
+    metrics = {"mse": MetricSpec(mx.metric.MSE(), "y", "truth")}
+    spec = TaskSpec(["y"], ["truth"], {"l2": LossSpec(L2, "y", "truth")}, metrics)
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SGD), contexts)
     estimator.fit(DATA, epochs=2, event_handlers=handlers, **more)
     return estimator
 
 
-def by_hand(change: Any = None, extra: Any = None, scale: float = 1.0, steps: Any = lambda step: True) -> Any:
-    """Train by hand, with batches changed by `change`, and `extra` added to the objective."""
-    net, loss_fn = make_net(ONE), gluon.loss.L2Loss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+def unchanged(*arrays: Any) -> Any:
+    return arrays if len(arrays) > 1 else arrays[0]
+
+
+def by_hand(
+    batch: Any = unchanged, outputs: Any = unchanged, penalty: Any = None, scale: float = 1.0, every: int = 1
+) -> Any:
+    """Train by hand: change batches and outputs, add a penalty, scale gradients, update every few steps."""
+    net = mlp(2)
+    trainer = trainer_of(net, options=SGD)
     for step, (x, y) in enumerate(DATA * 2):
-        x, y = change(x, y) if change else (x, y)
+        x, y = batch(x, y)
         with autograd.record():
-            out = net(x)
-            loss = loss_fn(out, y)
-            loss = loss if extra is None else loss + extra(out)
+            out = outputs(net(x))
+            loss = L2(out, y) if penalty is None else L2(out, y) + penalty(out)
         loss.backward()
-        if steps(step):
+        if step % every == every - 1:
             for parameter in net.collect_params().values():
                 parameter.grad()[:] *= scale
             trainer.step(6)
     return net
-
-
-def assert_equal(estimator: Any, net: Any) -> None:
-    ours, theirs = estimator.net.collect_params().values(), net.collect_params().values()
-    for a, b in zip(ours, theirs):
-        np.testing.assert_allclose(a.list_data()[0].asnumpy(), b.data().asnumpy(), rtol=2e-4, atol=2e-5)
 
 
 class Batch:
@@ -107,38 +87,32 @@ class Hold:
         return estimator.state.step % 2 == 0
 
 
-@pytest.mark.parametrize("contexts", [ONE, TWO])
-@pytest.mark.parametrize("hybrid", [True, False])
-class TestEqualToTheLoop:
-    def test_the_batch(self, contexts: Any, hybrid: bool) -> None:
-        assert_equal(fit(Batch(), contexts, hybrid), by_hand(lambda x, y: (x * 2, y + 1)))
+def doubled(x: Any, y: Any) -> Any:
+    return x * 2, y + 1
 
-    def test_the_outputs(self, contexts: Any, hybrid: bool) -> None:
-        net, loss_fn = make_net(ONE), gluon.loss.L2Loss()
-        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-        for x, y in DATA * 2:
-            with autograd.record():
-                loss = loss_fn(net(x) * 3, y)
-            loss.backward()
-            trainer.step(6)
-        assert_equal(fit(Outputs(), contexts, hybrid), net)
 
-    def test_the_objective(self, contexts: Any, hybrid: bool) -> None:
-        expected = by_hand(extra=lambda out: 0.5 * (out**2).sum(axis=1))
-        assert_equal(fit(Objective(), contexts, hybrid), expected)
+def squares(out: Any) -> Any:
+    return 0.5 * (out**2).sum(axis=1)
 
-    def test_the_gradients(self, contexts: Any, hybrid: bool) -> None:
-        assert_equal(fit(Gradients(), contexts, hybrid), by_hand(scale=0.5))
 
-    def test_the_update(self, contexts: Any, hybrid: bool) -> None:
-        assert_equal(fit(Hold(), contexts, hybrid), by_hand(steps=lambda step: step % 2 == 1))
+HOOKS: dict[str, tuple[list[type], dict[str, Any]]] = {
+    "batch": ([Batch], {"batch": doubled}),
+    "outputs": ([Outputs], {"outputs": lambda out: out * 3}),
+    "objective": ([Objective], {"penalty": squares}),
+    "gradients": ([Gradients], {"scale": 0.5}),
+    "update": ([Hold], {"every": 2}),
+    "all": (
+        [Hold, Gradients, Objective, Batch],
+        {"batch": doubled, "penalty": squares, "scale": 0.5, "every": 2},
+    ),
+}
 
-    def test_all_of_them(self, contexts: Any, hybrid: bool) -> None:
-        handlers = [Hold(), Gradients(), Objective(), Batch()]
-        expected = by_hand(
-            lambda x, y: (x * 2, y + 1), lambda out: 0.5 * (out**2).sum(axis=1), 0.5, lambda s: s % 2 == 1
-        )
-        assert_equal(fit(handlers, contexts, hybrid), expected)
+
+@pairwise("hook", HOOKS)
+def test_training_with_hooks_equals_the_loop_by_hand(hook: str, devices: list, hybrid: bool) -> None:
+    handlers, changes = HOOKS[hook]
+    estimator = fit([handler() for handler in handlers], devices, hybrid)
+    assert_same_parameters(estimator.net, by_hand(**changes))
 
 
 def test_each_handler_sees_what_the_one_before_returned() -> None:
@@ -213,13 +187,12 @@ def test_training_figures_are_computed_after_the_hooks() -> None:
 
 
 def test_changing_gradients_on_a_kvstore_is_an_error() -> None:
-    net = make_net(TWO)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, update_on_kvstore=True)
-    spec = TaskSpec(["y"], ["truth"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "truth")})
-    before = [p.data(mx.cpu(0)).asnumpy() for p in net.collect_params().values()]
+    net = mlp(2, TWO)
+    before = snapshot(net)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=True)
+    estimator = MultiEstimator(
+        net, TaskSpec(["y"], ["truth"], {"l2": LossSpec(L2, "y", "truth")}), trainers=trainer, context=TWO
+    )
     with pytest.raises(TrainerError, match="update on the kvstore.*update_on_kvstore=False"):
-        MultiEstimator(net, spec, trainers=trainer, context=TWO).fit(
-            DATA, epochs=1, event_handlers=Gradients()
-        )
-    for a, p in zip(before, net.collect_params().values()):
-        np.testing.assert_array_equal(a, p.data(mx.cpu(0)).asnumpy())
+        estimator.fit(DATA, epochs=1, event_handlers=Gradients())
+    assert_unchanged(net, before)

@@ -239,7 +239,7 @@ FORWARD = {"forward": lambda net, slots: net(slots["image"])[:2]}
     ("net", "hybridized", "spec", "message"),
     [
         (Net, False, {}, " cannot compute in bfloat16, as it is not hybridized; call "
-                         'net.hybridize(), or take precision="float32"'),
+                         'net.hybridize(), or use precision="float32"'),
         (Net, True, FORWARD, "as the TaskSpec's forward= calls it; do what that does in a HybridBlock's "
                              "hybrid_forward"),
         (OwnForward, True, {}, "as it has a forward or hooks of its own; write it as a hybrid_forward"),

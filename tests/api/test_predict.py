@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import mxnet as mx
 import numpy as np
@@ -10,11 +10,16 @@ import pytest
 from mxnet import gluon
 
 from multifit import DataError, MultiEstimator, SpecError, TaskSpec
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.data import in_batches
+from tests.common.grids import plain_or_hybrid
+from tests.common.nets import hybridized, two_heads
+from tests.common.specs import two_head_spec
 
 
 @pytest.fixture
-def estimator(make_net: Any, make_spec: Any, batches: Any) -> MultiEstimator:
-    estimator = MultiEstimator(make_net(), make_spec())
+def estimator(batches: Any) -> MultiEstimator:
+    estimator = MultiEstimator(two_heads(), two_head_spec())
     estimator.fit(batches, epochs=1)
     return estimator
 
@@ -25,86 +30,63 @@ def expected(estimator: MultiEstimator, arrays: Any) -> dict[str, np.ndarray]:
     return {"digit": digit.asnumpy(), "size": size.asnumpy()}
 
 
-def same(found: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
-    assert list(found) == list(expected)
+def assert_close(outputs: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
+    assert list(outputs) == list(expected)
     for name, value in expected.items():
-        assert isinstance(found[name], np.ndarray)
-        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert isinstance(outputs[name], np.ndarray)
+        np.testing.assert_allclose(outputs[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def many(form: str, arrays: Any, batches: Any) -> Any:
-    image, digit, size = arrays.values()
-    if form == "loader":
-        return gluon.data.DataLoader(gluon.data.ArrayDataset(image, digit, size), batch_size=8)
-    if form == "images alone":
-        return gluon.data.DataLoader(gluon.data.ArrayDataset(image), batch_size=8)
-    if form == "list of tuples":
-        return batches
-    if form == "list of arrays":
-        return [batch[0] for batch in batches]
-    if form == "iterator":
-        return mx.io.NDArrayIter(image, None, batch_size=8)
-    if form == "iterator with labels":
-        return mx.io.NDArrayIter({"a": image}, {"b": digit, "c": size}, batch_size=8)
-    return (batch for batch in batches)
+def iterator(image: Any, labels: Any = None) -> Any:
+    return mx.io.NDArrayIter({"a": image}, labels, batch_size=8)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "loader",
-        "images alone",
-        "list of tuples",
-        "list of arrays",
-        "iterator",
-        "iterator with labels",
-        "generator",
-    ],
-)
-@pytest.mark.parametrize("devices", [1, 2])
-def test_many_batches(
-    form: str, devices: int, arrays: Any, batches: Any, make_net: Any, make_spec: Any
-) -> None:
-    net = make_net()
-    estimator = MultiEstimator(net, make_spec(), context=[mx.cpu(i) for i in range(devices)])
-    found = estimator.predict(many(form, arrays, batches))
+MANY: dict[str, Callable[..., Any]] = {
+    "loader": lambda *arrays: gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays), batch_size=8),
+    "images alone": lambda image, *_: gluon.data.DataLoader(gluon.data.ArrayDataset(image), batch_size=8),
+    "list of tuples": lambda *arrays: in_batches(arrays),
+    "list of arrays": lambda image, *_: [batch[0] for batch in in_batches([image])],
+    "iterator": lambda image, *_: iterator(image),
+    "iterator with labels": lambda image, digit, size: iterator(image, {"b": digit, "c": size}),
+    "generator": lambda *arrays: (batch for batch in in_batches(arrays)),
+}
+
+
+@pytest.mark.parametrize("form, devices", [(form, 1 + i % 2) for i, form in enumerate(MANY)])
+def test_many_batches(form: str, devices: int, arrays: Any) -> None:
+    net = two_heads()
+    estimator = MultiEstimator(net, two_head_spec(), context=[mx.cpu(i) for i in range(devices)])
+    outputs = estimator.predict(MANY[form](*arrays.values()))
     digit, size = net(mx.nd.array(arrays["image"]))
-    same(found, {"digit": digit.asnumpy(), "size": size.asnumpy()})
+    assert_close(outputs, {"digit": digit.asnumpy(), "size": size.asnumpy()})
 
 
 def test_one_batch(estimator: MultiEstimator, arrays: Any, expected: Any) -> None:
     image, digit, size = arrays.values()
     batch = mx.io.DataBatch([mx.nd.array(image)], [mx.nd.array(digit), mx.nd.array(size)])
     for one in (
-        image, mx.nd.array(image), (image,), (image, digit, size), {"image": image}, dict(arrays), batch,
-        mx.io.DataBatch([mx.nd.array(image)], None),
+        image, image.astype("float64"), mx.nd.array(image), (image,), (image, digit, size),
+        {"image": image}, dict(arrays), batch, mx.io.DataBatch([mx.nd.array(image)], None),
     ):  # fmt: skip
-        same(estimator.predict(one), expected)
+        assert_close(estimator.predict(one), expected)
 
 
 def test_rows_that_fill_up_a_batch_are_dropped(estimator: MultiEstimator, arrays: Any, expected: Any) -> None:
-    found = estimator.predict(mx.io.DataBatch([mx.nd.array(arrays["image"])], None, pad=3))
-    same(found, {name: value[:-3] for name, value in expected.items()})
+    outputs = estimator.predict(mx.io.DataBatch([mx.nd.array(arrays["image"])], None, pad=3))
+    assert_close(outputs, {name: value[:-3] for name, value in expected.items()})
 
 
-def test_float64_is_cast(estimator: MultiEstimator, arrays: Any, expected: Any) -> None:
-    same(estimator.predict(arrays["image"].astype("float64")), expected)
-
-
-@pytest.mark.parametrize("hybridize", [False, True])
-def test_shapes_that_differ_give_a_list(hybridize: bool) -> None:
+@plain_or_hybrid
+def test_shapes_that_differ_give_a_list(hybrid: bool) -> None:
     class Twice(gluon.HybridBlock):
         def hybrid_forward(self, F: Any, data: Any) -> Any:
             return data * 2, F.sum(data, axis=1)
 
-    net = Twice()
-    if hybridize:
-        net.hybridize()
-    estimator = MultiEstimator(net, TaskSpec(outputs=["twice", "sum"]))
+    estimator = MultiEstimator(hybridized(Twice(), hybrid), TaskSpec(outputs=["twice", "sum"]))
     batches = [np.ones((3, length), "float32") for length in (2, 5, 2)]
-    found = estimator.predict(batches)
-    assert [piece.shape for piece in found["twice"]] == [(3, 2), (3, 5), (3, 2)]
-    assert found["sum"].tolist() == [2] * 3 + [5] * 3 + [2] * 3
+    outputs = estimator.predict(batches)
+    assert [piece.shape for piece in outputs["twice"]] == [(3, 2), (3, 5), (3, 2)]
+    assert outputs["sum"].tolist() == [2] * 3 + [5] * 3 + [2] * 3
 
 
 def test_an_output_without_batch_axis_gives_a_list() -> None:
@@ -112,32 +94,31 @@ def test_an_output_without_batch_axis_gives_a_list() -> None:
         def forward(self, data: Any) -> Any:
             return data, mx.nd.arange(5).reshape((1, 5)), mx.nd.array([1.0]).sum()
 
-    found = MultiEstimator(Anchored(), TaskSpec(outputs=["data", "anchors", "norm"])).predict(np.ones((8, 2)))
-    assert found["data"].shape == (8, 2)
-    assert [piece.shape for piece in found["anchors"]] == [(1, 5)]
-    assert isinstance(found["norm"], list)
+    outputs = MultiEstimator(Anchored(), TaskSpec(outputs=["data", "anchors", "norm"])).predict(
+        np.ones((8, 2))
+    )
+    assert outputs["data"].shape == (8, 2)
+    assert [piece.shape for piece in outputs["anchors"]] == [(1, 5)]
+    assert isinstance(outputs["norm"], list)
 
 
-def test_the_evaluating_form_is_used(make_net: Any, make_spec: Any, arrays: Any) -> None:
+def test_the_evaluating_form_is_used(arrays: Any) -> None:
     class Modes(gluon.Block):
         def forward(self, image: Any) -> Any:
             return image * (2 if mx.autograd.is_training() else 1)
 
-    found = MultiEstimator(Modes(), TaskSpec(outputs="x", inputs=["image"])).predict(arrays["image"])
-    np.testing.assert_array_equal(found["x"], arrays["image"])
+    outputs = MultiEstimator(Modes(), TaskSpec(outputs="x", inputs=["image"])).predict(arrays["image"])
+    np.testing.assert_array_equal(outputs["x"], arrays["image"])
 
 
-def test_predicting_moves_nothing(
-    estimator: MultiEstimator, arrays: Any, batches: Any, snapshot: Any
-) -> None:
+def test_predicting_moves_nothing(estimator: MultiEstimator, arrays: Any, batches: Any) -> None:
     before, figures = snapshot(estimator.net), estimator.figures()
     estimator.predict(arrays["image"])
     assert estimator.figures() == figures
-    for name, value in snapshot(estimator.net).items():
-        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    assert_unchanged(estimator.net, before)
 
 
-def test_what_does_not_fit(estimator: MultiEstimator, make_net: Any, make_spec: Any, arrays: Any) -> None:
+def test_data_that_does_not_fit_is_an_error(estimator: MultiEstimator, arrays: Any) -> None:
     with pytest.raises(DataError, match=r"or the inputs alone: .image."):
         estimator.predict((arrays["image"], arrays["digit"]))
     with pytest.raises(DataError, match="holds no sample"):
@@ -146,4 +127,4 @@ def test_what_does_not_fit(estimator: MultiEstimator, make_net: Any, make_spec: 
         estimator.predict([])
     spec = TaskSpec(inputs=["image"], outputs=["digit"])
     with pytest.raises(SpecError, match="returns 2 arrays"):
-        MultiEstimator(make_net(), spec).predict(arrays["image"])
+        MultiEstimator(two_heads(), spec).predict(arrays["image"])

@@ -1,4 +1,4 @@
-"""MultiEstimator(net, loss): what is inferred, and that each default is told once."""
+"""MultiEstimator(net, loss): what is inferred, and that each default is logged once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from mxnet import gluon
 from mxnet.gluon import nn
 
 import multifit
+from tests.common.nets import two_heads
+from tests.common.specs import CE, two_head_spec
 
 L = gluon.loss
+SCORES = np.random.RandomState(0).randn(4, 5, 3)
 
 
 def data(outputs: int, classes: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -25,7 +28,7 @@ def data(outputs: int, classes: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize(
     ("loss", "outputs", "classes", "metric"),
     [
-        (L.SoftmaxCrossEntropyLoss(), 3, 3, "accuracy"),
+        (CE, 3, 3, "accuracy"),
         (L.SoftmaxCrossEntropyLoss(axis=1), 3, 3, "accuracy"),
         (L.SigmoidBinaryCrossEntropyLoss(), 1, 2, "binary_accuracy"),
         (L.L2Loss(), 2, 0, "rmse"),
@@ -39,7 +42,7 @@ def test_the_metric_follows_the_loss(loss: Any, outputs: int, classes: int, metr
     assert np.isfinite(history[f"train_{metric}"]).all()
 
 
-def test_any_other_loss_is_measured_by_itself_alone(log: Callable[[], list[str]]) -> None:
+def test_any_other_loss_has_no_default_metric(log: Callable[[], list[str]]) -> None:
     def absolute(output: Any, label: Any) -> Any:
         return (output - label).abs()
 
@@ -48,31 +51,27 @@ def test_any_other_loss_is_measured_by_itself_alone(log: Callable[[], list[str]]
     assert "default metric for absolute: none, the loss alone" in log()
 
 
-def test_probabilities_are_cut_at_one_half() -> None:
-    class Probability(gluon.Block):
-        def forward(self, image: Any) -> Any:
-            return image[:, :1]
-
-    image = np.array([[0.4], [0.2], [0.9], [0.3]], "float32")
-    label = np.array([0, 0, 1, 1], "float32")
-    loss = L.SigmoidBinaryCrossEntropyLoss(from_sigmoid=True)
-    figures = multifit.MultiEstimator(Probability(), loss).evaluate([(image, label)])
-    assert figures["binary_accuracy"] == 0.75
-
-
-def test_the_classes_are_where_the_loss_has_them() -> None:
-    class Swapped(gluon.Block):
-        def forward(self, scores: Any) -> Any:
-            return scores
-
-    scores = np.random.randn(4, 5, 3).astype("float32")  # (N, T, classes)
-    label = scores.argmax(axis=2).astype("float32")
-    estimator = multifit.MultiEstimator(Swapped(), L.SoftmaxCrossEntropyLoss())
-    assert estimator.evaluate([(scores, label)])["accuracy"] == 1.0
+@pytest.mark.parametrize(
+    "loss, scores, label, figure, value",
+    [
+        (
+            L.SigmoidBinaryCrossEntropyLoss(from_sigmoid=True),  # probabilities are cut at one half
+            np.array([[0.4], [0.2], [0.9], [0.3]]), np.array([0, 0, 1, 1]), "binary_accuracy", 0.75,
+        ),
+        (CE, SCORES, SCORES.argmax(axis=2), "accuracy", 1.0),  # (N, T, classes)
+    ],
+    ids=["probabilities", "classes last"],
+)  # fmt: skip
+def test_the_metric_reads_outputs_as_the_loss_does(
+    loss: Any, scores: Any, label: Any, figure: str, value: float
+) -> None:
+    batch = scores.astype("float32"), label.astype("float32")
+    estimator = multifit.MultiEstimator(nn.Lambda(lambda scores: scores), loss)
+    assert estimator.evaluate([batch])[figure] == value
 
 
-def test_each_default_is_told_once(log: Callable[[], list[str]]) -> None:
-    estimator = multifit.MultiEstimator(nn.Dense(3), L.SoftmaxCrossEntropyLoss())
+def test_each_default_is_logged_once(log: Callable[[], list[str]]) -> None:
+    estimator = multifit.MultiEstimator(nn.Dense(3), CE)
     estimator.check(data(3, 3))
     estimator.fit(data(3, 3), epochs=1)
     estimator.fit(data(3, 3), epochs=1)
@@ -86,14 +85,14 @@ def test_each_default_is_told_once(log: Callable[[], list[str]]) -> None:
 
 
 def test_the_default_trainer_is_adam_at_one_thousandth() -> None:
-    estimator = multifit.MultiEstimator(nn.Dense(3), L.SoftmaxCrossEntropyLoss())
+    estimator = multifit.MultiEstimator(nn.Dense(3), CE)
     assert isinstance(estimator.trainer.optimizer, mx.optimizer.Adam)
     assert estimator.learning_rates() == {"lr": 1e-3}
 
 
-def test_what_is_given_is_no_default(log: Callable[[], list[str]], make_net: Any, make_spec: Any) -> None:
+def test_what_is_declared_is_not_logged_as_a_default(log: Callable[[], list[str]]) -> None:
     trainer = multifit.TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
-    multifit.MultiEstimator(make_net(), make_spec(), trainers=trainer).learning_rates()
+    multifit.MultiEstimator(two_heads(), two_head_spec(), trainers=trainer).learning_rates()
     assert not [line for line in log() if "default" in line]
 
 
@@ -104,7 +103,7 @@ def test_a_beginner_who_configured_no_logging_sees_the_log(
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", False)  # pytest listens at the root
     monkeypatch.setattr(logger, "level", logging.NOTSET)
-    multifit.MultiEstimator(nn.Dense(3), L.SoftmaxCrossEntropyLoss())
+    multifit.MultiEstimator(nn.Dense(3), CE)
     multifit.MultiEstimator(nn.Dense(3), L.L2Loss())
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 4  # each line once, though there are two estimators
@@ -112,12 +111,12 @@ def test_a_beginner_who_configured_no_logging_sees_the_log(
 
 
 @pytest.mark.parametrize("net", [None, nn.Dense, "net", lambda data: data])
-def test_what_is_no_net(net: Any) -> None:
+def test_a_net_that_is_not_a_block_is_an_error(net: Any) -> None:
     with pytest.raises(multifit.SpecError, match="not a gluon.Block; give the net itself, an instance"):
         multifit.MultiEstimator(net, L.L2Loss())
 
 
 @pytest.mark.parametrize("spec", [None, "softmax", 3, L.L2Loss, {"a": L.L2Loss()}])
-def test_what_is_neither_spec_nor_loss(spec: Any) -> None:
+def test_neither_a_spec_nor_a_loss_is_an_error(spec: Any) -> None:
     with pytest.raises(multifit.SpecError, match="give a TaskSpec, or one loss"):
         multifit.MultiEstimator(nn.Dense(1), spec)

@@ -1,4 +1,4 @@
-"""Outputs and losses are handed out where somebody looks at them, and are nobody's cost where not."""
+"""Outputs and losses are handed out only where a handler or a subclass reads them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.execution.step_graph import StepGraph
+from tests.common.compare import assert_same_parameters
+from tests.common.hand_loop import trainer_of
+from tests.common.nets import hybridized
+from tests.common.specs import L2
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 
-L2 = gluon.loss.L2Loss()
+SGD = {"learning_rate": 0.1}
 
 
 class Heads(gluon.nn.HybridBlock):
@@ -31,11 +35,10 @@ class Heads(gluon.nn.HybridBlock):
         return self.left(body), self.right(body)
 
 
-def heads(seed: int = 0) -> Heads:
-    mx.random.seed(seed)
-    net = Heads()
+def heads() -> Heads:
+    mx.random.seed(0)
+    net = hybridized(Heads())
     net.initialize(mx.init.Xavier())
-    net.hybridize()
     return net
 
 
@@ -47,45 +50,44 @@ def spec(order: tuple[str, ...] = ("left", "right")) -> TaskSpec:
     )  # fmt: skip
 
 
-def data(batches: int = 5) -> list[tuple[Any, ...]]:
+def data() -> list[tuple[Any, ...]]:
     random = np.random.RandomState(1)
-    return [tuple(nd.array(random.normal(size=(6, n))) for n in (3, 1, 1)) for _ in range(batches)]
+    return [tuple(nd.array(random.normal(size=(6, n))) for n in (3, 1, 1)) for _ in range(3)]
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the batches behind the first of a fit handed out their outputs."""
-    found: list[bool] = []
+    """Whether each batch after the first of a fit handed out its outputs."""
+    results: list[bool] = []
     run = StepGraph.run
 
     def recorded(self: StepGraph, *args: Any) -> Any:
         result = run(self, *args)
-        found.append(bool(result[0]) and bool(result[1][0].parts))
+        results.append(bool(result[0]) and bool(result[1][0].parts))
         return result
 
     monkeypatch.setattr(StepGraph, "run", recorded)
-    return found
+    return results
 
 
-def estimator(kind: type[MultiEstimator] = MultiEstimator, **options: Any) -> MultiEstimator:
-    return kind(heads(), spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.1}), **options)
+def estimator(kind: type[MultiEstimator] = MultiEstimator) -> MultiEstimator:
+    return kind(heads(), spec(), TrainerSpec(".*", "sgd", SGD))
 
 
 class Blind:
-    """Looks at nothing, whatever it is called with."""
+    """Reads nothing, whatever it is called with."""
 
     def batch_end(self, estimator: Any, **_: Any) -> None:
         """Do nothing."""
 
 
 class Looking:
-    """Keeps what it sees."""
+    """Keeps the outputs and losses."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
     def batch_end(self, estimator: Any, pred: Any, loss: Any) -> None:
-        """Keep the outputs and losses."""
         self.seen.append((pred, loss))
 
 
@@ -93,85 +95,74 @@ class Everything(Looking):
     """Takes all there is, as Gluon's own handlers do."""
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Keep the outputs and losses."""
         self.seen.append((kwargs["pred"], kwargs["loss"]))
 
 
 class Holding(Looking):
-    """Looks at the losses where it may hold an update back."""
+    """Reads the losses where it may hold an update back."""
 
     batch_end = None  # type: ignore[assignment]
 
     def hold_update(self, estimator: Any, loss: Any) -> bool:
-        """Keep the losses."""
         self.seen.append((None, loss))
         return False
 
 
 class Own(MultiEstimator):
-    """An estimator that looks for itself."""
+    """Reads the result of a batch itself."""
 
     def fit_batch(self, batch: Any) -> Any:
-        """Look at what came of the batch."""
         result = super().fit_batch(batch)
         assert set(result.outputs[0]) == {"left", "right"} and set(result.parts[0]) == {"left", "right"}
         return result
 
 
-@pytest.mark.parametrize("handler", [None, Blind()], ids=["none", "blind"])
-def test_nobody_looks(shown: list[bool], handler: Any) -> None:
-    history = estimator().fit(data(), epochs=2, event_handlers=[handler] if handler else [])
-    assert shown == [False] * 9
+@pytest.mark.parametrize("handlers", [[], [Blind()]], ids=["none", "blind"])
+def test_outputs_that_nobody_reads_are_not_handed_out(shown: list[bool], handlers: list[Any]) -> None:
+    trained = estimator()
+    history = trained.fit(data(), epochs=2, event_handlers=handlers)
+    assert shown == [False] * 5
     assert history["train_loss"][1] < history["train_loss"][0]
+    assert set(trained.evaluate_batch(data()[0]).outputs[0]) == {"left", "right"}  # called by hand: all
 
 
 @pytest.mark.parametrize("kind", [Looking, Everything, Holding])
-def test_somebody_looks(shown: list[bool], kind: type[Looking]) -> None:
+def test_handlers_get_what_they_read(shown: list[bool], kind: type[Looking]) -> None:
     handler = kind()
     estimator().fit(data(), epochs=2, event_handlers=handler)
-    assert shown == [True] * 9 and len(handler.seen) == 10
+    assert shown == [True] * 5 and len(handler.seen) == 6
     for pred, loss in handler.seen:
         assert pred is None or [pred[name][0].shape for name in ("left", "right")] == [(6, 1)] * 2
         assert [loss[name][0].shape for name in ("left", "right")] == [(6,)] * 2
 
 
-def test_an_estimator_of_ones_own_looks(shown: list[bool]) -> None:
+def test_a_subclass_gets_what_it_reads(shown: list[bool]) -> None:
     estimator(Own).fit(data(), epochs=1)
-    assert shown == [True] * 4
-
-
-def test_a_batch_that_is_trained_by_hand_shows_all(shown: list[bool]) -> None:
-    mine = estimator()
-    mine.fit(data(), epochs=1)
-    assert shown == [False] * 4
-    result = mine.evaluate_batch(data()[0])
-    assert set(result.outputs[0]) == {"left", "right"}
+    assert shown == [True] * 2
 
 
 def test_an_evaluation_asks_its_own_handlers(shown: list[bool]) -> None:
-    mine, looking = estimator(), Looking()
+    evaluating, looking = estimator(), Looking()
     looking.evaluate_batch_end = looking.batch_end  # type: ignore[attr-defined]
-    first = mine.evaluate(data(), event_handlers=[Blind()])
-    assert shown == [False] * 4
-    second = mine.evaluate(data(), event_handlers=[looking])
-    assert shown == [False] * 4 + [True] * 5 and len(looking.seen) == 5
+    first = evaluating.evaluate(data(), event_handlers=[Blind()])
+    assert shown == [False] * 2
+    second = evaluating.evaluate(data(), event_handlers=[looking])
+    assert shown == [False] * 2 + [True] * 3 and len(looking.seen) == 3
     assert first == pytest.approx(second, rel=1e-6)
 
 
 @pytest.mark.parametrize("order", [("left", "right"), ("right", "left")], ids="-".join)
 def test_dropout_draws_as_in_the_loop_by_hand(order: tuple[str, ...]) -> None:
-    """Also where the losses come in another order than the outputs that nobody looks at."""
+    """Also where the losses come in another order than the outputs that nobody reads."""
     net = heads()
     mx.random.seed(7)
-    MultiEstimator(net, spec(order), TrainerSpec(".*", "sgd", {"learning_rate": 0.1})).fit(data(), epochs=2)
-    other = heads()
-    trainer = gluon.Trainer(other.collect_params(), "sgd", {"learning_rate": 0.1})
+    MultiEstimator(net, spec(order), TrainerSpec(".*", "sgd", SGD)).fit(data(), epochs=2)
+    hand = heads()
+    trainer = trainer_of(hand, options=SGD)
     mx.random.seed(7)
     for x, left, right in data() * 2:
         with autograd.record():
-            outputs = other(x)
-            losses = [L2(*pair) for pair in zip(outputs, (left, right))]
+            losses = [L2(*pair) for pair in zip(hand(x), (left, right))]
         autograd.backward(losses)
         trainer.step(6)
-    for a, b in zip(net.collect_params().values(), other.collect_params().values()):
-        np.testing.assert_allclose(a.data().asnumpy(), b.data().asnumpy(), rtol=2e-4, atol=2e-5)
+    assert_same_parameters(net, hand)

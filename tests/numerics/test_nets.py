@@ -36,6 +36,7 @@ FORMS = {
     "tuple": (lambda d, p: (d, p), ("digit", "parity")),
     "list": (lambda d, p: [d, p], ("digit", "parity")),
     "nested": (lambda d, p: (d, [p, (d * 2, p)]), ("digit", ("parity", ...))),
+    "none": (lambda d, p: (d, p, None), ("digit", "parity", ...)),  # None where there is nothing to return
     "dict": (lambda d, p: {"parity": p, "more": d, "digit": d}, ("digit", "parity", ...)),
 }
 
