@@ -1,178 +1,55 @@
-"""find_learning_rate: a curve, a suggestion, and nothing that is not as it was."""
+"""find_learning_rate: a curve and a suggestion; tests/gluon/test_trial_run.py tests what it preserves."""
 
 from __future__ import annotations
 
 import io
-import random
 import sys
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import DataError, MultiEstimator, TaskSpec, TrainerError, TrainerSpec, UserCodeError
-from multifit.gluon.data.seeding import seed_everything
+from multifit import DataError, MultiEstimator, TrainerError, TrainerSpec, UserCodeError
 from multifit.rate_search import RateSearch
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.nets import mlp
+from tests.common.specs import L2, one_loss_spec
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
 
-L2 = mx.gluon.loss.L2Loss()
-SPEC = TaskSpec(inputs=["x"], outputs=["y"], labels=["y"], losses={"y": L2})
-CONTEXTS = [mx.cpu(0), mx.cpu(1)]
-
-
-class Net(mx.gluon.HybridBlock):
-    """A body with running statistics, and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.HybridSequential()
-        self.body.add(nn.Dense(6, in_units=3), nn.BatchNorm(in_channels=6), nn.Activation("tanh"))
-        self.head = nn.Dense(1, in_units=6)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.head(self.body(x))
-
-
-def made(contexts: Any = None, grad_req: str = "write") -> Net:
-    seed_everything(1)
-    net = Net()
-    net.initialize(ctx=contexts or CONTEXTS[:1])
-    net.hybridize()
-    for parameter in net.collect_params("(?!.*running).*").values():
-        parameter.grad_req = grad_req
-    return net
+SPEC = one_loss_spec(L2)
 
 
 def batches(count: int = 4, size: int = 7) -> list[tuple[np.ndarray, np.ndarray]]:
-    generator = np.random.RandomState(3)
-    x = generator.randn(count, size, 3).astype("float32")
+    x = np.random.RandomState(3).randn(count, size, 4).astype("float32")
     return [(each, each[:, :1] - 0.5 * each[:, 1:2]) for each in x]
 
 
-class Shuffled:
-    """Data whose order depends on NumPy's and Python's random state."""
-
-    def __iter__(self) -> Iterator[Any]:
-        data = batches()
-        np.random.shuffle(data)
-        random.shuffle(data)
-        return iter(data)
-
-
-def kvstore_trainers(net: Net) -> dict[str, Any]:
-    """Two trainers that update on their kvstores, one with a kvstore object."""
-    body = mx.gluon.Trainer(
-        net.body.collect_params(), "adam", {"learning_rate": 0.01}, "device", update_on_kvstore=True
-    )
-    head = mx.gluon.Trainer(
-        net.head.collect_params(), "sgd", {"momentum": 0.9}, mx.kv.create("local"), update_on_kvstore=True
-    )
-    return {"body": body, "head": head}
-
-
-def schedule() -> Any:
-    return mx.lr_scheduler.FactorScheduler(3, 0.7, base_lr=0.02)
-
-
-TRAINERS: dict[str, Callable[[Net], Any]] = {
-    "default": lambda net: None,
-    "several": lambda net: {
-        "body": TrainerSpec("body.*", "adam", lr_scheduler=schedule(), clip_norm=1.0),
-        "head": TrainerSpec("head.*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
-    },
-    "nadam": lambda net: TrainerSpec(".*", "nadam"),  # keeps a product of its own in the optimizer
-    "own": lambda net: mx.gluon.Trainer(net.collect_params(), "sgd", {"momentum": 0.9}),
-    "kvstore": kvstore_trainers,
-}
-
-
-class Broken:
-    """Data that fails after some batches."""
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from batches()
-        raise OSError("the disk is gone")
-
-
-def broken(estimator: Any) -> None:
-    with pytest.raises(OSError, match="the disk is gone"):
-        estimator.find_learning_rate(Broken(), end=10.0)
-
-
-def searched(estimator: Any) -> None:
-    found = estimator.find_learning_rate(Shuffled(), start=1e-4, end=10.0, batches=20)
-    assert len(found.rates) > 10
-
-
-def arrays(estimator: Any) -> list[np.ndarray]:
-    found = [
-        array for p in estimator._engine.model.parameters.values() for array in (*p._data, *(p._grad or ()))
-    ]
-    return [array.asnumpy() for array in found]
-
-
-def flags(estimator: Any) -> list[bool]:
-    return [d._fresh_grad for p in estimator._engine.model.parameters.values() if p._grad for d in p._data]
-
-
-CASES = [(kind, CONTEXTS, begun) for kind in TRAINERS for begun in (False, True)]
-CASES += [("default", CONTEXTS[:1], False), ("several", CONTEXTS[:1], True), ("own", CONTEXTS[:1], True)]
-
-
-@pytest.mark.parametrize(("kind", "contexts", "begun"), CASES)
-def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun: bool) -> None:
-    """Bit for bit, whether before a first fit or between two, and whether the search ended well or not."""
-    ends = []
-    for look in (False, True):
-        net = made(contexts, "add" if kind == "several" else "write")
-        estimator = MultiEstimator(net, SPEC, TRAINERS[kind](net), context=contexts)
-        histories = [estimator.fit(Shuffled(), epochs=2, event_handlers=[])] if begun else []
-        if look:
-            if not begun:
-                estimator.check(Shuffled())  # builds the trainers
-            history, plan, state = estimator.history, estimator.plan, vars(estimator.state).copy()
-            before, fresh = arrays(estimator), flags(estimator)
-            rates, own = estimator.learning_rates(), dict(estimator.trainers)
-            searched(estimator)
-            broken(estimator)
-            for then, now in zip(before, arrays(estimator)):
-                np.testing.assert_array_equal(now, then)
-            assert flags(estimator) == fresh and estimator.learning_rates() == rates
-            assert estimator.history is history and estimator.plan is plan
-            assert vars(estimator.state) == state and dict(estimator.trainers) == own
-        histories.append(estimator.fit(Shuffled(), epochs=2, event_handlers=[]))
-        ends.append((arrays(estimator), histories, np.random.rand(), random.random()))
-    for without, with_ in zip(ends[0][0], ends[1][0]):
-        np.testing.assert_array_equal(with_, without)
-    assert ends[0][1:] == ends[1][1:]
+def make_estimator(trainers: Any = None, net: Any = None) -> MultiEstimator:
+    return MultiEstimator(mlp(1, norm=True) if net is None else net, SPEC, trainers)
 
 
 def test_the_curve_is_the_hand_written_one() -> None:
     data = batches(12)
-    net, twin = made(), made()
-    found = MultiEstimator(net, SPEC).find_learning_rate(data, 1e-3, 0.3, batches=12)
+    search, twin = make_estimator().find_learning_rate(data, 1e-3, 0.3, batches=12), mlp(1, norm=True)
     trainer, losses = mx.gluon.Trainer(twin.collect_params(), "adam"), []
-    for (x, y), rate in zip(data, found.rates):
+    for (x, y), rate in zip(data, search.rates):
         trainer.set_learning_rate(rate)
         with mx.autograd.record():
             loss = L2(twin(mx.nd.array(x)), mx.nd.array(y))
         losses.append(float(loss.mean().asscalar()))
         loss.backward()
         trainer.step(len(x))
-    assert found.rates == pytest.approx(np.geomspace(1e-3, 0.3, 12))
-    assert found.losses == pytest.approx(losses, rel=1e-5)
+    assert search.rates == pytest.approx(np.geomspace(1e-3, 0.3, 12))
+    assert search.losses == pytest.approx(losses, rel=1e-5)
 
 
 def test_one_trainer_grows_and_the_others_keep_their_rate() -> None:
     def curve(trainer: str | None, rate: float) -> list[float]:
-        specs = {
-            "body": TrainerSpec("body.*", "sgd", {"learning_rate": rate}),
-            "head": TrainerSpec("head.*", "sgd", {"learning_rate": rate}),
-        }
-        estimator = MultiEstimator(made(), SPEC, specs)
-        return estimator.find_learning_rate(batches(), 1e-3, 0.3, 12, trainer).losses
+        parts = {"body": "[01].*", "head": "2.*"}
+        specs = {name: TrainerSpec(which, "sgd", {"learning_rate": rate}) for name, which in parts.items()}
+        return make_estimator(specs).find_learning_rate(batches(), 1e-3, 0.3, 12, trainer).losses
 
     head, body, both = curve("head", 0.0), curve("body", 0.0), curve(None, 0.0)
     assert len({tuple(each) for each in (head, body, both)}) == 3
@@ -180,71 +57,66 @@ def test_one_trainer_grows_and_the_others_keep_their_rate() -> None:
 
 
 def test_it_ends_where_the_loss_diverges() -> None:
-    estimator = MultiEstimator(made(), SPEC, TrainerSpec(".*", "sgd"))
-    found = estimator.find_learning_rate(batches(size=100), 1e-3, 1e6, 60)
-    assert 10 < len(found.rates) == len(found.losses) == len(found.smoothed) < 60
-    assert np.isfinite(found.losses).all()
-    assert found.suggestion is not None and 1e-3 < found.suggestion < 1
-    assert repr(found) == (
-        f"RateSearch({len(found.rates)} batches, rates 0.001 to {found.rates[-1]:.2g}, "
-        f"suggestion {found.suggestion:.2g})"
+    search = make_estimator(TrainerSpec(".*", "sgd")).find_learning_rate(batches(size=100), 1e-3, 1e6, 60)
+    assert 10 < len(search.rates) == len(search.losses) == len(search.smoothed) < 60
+    assert np.isfinite(search.losses).all()
+    assert search.suggestion is not None and 1e-3 < search.suggestion < 1
+    assert repr(search) == (
+        f"RateSearch({len(search.rates)} batches, rates 0.001 to {search.rates[-1]:.2g}, "
+        f"suggestion {search.suggestion:.2g})"
     )
 
 
 def test_it_ends_where_the_loss_is_not_finite() -> None:
-    data = [*batches(11), (np.full((7, 3), np.nan, "float32"), np.ones((7, 1), "float32"))]
-    assert len(MultiEstimator(made(), SPEC).find_learning_rate(data, batches=40).rates) == 11
+    data = [*batches(11), (np.full((7, 4), np.nan, "float32"), np.ones((7, 1), "float32"))]
+    assert len(make_estimator().find_learning_rate(data, batches=40).rates) == 11
     with pytest.raises(ValueError, match="the first batch's loss is not finite"):
-        MultiEstimator(made(), SPEC).find_learning_rate(data[::-1])
+        make_estimator().find_learning_rate(data[::-1])
 
 
-def test_it_begins_the_data_anew_unless_it_can_be_read_only_once() -> None:
+def test_it_reads_the_data_again_unless_it_can_be_read_only_once() -> None:
     class Once:
-        """Yields nothing the second time, and does not say so."""
+        """Yields nothing the second time, without an error."""
 
-        def __init__(self) -> None:
-            self.times = 0
+        times = 0
 
-        def __iter__(self) -> Iterator[Any]:
+        def __iter__(self) -> Any:
             self.times += 1
             return iter(batches() if self.times == 1 else [])
 
-    counts = [
-        len(MultiEstimator(made(), SPEC).find_learning_rate(data, batches=15).rates)
-        for data in (batches(), iter(batches()), Once())
+    loaders = (batches(), iter(batches()), Once())
+    assert [len(make_estimator().find_learning_rate(data, batches=15).rates) for data in loaders] == [
+        15,
+        4,
+        4,
     ]
-    assert counts == [15, 4, 4]
 
 
-def test_a_net_that_fails_in_the_middle_is_named_with_its_batch() -> None:
-    class Fails(mx.gluon.Block):
+def test_a_net_that_fails_is_named_with_its_batch() -> None:
+    class Fails(nn.Dense):
         """Fails at its sixth batch."""
 
         calls = 0
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = nn.Dense(1, in_units=3)
 
         def forward(self, x: Any) -> Any:
             Fails.calls += 1
             if Fails.calls == 6:
                 raise RuntimeError("it is tired")
-            return self.dense(x)
+            return super().forward(x)
 
-    net = Fails()
+    net = Fails(1, in_units=4)
     net.initialize()
-    before = net.dense.weight.data().asnumpy()
+    before = snapshot(net)
     with pytest.raises(UserCodeError, match="^finding the learning rate, batch 6: .*: it is tired$"):
-        MultiEstimator(net, SPEC).find_learning_rate(batches(), end=10.0)
-    np.testing.assert_array_equal(net.dense.weight.data().asnumpy(), before)
+        make_estimator(net=net).find_learning_rate(batches(), end=10.0)
+    assert_unchanged(net, before)
 
 
 def test_an_operator_that_fails_late_leaves_nothing_either() -> None:
-    """MXNet computes in the background: its error waits in the arrays that were to be written."""
+    """MXNet computes in the background; the error is stored in the arrays that should have been written."""
 
     class Late(mx.operator.CustomOp):
-        """Fails in backward, when everybody has gone on."""
+        """Fails in backward."""
 
         def forward(self, is_train: Any, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
             self.assign(out_data[0], req[0], in_data[0])
@@ -266,18 +138,18 @@ def test_an_operator_that_fails_late_leaves_nothing_either() -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.dense = nn.Dense(1, in_units=3)
+            self.dense = nn.Dense(1, in_units=4)
 
         def forward(self, x: Any) -> Any:
             return mx.nd.Custom(self.dense(x), op_type="fails_late")
 
     net = LateNet()
     net.initialize()
-    before = net.dense.weight.data().asnumpy()
+    before = snapshot(net)
     good, other = batches(2)
-    with pytest.raises(DataError):  # before anybody came to read the error of the first update
-        MultiEstimator(net, SPEC).find_learning_rate([good, other[:1]], end=10.0)
-    np.testing.assert_array_equal(net.dense.weight.data().asnumpy(), before)
+    with pytest.raises(DataError):  # before the error of the first update was read
+        make_estimator(net=net).find_learning_rate([good, other[:1]], end=10.0)
+    assert_unchanged(net, before)
 
 
 def test_where_the_loss_does_not_fall_nothing_is_suggested() -> None:
@@ -296,8 +168,8 @@ def test_a_valley_is_found_through_the_noise() -> None:
     distance = np.log10(rates / 1e-2)
     for _ in range(20):
         losses = np.where(distance < 0, 1 / (1 + np.exp(2 + 2 * distance)), 3 * distance**2)
-        found = RateSearch(list(rates), list(losses + 0.02 * noise.randn(100)))
-        assert found.suggestion is not None and 3e-4 < found.suggestion < 6e-3
+        search = RateSearch(list(rates), list(losses + 0.02 * noise.randn(100)))
+        assert search.suggestion is not None and 3e-4 < search.suggestion < 6e-3
 
 
 def test_table() -> None:
@@ -346,33 +218,17 @@ def test_plot_without_matplotlib(monkeypatch: Any) -> None:
         ({"batches": 20.5}, "batches is 20.5; valid is a whole number of at least 10"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        MultiEstimator(made(), SPEC).find_learning_rate(batches(), **arguments)
+        make_estimator().find_learning_rate(batches(), **arguments)
     assert str(caught.value) == f"find_learning_rate: {message}"
 
 
-def test_trainers_that_cannot_be_searched() -> None:
-    specs = {"body": TrainerSpec("body.*", "adadelta"), "head": TrainerSpec("head.*", "sgd")}
-    estimator = MultiEstimator(made(), SPEC, specs)
-    with pytest.raises(
-        TrainerError, match=r'there is no trainer \'bdy\' \(did you mean "body"\?\); valid are'
-    ):
+def test_trainers_that_cannot_be_searched_are_errors() -> None:
+    estimator = make_estimator({"body": TrainerSpec("[01].*", "adadelta"), "head": TrainerSpec("2.*", "sgd")})
+    message = r'there is no trainer \'bdy\' \(did you mean "body"\?\); valid are'
+    with pytest.raises(TrainerError, match=message):
         estimator.find_learning_rate(batches(), trainer="bdy")
     with pytest.raises(TrainerError, match='AdaDelta of trainer "body" makes no use of a rate'):
         estimator.find_learning_rate(batches())
-    assert estimator.find_learning_rate(batches(), trainer="head").rates
-    estimator.trainers["head"]._distributed = True
-    with pytest.raises(TrainerError, match='trainer "head" is distributed: its servers hold states'):
-        estimator.find_learning_rate(batches(), trainer="head")
-
-
-def test_not_in_the_middle_of_a_fit() -> None:
-    class Asks:
-        """Wants to know too late."""
-
-        def batch_end(self, estimator: Any) -> None:
-            estimator.find_learning_rate(batches())
-
-    with pytest.raises(Exception, match="find_learning_rate was called by an event handler"):
-        MultiEstimator(made(), SPEC).fit(batches(), epochs=1, event_handlers=[Asks()])
+    assert estimator.find_learning_rate(batches(), batches=10, trainer="head").rates
