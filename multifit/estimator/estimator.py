@@ -62,7 +62,7 @@ class MultiEstimator:
     initializer : Initializer, str or mapping of pattern to Initializer, optional
         For parameters that are not initialised; of several patterns the first that matches a name wins.
     frozen : sequence of str, Block or ParameterDict
-        Parameters that no trainer moves, on purpose.
+        Parameters that no trainer moves.
     precision : {"float32", "bfloat16"}
         What the net's graph computes in, in training, evaluating and predicting. "bfloat16" needs a
         hybridized net and a CPU with AVX512. Parameters, gradients, losses and figures are always float32,
@@ -168,11 +168,6 @@ class MultiEstimator:
         """Train on one batch, as the loader yielded it; may be overridden.
 
         The first batch of a fit is checked, and trained on only if everything fits.
-
-        Returns
-        -------
-        StepResult
-            The outputs and losses per device.
         """
         return self._fit_loop.train_batch(batch)
 
@@ -180,12 +175,8 @@ class MultiEstimator:
         """Check that spec, net, data and trainers fit, and return the plan; nothing moves.
 
         A net that is not initialised gets initialised. NumPy's and Python's random states are restored;
-        MXNet's generator may advance.
-
-        Raises
-        ------
-        SpecError, DataError, TrainerError
-            Everything that does not fit.
+        MXNet's generator may advance. Raises SpecError, DataError or TrainerError with everything that does
+        not fit.
         """
         self._check_idle("check")
         with preserve_rng():
@@ -409,18 +400,7 @@ class MultiEstimator:
         self._run.max_batch = batches
 
     def figures(self, stage: str = "train") -> dict[str, float]:
-        """Return the running figures of a stage, with their prefix; this waits for the engine.
-
-        Parameters
-        ----------
-        stage : {"train", "evaluate"}
-            The stage.
-
-        Raises
-        ------
-        ValueError
-            There is no such stage.
-        """
+        """Return the running figures of a stage, "train" or "evaluate", with prefix; waits for the engine."""
         if stage not in PREFIXES:
             near = suggest(stage, PREFIXES)
             raise ValueError(f'there is no stage "{stage}"{near}; valid are {names(PREFIXES)}')
@@ -454,12 +434,8 @@ class MultiEstimator:
         """The trainers by name.
 
         Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read
-        and set at any time, also while a schedule runs.
-
-        Raises
-        ------
-        TrainerError
-            They cannot be built, or do not cover the parameters.
+        and set at any time, also while a schedule runs. Raises TrainerError if they cannot be built, or do
+        not cover the parameters.
         """
         return self._trainers.get()
 

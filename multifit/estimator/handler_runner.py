@@ -40,8 +40,6 @@ class HandlerRunner:
         """The handlers of the run."""
         return [] if self._events is None else self._events.handlers
 
-    # ---- events --------------------------------------------------------------------------------------------
-
     def emit(self, event: str, **facts: Any) -> None:
         """Call the handlers of an event."""
         if self._events is not None:
@@ -64,8 +62,6 @@ class HandlerRunner:
         reasons = (handler.reached(self._estimator) for handler in limits)
         return next((reason for reason in reasons if reason is not None), None)
 
-    # ---- states --------------------------------------------------------------------------------------------
-
     def states(self) -> dict[str, Any]:
         """Return the states of the handlers that have one, by name."""
         return {name: handler.state_dict() for name, handler in self._stateful().items()}
@@ -85,8 +81,6 @@ class HandlerRunner:
                 same_name = sum(each.split("#")[0] == name for each in handlers)
                 handlers[f"{name}#{same_name + 1}" if same_name else name] = handler
         return handlers
-
-    # ---- runs ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def fit(self, events: EventDispatcher) -> Iterator[None]:

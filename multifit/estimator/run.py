@@ -32,7 +32,7 @@ class Run:
     order_state: dict[str, Any] = field(default_factory=dict)
 
     def start(self, max_epoch: int | None, max_batch: int | None) -> None:
-        """Begin a fit with a history of its own; the counters go on."""
+        """Begin a fit with its own history; the counters continue."""
         self.max_epoch, self.max_batch = max_epoch, max_batch
         self.history, self.epoch_complete = History(), True
         self.state.start()

@@ -16,11 +16,6 @@ class RunSeeding:
     MXNet's generator cannot be read. A run that has a seed seeds it at the same places whether or not the run
     is stopped there: all generators at the start of an epoch, MXNet's after a scheduled checkpoint. A run
     without a seed resumes with the saved states of Python's and NumPy's generators only.
-
-    Parameters
-    ----------
-    run : Run
-        Its ``state`` has the seed and the position.
     """
 
     def __init__(self, run: Run) -> None:

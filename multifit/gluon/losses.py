@@ -73,7 +73,7 @@ class SequenceCELoss(mx.gluon.loss.Loss):
 class SegmentationCELoss(mx.gluon.loss.Loss):
     """Softmax cross entropy of pixels: each sample's mean over its valid pixels, and 0 if it has none.
 
-    gluoncv's ``MixSoftmaxCrossEntropyLoss`` ignores the gradient that it is given, so weights have no effect;
+    gluoncv's ``MixSoftmaxCrossEntropyLoss`` ignores the gradient that it receives, so weights have no effect;
     it divides by the valid pixels of one device's batch. Here a sample's loss depends on that sample alone,
     weights have their effect, and one device or two give the same. For an auxiliary output declare a second
     LossSpec.

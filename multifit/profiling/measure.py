@@ -57,7 +57,7 @@ def profile(
 
 def _measure(engine: Engine, steps: TimedSteps, count: int, clock: Clock, busy: Clock) -> Profile:
     warm, drained, forward = (Stopwatch(clock, busy, engine.wait) for _ in range(3))
-    free, profiled = (Stopwatch(clock, busy, _do_nothing) for _ in range(2))
+    free, profiled = (Stopwatch(clock, busy, lambda: None) for _ in range(2))
     steps.run(warm, max(3, count // 5))  # traces the graphs and allocates memory
     first, second = count - count // 2, count // 2
     # half before and half after, so that a machine that slows down in between does not look like a difference
@@ -105,7 +105,3 @@ def _seconds(engine: Engine, clock: Clock, run: Callable[[], Any]) -> float:
 def _batches(data: Any) -> Iterator[Any]:
     yield from repeat(data)
     raise DataError(no_batch_problems("train_data", 1, read=True))
-
-
-def _do_nothing() -> None:
-    pass

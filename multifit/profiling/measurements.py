@@ -85,14 +85,7 @@ class Part:
 class Operator:
     """One operator, as MXNet's profiler measured it.
 
-    Attributes
-    ----------
-    name : str
-        MXNet's name of the operator.
-    count : float
-        The number of calls per step.
-    ms : float
-        The time per step, summed over all devices, in milliseconds.
+    `count` is the number of calls per step, `ms` the milliseconds per step, summed over all devices.
     """
 
     name: str

@@ -30,31 +30,13 @@ class Profile(StepTimes):
         return advice(self)
 
     def summary(self, operators: int = 10) -> str:
-        """Return the parts, the longest operators and the advice as text.
-
-        Parameters
-        ----------
-        operators : int
-            The number of operators to show.
-        """
+        """Return the parts, the longest operators (at most as many as given) and the advice as text."""
         return summary(self, operators)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
-        """Draw the parts and the longest operators.
+        """Draw the parts and the longest operators; save the figure atomically if there is a path.
 
-        Parameters
-        ----------
-        path : path, optional
-            The file to save the figure to, atomically. The suffix sets the format.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
+        The path's suffix sets the format. Raises ImportError if matplotlib is not installed.
         """
         figure = plot(self)
         if path is not None:
@@ -63,13 +45,7 @@ class Profile(StepTimes):
         return figure
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return all figures as JSON, and write them to a file if asked.
-
-        Parameters
-        ----------
-        path : path, optional
-            The file to write, atomically.
-        """
+        """Return all figures as JSON; write them to a file, atomically, if there is a path."""
         content = json.dumps(self.to_dict(), indent=1)
         if path is not None:
             atomic_write(path, content + "\n")

@@ -61,7 +61,7 @@ class Stopwatch:
 
 
 class _Span:
-    # a class, not a generator: entered a dozen times a step, in a run that shall not be disturbed
+    # a class, not a generator, which is slower: it is entered a dozen times per step
     __slots__ = ("_name", "_watch")
 
     def __init__(self, watch: Stopwatch, name: Name) -> None:

@@ -19,12 +19,13 @@ LEGEND = (
     "ms: the part alone, until the engine has finished (median, quartiles and mean of the batches). "
     "Python: the time that Python works in training, without extra synchronisation. "
     "waits: the time that it waits for the engine or for the loader's workers. "
+    "Reading the figures, once per epoch: {:.3g} ms."
 )
 
 
 def summary(times: StepTimes, operators: int) -> str:
     """Return a table of the parts, what overlaps, at most `operators` operators and the advice."""
-    blocks = [_title(times), _parts(times), _fill(f"{LEGEND}{_reading(times)}"), _fill(_overlap(times))]
+    blocks = [_title(times), _parts(times), _fill(LEGEND.format(times.reading)), _fill(_overlap(times))]
     if times.operators and operators:
         blocks.append(_operators(times, operators))
     blocks += map(_fill, times.notes)
@@ -61,10 +62,6 @@ def _row(times: StepTimes, part: Part) -> list[str]:
         _number(part.waits) if part.in_training else "",
         f"{times.share(part):.0%}",
     ]
-
-
-def _reading(times: StepTimes) -> str:
-    return f"Reading the figures, once per epoch: {times.reading:.3g} ms."
 
 
 def _overlap(times: StepTimes) -> str:

@@ -47,25 +47,13 @@ class RateSearch:
         return f"RateSearch({len(self.rates)} batches, rates {span}, suggestion {suggestion})"
 
     def table(self, rows: int = 12) -> str:
-        """Return some of the rates with their losses as aligned text.
-
-        Parameters
-        ----------
-        rows : int
-            How many, spread evenly.
-        """
+        """Return some of the rates, spread evenly, with their losses as aligned text."""
         chosen = np.unique(np.linspace(0, len(self.rates) - 1, rows).round().astype(int))
         cells = [(f"{self.rates[i]:.2e}", f"{self.losses[i]:.4g}", f"{self.smoothed[i]:.4g}") for i in chosen]
         return table(("rate", "loss", "smoothed"), cells)
 
     def plot(self) -> Any:
-        """Draw the losses over the rates, and the suggestion; return the ``matplotlib.figure.Figure``.
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-        """
+        """Draw the losses over the rates, and the suggestion; raises ImportError without matplotlib."""
         figure = new_figure(6.4, 4.0)
         axes = figure.add_subplot()
         axes.plot(self.rates, self.losses, color="C0", alpha=0.35, linewidth=1, label="loss")
@@ -86,13 +74,13 @@ class RateSearch:
 
 
 class RunningMean:
-    """An exponentially weighted mean, without the bias of its begin."""
+    """An exponentially weighted mean, without the bias of its first values."""
 
     def __init__(self) -> None:
         self._sum = self._weight = 0.0
 
     def add(self, value: float) -> float:
-        """Count a value in, and return the mean."""
+        """Add a value, and return the mean."""
         self._sum = MEMORY * self._sum + (1 - MEMORY) * value
         self._weight = MEMORY * self._weight + (1 - MEMORY)
         return self._sum / self._weight

@@ -71,16 +71,10 @@ def parse_devices(text: str) -> list[Context]:
         raise ValueError(f"cannot read the devices {text!r}: {VALID}")
     kind, listed = match.groups()
     numbers = [int(number) for number in listed.split(",")] if listed else []
-    return _gpus(text, numbers) if kind == "gpu" else _cpus(text, numbers)
-
-
-def _gpus(text: str, ids: list[int]) -> list[Context]:
-    if len(set(ids)) != len(ids):
-        raise ValueError(f"{text!r} names a GPU twice: {VALID}")
-    return [mx.gpu(number) for number in ids or [0]]
-
-
-def _cpus(text: str, counts: list[int]) -> list[Context]:
-    if counts == [0] or len(counts) > 1:
+    if kind == "gpu":
+        if len(set(numbers)) != len(numbers):
+            raise ValueError(f"{text!r} names a GPU twice: {VALID}")
+        return [mx.gpu(number) for number in numbers or [0]]
+    if numbers == [0] or len(numbers) > 1:
         raise ValueError(f"{text!r} is not a number of CPUs: {VALID}")
-    return [mx.cpu(number) for number in range(counts[0] if counts else 1)]
+    return [mx.cpu(number) for number in range(numbers[0] if numbers else 1)]

@@ -66,7 +66,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         context = mx.context.current_context()
         arguments, replaced = graph_arguments.fill([a for a in arrays if a is not None], context)
         if replaced:
-            # A planned graph would silently go on writing gradients into the arrays that were replaced.
+            # A planned graph would silently continue to write gradients into the arrays that were replaced.
             self._static_op = None
         stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
         run = self._planned(graph_arguments) if stability.repeats(signature) else self._cached_op
@@ -89,8 +89,8 @@ class CachedGraph(mx.gluon.HybridBlock):
                 ("data_indices", [i for i, is_data in inputs if is_data]),
                 ("param_indices", [i for i, is_data in inputs if not is_data]),
             ]
-            # With static shapes, operators write running statistics without the engine's knowledge, and who
-            # reads them after a batch would not wait for it. Then only the memory is planned.
+            # With static shapes, operators write running statistics without the engine's knowledge, and
+            # reading them after a batch would not wait for it. Then only the memory is planned.
             symbol = self._cached_graph[1]
             static = not symbol.list_auxiliary_states() and arguments.dense
             flags += [("static_alloc", True), ("static_shape", static)]

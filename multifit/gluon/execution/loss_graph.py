@@ -1,4 +1,4 @@
-"""What follows the net on one device: losses, the objective, and the statistics that figures are made of.
+"""What follows the net on one device: losses, the objective, and the statistics of figures.
 
 The same functions run on NDArrays and, traced once, on symbols.
 """

@@ -23,8 +23,8 @@ STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
 class Network:
     """Calls the net for one stage of one spec and picks the declared outputs by name.
 
-    A net that the user hybridized is traced anew for this stage; any other net, and one with a `forward` or
-    hooks of its own, is called as it is. Only a graph can be lowered to another precision than float32.
+    A net that the user hybridized is traced again for this stage; any other net, and one with its own
+    `forward` or hooks, is called as it is. Only a graph can be lowered to another precision than float32.
     `stage` is for messages. If `repeats` is False, no graph plans memory for repeating batches: other code
     may compute gradients first, which would detach a planned graph from the parameters' gradients.
 

@@ -55,8 +55,8 @@ class Stage:
     figures : StageFigures
         What was measured so far.
     needs_outputs : bool
-        Whether somebody reads the outputs or the losses of each sample; set it before an epoch. Arrays that
-        nobody reads need not be made.
+        Whether the outputs or the losses of each sample are read; set it before an epoch. Arrays that are not
+        read need not be computed.
     checked : bool
         Whether a first batch was checked.
     """

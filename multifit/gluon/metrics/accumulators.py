@@ -1,4 +1,4 @@
-"""Sums over an epoch that stay on the devices until somebody reads a figure."""
+"""Sums over an epoch that stay on the devices until a figure is read."""
 
 from __future__ import annotations
 
@@ -33,10 +33,6 @@ class Accumulator:
         Reading changes nothing, so the order of additions, and with it rounding, does not depend on it.
         """
         return sum((mx.nd.add_n(*arrays).asnumpy() for arrays in self._pending.values()), 0.0)
-
-    def clear(self) -> None:
-        """Reset the sum to 0."""
-        self._pending.clear()
 
     def state(self) -> list[Any]:
         """Return the sums and the arrays yet to be added, for a checkpoint."""

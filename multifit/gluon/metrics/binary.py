@@ -22,20 +22,12 @@ class DeviceF1(DeviceMetric):
     """
 
     width = 5
+    average_field, counts_field = "average", "metrics"  # of the metric
 
     def __init__(self, metric: mx.metric.EvalMetric) -> None:
         super().__init__(metric)
-        self.per_batch = self.average == "macro"
-
-    @property
-    def average(self) -> str:
-        """The metric's option `average`: "macro", or anything else for micro."""
-        return str(self.metric.average)
-
-    @property
-    def counts(self) -> Any:
-        """The object in which the metric keeps its four counts."""
-        return self.metric.metrics
+        self.per_batch = getattr(metric, self.average_field) == "macro"
+        self.counts: Any = getattr(metric, self.counts_field)
 
     def micro(self) -> float:
         """Return the value computed from the metric's four counts."""
@@ -89,15 +81,7 @@ class DeviceF1(DeviceMetric):
 class DeviceMCC(DeviceF1):
     """``mx.metric.MCC``: Matthews' correlation coefficient of two classes."""
 
-    @property
-    def average(self) -> str:
-        """The metric's option `average`: "macro", or anything else for micro."""
-        return str(self.metric._average)
-
-    @property
-    def counts(self) -> Any:
-        """The object in which the metric keeps its four counts."""
-        return self.metric._metrics
+    average_field, counts_field = "_average", "_metrics"
 
     def micro(self) -> float:
         """Return the value computed from the metric's four counts."""

@@ -40,19 +40,10 @@ class BinaryAccuracy(mx.metric.EvalMetric):
         self.threshold = threshold
 
     def update(self, labels: Array | list[Array], preds: Array | list[Array]) -> None:
-        """Add one batch.
+        """Add one batch: labels of 0 and 1 (above 0.5 counts as 1), and as many outputs.
 
-        Parameters
-        ----------
-        labels : NDArray or list of NDArray, shape (N,) or (N, ...)
-            0 or 1; values above 0.5 count as 1.
-        preds : NDArray or list of NDArray, shape (N,), (N, 1) or (N, ...)
-            As many elements as `labels`.
-
-        Raises
-        ------
-        ValueError
-            The numbers of arrays or of elements differ.
+        Arrays may have shape (N,), (N, 1) or (N, ...); lists of arrays are compared pair by pair. Raises
+        ValueError if the numbers of arrays or of elements differ.
         """
         for label, pred in zip(*mx.metric.check_label_shapes(labels, preds, wrap=True)):
             positive = label.asnumpy().ravel() > 0.5

@@ -25,8 +25,6 @@ class StageFigures:
         self.metrics, self.sums = list(metrics), MetricSums(spec.terms)
         self._terms, self._one_device = spec.terms, one_device
 
-    # ---- their values --------------------------------------------------------------------------------------
-
     def read(self) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine."""
         if not self.sums.batches:
@@ -44,8 +42,6 @@ class StageFigures:
         self.sums.clear()
         for metric in self.metrics:
             metric.reset()
-
-    # ---- where metrics are computed ------------------------------------------------------------------------
 
     @property
     def on_host(self) -> list[StageMetric]:
@@ -75,8 +71,6 @@ class StageFigures:
             if group is not None and device is not None:
                 placed[group].append((metric.term, device))
         return placed
-
-    # ---- their names ---------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Return the names of all figures, without prefix; a metric's key if it does not know them yet."""

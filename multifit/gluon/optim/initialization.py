@@ -62,11 +62,8 @@ def _rules(initializer: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> tu
             problems.append(Problem("trainer", message))
     if problems:
         return [], problems
-    return [(re.compile(pattern), _instance(value)) for pattern, value in initializer.items()], []
-
-
-def _instance(value: Any) -> Any:
-    return mx.init.create(value) if isinstance(value, str) else value
+    rules = [(re.compile(pattern), value) for pattern, value in initializer.items()]
+    return [(pattern, mx.init.create(v) if isinstance(v, str) else v) for pattern, v in rules], []
 
 
 def _invalid(where: str, value: object) -> list[Problem]:

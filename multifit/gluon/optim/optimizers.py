@@ -47,7 +47,8 @@ def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
             way_out = "give its name to set optimizer_params or lr_scheduler"
             messages.append(f"{where}: an optimizer object has its options already; {way_out}")
         return spec.optimizer, messages
-    kind = _kind(spec.optimizer)
+    known = mx.optimizer.Optimizer.opt_registry
+    kind = known.get(spec.optimizer.lower()) if isinstance(spec.optimizer, str) else None
     if kind is None:
         return None, [*messages, _unknown(where, spec.optimizer)]
     messages += _option_problems(where, kind, options, spec.lr_scheduler)
@@ -65,10 +66,6 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
     except Exception as error:
         why = f"{type(error).__name__}: {last_line(error)}"
         return None, [f"{where}: {kind.__name__.lower()} does not take {shown(options)}: {why}"]
-
-
-def _kind(name: object) -> Any:
-    return mx.optimizer.Optimizer.opt_registry.get(name.lower()) if isinstance(name, str) else None
 
 
 def _unknown(where: str, optimizer: object) -> str:
