@@ -117,3 +117,11 @@ def clock() -> Clock:
 @pytest.fixture
 def run(clock: Clock) -> Run:
     return Run(clock)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """Capture what is logged at level INFO and above."""
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    caplog.set_level(logging.INFO, "multifit")
+    return caplog

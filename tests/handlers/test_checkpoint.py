@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import resource
 from pathlib import Path
@@ -50,14 +49,6 @@ def saved(run: Any) -> Any:
     run.reseed = lambda: run.reseeded.append(run.state.step)
     run.reseed_epoch = lambda: run.reseeded.append(f"epoch {run.state.epoch}")
     return run
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    logger = logging.getLogger("multifit")
-    monkeypatch.setattr(logger, "propagate", True)
-    caplog.set_level(logging.INFO, "multifit")
-    return caplog
 
 
 def facts(folder: Path) -> list[tuple[int, int, int, bool, bool]]:
@@ -377,29 +368,6 @@ def test_old_checkpoints_that_cannot_be_deleted(
 
 
 # ---- arguments ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"every": 0}, 'every (else Every(n, "batch")) is 0; valid is a whole number of at least 1'),
-        ({"every": "epoch"}, "every (else Every(n, \"batch\")) is 'epoch'; valid is a whole number"),
-        (
-            {"every": Every(2, "batch", StoppingHandler())},
-            'every is Every(2, "batch", StoppingHandler), which',
-        ),
-        ({"monitor": 3}, 'monitor is 3; valid is a name such as "val_loss"'),
-        ({"mode": "maxi"}, 'mode is "maxi" (did you mean "max"?); valid are "min", "max"'),
-        ({"keep_last": 0}, "keep_last is 0; valid is a whole number of at least 1"),
-        ({"keep_best": -1}, "keep_best is -1; valid is a whole number of at least 0"),
-        ({"seed": 1.5}, "seed is 1.5; valid is a whole number of at least 0"),
-    ],
-)
-def test_invalid_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        CheckpointHandler(tmp_path, **arguments)
-    assert str(caught.value).startswith(f"CheckpointHandler: {message}")
-    assert os.listdir(tmp_path) == []
 
 
 def test_an_interrupt_at_the_last_batch_leaves_the_epochs_end_to_the_resumed_run(

@@ -71,22 +71,6 @@ def test_an_unknown_direction_can_be_given(run: Any) -> None:
     assert epochs_trained(run, [1, 2, 3], EarlyStoppingHandler("val_loss", mode="max", patience=1)) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"monitor": 3}, 'monitor is 3; valid is a name such as "val_loss"'),
-        ({"mode": "maximum"}, 'mode is "maximum" (did you mean "max"?); valid are "min", "max"'),
-        ({"patience": -1}, "patience is -1; valid is a whole number of at least 0"),
-        ({"min_delta": -0.1}, "min_delta is -0.1; valid is a finite number of at least 0"),
-        ({"min_delta": NAN}, "min_delta is nan; valid is a finite number of at least 0"),
-    ],
-)
-def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        EarlyStoppingHandler(**{"monitor": "val_loss", **arguments})
-    assert str(caught.value) == f"EarlyStoppingHandler: {message}"
-
-
 class Parameter:
     """What the handler uses of a Gluon parameter, on two devices."""
 

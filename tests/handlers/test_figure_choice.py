@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from multifit.handlers import LoggingHandler, ProgressBar
 from multifit.handlers.figure_choice import FigureChoice, key_figures
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
 
@@ -98,9 +95,3 @@ def test_only_patterns_that_match_nothing_are_a_warning() -> None:
     assert FigureChoice("val_loss").warning(history) == (
         'no figure "val_loss" (did you mean "train_loss"?); there are "train_loss"'
     )
-
-
-@pytest.mark.parametrize("kind", [LoggingHandler, ProgressBar])
-def test_an_invalid_pattern_is_an_error(kind: Any) -> None:
-    with pytest.raises(ValueError, match=r'"\(" is not a (valid )?regular expression'):
-        kind(figures="(")

@@ -34,12 +34,6 @@ def untouched() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
-    return caplog
-
-
 class At:
     """Does something at an event of one step."""
 
@@ -244,23 +238,6 @@ def test_a_signal_while_the_log_is_written(run: Any) -> None:
     run.fit(InterruptHandler(), At("batch_begin", 1, lambda: run.logger.info("some figures")))
     assert stream.text == f"some figures\nSIGINT: {FIRST}\n"
     assert run.state.step == 2
-
-
-@pytest.mark.parametrize(
-    ("signals", "message"),
-    [
-        (
-            ("SIGINT", "SIGTREM"),
-            "there is no signal 'SIGTREM' that can be caught (did you mean \"SIGTERM\"?); valid",
-        ),
-        (("SIGKILL",), "there is no signal 'SIGKILL' that can be caught"),
-        ((15,), "there is no signal 15 that can be caught; valid are"),
-    ],
-)
-def test_invalid_signals(signals: Any, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        InterruptHandler(signals)
-    assert str(caught.value).startswith(f"InterruptHandler: {message}")
 
 
 def test_an_epoch_interrupted_at_its_end_counts_once(tmp_path: Path) -> None:

@@ -142,8 +142,3 @@ def test_missing_matplotlib_is_one_warning(
     assert warnings(caplog) == [
         'LivePlot: pictures need matplotlib: pip install "multifit[plot]"; the training goes on without'
     ]
-
-
-def test_an_invalid_pattern_is_an_error() -> None:
-    with pytest.raises(ValueError, match="not a valid regular expression"):
-        LivePlot("val_(")

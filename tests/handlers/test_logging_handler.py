@@ -169,12 +169,6 @@ def test_a_clock_that_does_not_advance(run: Any, lines: Any) -> None:
     assert "samples/s" in lines()[1]
 
 
-@pytest.mark.parametrize("value", [0, "batch", 2.5, True])
-def test_an_invalid_interval_is_an_error(value: Any) -> None:
-    with pytest.raises(ValueError, match='log_interval, if not "epoch", is .*; valid is a whole number'):
-        LoggingHandler(value)
-
-
 def test_figures_of_successive_lines_are_aligned(run: Any, clock: Any, lines: Any) -> None:
     """Whatever the sizes of the figures, and though the stages do not measure the same."""
     train = ["loss", "auxiliary", "accuracy", "perplexity"]

@@ -173,9 +173,3 @@ def test_without_tensorboardx_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match=r'pip install "multifit\[tensorboard\]"'):
         TensorBoardHandler(tmp_path)
-
-
-@pytest.mark.parametrize("every", [0, 1.5, "epoch"])
-def test_an_invalid_period_is_an_error(tmp_path: Path, every: Any) -> None:
-    with pytest.raises(ValueError, match="TensorBoardHandler: every is .*; valid is a whole number"):
-        TensorBoardHandler(tmp_path, every=every)

@@ -56,17 +56,3 @@ def test_handlers_for_the_evaluation_only(run: Any) -> None:
 
     run.fit(ValidationHandler("data", event_handlers=[Listener()]))
     assert calls == [{"loss": 2 / 3}]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"epoch_period": 0}, "n is 0; valid is a whole number of at least 1"),
-        ({"batch_period": 1.5}, "n is 1.5; valid is a whole number of at least 1"),
-        ({"skip": -1}, "skip is -1; valid is a whole number of at least 0"),
-        ({"epoch_period": None}, "would never evaluate: give epoch_period or batch_period"),
-    ],
-)
-def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ValidationHandler("data", **arguments)
