@@ -2,10 +2,9 @@
 
 from .batches import bind_slots, slot_problems
 from .calls import arity_problem, positional
-from .labels import label_problems
+from .labels import elementwise_problem, label_problems
 from .loaders import loader_problems, one_shot
 from .outputs import at_path, bind_outputs
-from .shapes import elementwise_problem
 
 __all__ = [
     "arity_problem",

@@ -1,7 +1,8 @@
-"""Checking labels for values that a loss would silently truncate or clip."""
+"""Checking labels: values that a loss would silently truncate or clip, sizes that do not match the output."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..errors import Problem
 from . import describe
 
-__all__ = ["label_problems"]
+__all__ = ["elementwise_problem", "label_problems"]
 
 
 def label_problems(
@@ -39,3 +40,24 @@ def label_problems(
     else:
         return []
     return [Problem("spec", f'{where}: the label "{name}" {describe.array(values)} holds {wrong}: {fix}')]
+
+
+def elementwise_problem(
+    where: str, output: tuple[str, describe.ArrayLike], label: tuple[str, describe.ArrayLike]
+) -> str | None:
+    """Return what is wrong with comparing an output with a label, each (name, array), or None.
+
+    Gluon reshapes the label like the output, so ``(8,)`` matches ``(8, 1)``. Another size fails deep inside,
+    and a size that matches only with samples mixed up, such as ``(4, 1)`` and ``(1, 4)``, never fails.
+    """
+    (output_name, predicted), (label_name, true) = output, label
+    sizes = (
+        f'output "{output_name}" {describe.array(predicted)} and label "{label_name}" {describe.array(true)}'
+    )
+    if prod(predicted.shape) != prod(true.shape):
+        fix = "they are compared element by element: fix the net's last layer or the label"
+        return f"{where}: {sizes} differ in size; {fix}"
+    if predicted.shape[:1] != true.shape[:1]:
+        fix = "which mixes samples: put the batch axis first in both"
+        return f"{where}: {sizes} match only by reshaping across the batch axis, {fix}"
+    return None

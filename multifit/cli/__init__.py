@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
+from importlib import metadata
 from typing import Sequence
 
+from .. import __version__
 from ..errors import DataError, SpecError, TrainerError
 from ..taskfile import UsageError
-from .version import version_line
 
 __all__ = ["main"]
 
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
-        print(version_line())
+        print(_version_line())
         return 0
     options = build_parser().parse_args(arguments)
     try:
@@ -44,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     from . import check, evaluate, export, new, predict, profile, report, train
 
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
-    parser.add_argument("--version", action="version", version=version_line())
+    parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in (new, train, check, evaluate, predict, report, export, profile):
         command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
@@ -57,6 +59,20 @@ def print_error(message: str, status: int) -> int:
     """Print a message to stderr and return the exit status."""
     print(f"multifit: {message}", file=sys.stderr)
     return status
+
+
+def _version_line() -> str:
+    """Return the versions, without importing mxnet."""
+    return f"multifit {__version__}, mxnet {_mxnet_version()}, Python {platform.python_version()}"
+
+
+def _mxnet_version() -> str:
+    for package in ("mxnet", "mxnet-cu112", "mxnet-cu117"):  # the builds have names of their own
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return "not installed"
 
 
 def _raised_by_multifit(error: BaseException) -> bool:

@@ -1,11 +1,16 @@
-"""The arguments that several commands share."""
+"""The arguments that several commands share, and what ``--quiet`` does."""
 
 from __future__ import annotations
 
 import argparse
+import logging
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Iterator
 
-__all__ = ["add_task_arguments", "add_trained_arguments"]
+from ..estimator import get_logger
+
+__all__ = ["add_task_arguments", "add_trained_arguments", "quiet"]
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,3 +47,16 @@ def add_trained_arguments(parser: argparse.ArgumentParser) -> None:
         dest="folder",
         help="folder of the training run, such as runs/digits",
     )
+
+
+@contextmanager
+def quiet(enabled: bool) -> Iterator[None]:
+    """Show only warnings on the console inside the block, if `enabled`; log files get everything."""
+    levels = {handler: handler.level for handler in get_logger().handlers} if enabled else {}
+    for handler in levels:
+        handler.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for handler, level in levels.items():
+            handler.setLevel(level)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_task_arguments
-from .quiet import quiet
+from .arguments import add_task_arguments, quiet
 from .run import Run
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]

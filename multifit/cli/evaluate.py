@@ -6,8 +6,7 @@ import argparse
 
 from ..tables import table
 from ..taskfile import UsageError
-from .arguments import add_trained_arguments
-from .quiet import quiet
+from .arguments import add_trained_arguments, quiet
 from .trained_run import trained_run
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]

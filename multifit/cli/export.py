@@ -6,8 +6,7 @@ import argparse
 
 from ..gluon.export.formats import FORMATS
 from ..taskfile import UsageError
-from .arguments import add_trained_arguments
-from .quiet import quiet
+from .arguments import add_trained_arguments, quiet
 from .results import make_folder
 from .trained_run import trained_run
 

@@ -8,8 +8,7 @@ from typing import Any, Iterator
 
 from ..files import atomic_path
 from ..taskfile import UsageError
-from .arguments import add_trained_arguments
-from .quiet import quiet
+from .arguments import add_trained_arguments, quiet
 from .results import make_folder
 from .run import Run
 from .trained_run import trained_run

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_task_arguments
-from .quiet import quiet
+from .arguments import add_task_arguments, quiet
 from .results import make_folder, write_profile
 from .run import Run
 

@@ -12,8 +12,7 @@ from ..checkpoints import CHECKPOINTS
 from ..errors import counted
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..triggers import Every
-from .arguments import add_task_arguments
-from .quiet import quiet
+from .arguments import add_task_arguments, quiet
 from .record import NAME as RECORD
 from .record import RunRecord, read_record, write_record
 from .results import make_folder, write_pictures, write_plan, write_results

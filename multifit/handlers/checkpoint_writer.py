@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from ..checkpoints import CheckpointStore
 from ..events import EstimatorProtocol
-from .error_once import ErrorOnce
 
 __all__ = ["CheckpointWriter"]
 
@@ -24,7 +24,7 @@ class CheckpointWriter:
 
     def __init__(self, store: CheckpointStore, monitor: str | None) -> None:
         self.store, self.monitor = store, monitor
-        self._write_error, self._delete_error = ErrorOnce(), ErrorOnce()
+        self._write_error, self._delete_error = _ErrorOnce(), _ErrorOnce()
         self._inexact_logged = False
 
     def begin_run(self) -> None:
@@ -91,6 +91,29 @@ class CheckpointWriter:
             self._delete_error.report(estimator.logger, what, error)
         else:
             self._delete_error.over(estimator.logger, f"old checkpoints are deleted again: {folder}")
+
+
+class _ErrorOnce:
+    """Remembers the last error of something that is attempted repeatedly."""
+
+    def __init__(self) -> None:
+        self._last: tuple[type[Exception], str] | None = None
+
+    def report(self, logger: logging.Logger, what: str, error: Exception) -> None:
+        """Log that `what` failed, unless the last attempt failed in the same way.
+
+        The error's path is left out of the message: it differs from attempt to attempt.
+        """
+        reason = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
+        if (type(error), reason) != self._last:
+            self._last = type(error), reason
+            logger.error("%s: %s; the training goes on, and files written before stay", what, reason)
+
+    def over(self, logger: logging.Logger, what: str) -> None:
+        """Log `what` as a warning if the last attempt failed; call it when an attempt succeeds."""
+        if self._last is not None:
+            self._last = None
+            logger.warning("%s", what)
 
 
 def _is_disk_error(error: Exception) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..plan import StagePlan, TrainerPlan
-from .box import COLUMNS, GAP, Box
-from .boxes import net_boxes, place, stack, stage_boxes
+from .boxes import COLUMNS, GAP, Box, net_boxes, place, stack, stage_boxes
 
 __all__ = ["Arrow", "Diagram", "diagram"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from multifit import __version__
-from multifit.cli import main, version
+from multifit.cli import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +59,7 @@ def test_the_version_says_that_mxnet_is_not_installed(monkeypatch, capsys):
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(version.metadata, "version", missing)
+    monkeypatch.setattr(metadata, "version", missing)
     assert main(["--version"]) == 0
     assert "mxnet not installed" in capsys.readouterr().out
 

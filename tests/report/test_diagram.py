@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from multifit.report.box import Box
+from multifit.report.boxes import Box
 from multifit.report.diagram import Diagram, diagram
 
 from .runs import LINKS, PLAN, STAGE
