@@ -59,24 +59,15 @@ class Backwards(BatchSampler):
         yield range(5)
 
 
-def memmap(folder: Path) -> np.ndarray:
-    np.save(folder / "x.npy", images())
-    return np.load(folder / "x.npy", mmap_mode="r")
-
-
 DATASETS: dict[str, Callable[[], Any]] = {
-    **{
-        f"{dtype} column": lambda dtype=dtype: ArrayDataset(column(dtype, 4), column(dtype))
-        for dtype in DTYPES
-    },
-    **{
-        f"{dtype} on a device": lambda dtype=dtype: ArrayDataset(
-            mx.nd.array(column(dtype, 4), dtype=dtype), images()
-        )
-        for dtype in DTYPES
-    },
+    "columns of every dtype": lambda: ArrayDataset(
+        *(column(dtype, *shape) for dtype in DTYPES for shape in ((), (4,)))
+    ),
+    "NDArrays of every dtype": lambda: ArrayDataset(
+        images(), *(mx.nd.array(column(dtype, 4), dtype=dtype) for dtype in DTYPES)
+    ),
     "one column": lambda: ArrayDataset(images()),
-    "three columns": lambda: ArrayDataset(images(), column("int32"), mx.nd.array(column("float32"))),
+    "a vector on a device among columns": lambda: ArrayDataset(images(), mx.nd.array(column())),
     "an array": images,
     "numbers": lambda: column("int64"),
     "an NDArray": lambda: mx.nd.array(images()),
@@ -109,20 +100,20 @@ def equal(one: Any, two: Any) -> bool:
     )
 
 
-def seeded(batches: Any) -> tuple[list[Any], Any]:
+def three_epochs(batches: Callable[[], Any]) -> tuple[list[Any], Any]:
+    """Return the batches, and NumPy's random state behind them."""
     np.random.seed(3)
-    found = [batch for _ in range(3) for batch in batches()]
-    return found, np.random.get_state()[1:3]
+    return [batch for _ in range(3) for batch in batches()], np.random.get_state()[1:3]
 
 
 def compare(make: Callable[[], Any]) -> None:
-    """Three epochs, each way with a loader of its own."""
+    """Compare three epochs of two loaders, one of them read by index."""
     loader, other = make(), make()
     assert by_index(loader) is not None
-    expected, drawn = seeded(lambda: loader)
-    found, also = seeded(lambda: iterate(other))
-    assert equal(found, expected) and expected
-    assert also[1] == drawn[1] and np.array_equal(also[0], drawn[0])
+    expected, expected_state = three_epochs(lambda: loader)
+    batches, state = three_epochs(lambda: iterate(other))
+    assert equal(batches, expected) and expected
+    np.testing.assert_equal(state, expected_state)
 
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
@@ -136,7 +127,9 @@ def test_samplers(options: Callable[[], dict[str, Any]]) -> None:
 
 
 def test_a_memory_mapped_file(tmp_path: Path) -> None:
-    compare(lambda: DataLoader(ArrayDataset(memmap(tmp_path), column()), 4))
+    np.save(tmp_path / "x.npy", images())
+    file = tmp_path / "x.npy"
+    compare(lambda: DataLoader(ArrayDataset(np.load(file, mmap_mode="r"), column()), 4))
 
 
 @pytest.mark.parametrize("context", [mx.cpu(1), mx.Context("cpu_shared", 0)], ids=str)
@@ -225,9 +218,9 @@ def test_a_wrong_index_raises_the_loaders_own_error(batch: Any, error: type) -> 
     loader = DataLoader(images(), batch_sampler=Strange(batch))
     with pytest.raises(error) as expected:
         list(loader)
-    with pytest.raises(error) as found:
+    with pytest.raises(error) as caught:
         list(iterate(loader))
-    assert (type(found.value), str(found.value)) == (type(expected.value), str(expected.value))
+    assert (type(caught.value), str(caught.value)) == (type(expected.value), str(expected.value))
 
 
 @pytest.mark.parametrize("array", [np.array, mx.nd.array], ids=["numpy", "ndarray"])

@@ -34,17 +34,13 @@ def check_batch(batch: Batch, x: Any, y: Any) -> None:
     assert batch.shapes in (None, (x.shape, y.shape))
 
 
+SHAPES = [(4, "float32"), (4, "float32"), (3, "float32"), (4, "int32"), (3, "float32"), (4, "int32")]
+
+
 @pytest.mark.parametrize("kind", [tuple, list])
 def test_batches_of_several_shapes_and_dtypes(kind: type) -> None:
     splitter = make_splitter()
-    for size, dtype in [
-        (4, "float32"),
-        (4, "float32"),
-        (3, "float32"),
-        (4, "int32"),
-        (3, "float32"),
-        (4, "int32"),
-    ]:
+    for size, dtype in SHAPES:
         x, y = raw(size, dtype)
         batch = splitter.split(kind([x, y]))
         check_batch(batch, x, y)
@@ -68,27 +64,29 @@ def test_one_array_in_two_slots() -> None:
         check_batch(splitter.split((x, x)), x, x)
 
 
-@pytest.mark.parametrize("reason", ["cast", "declared", "numpy", "devices", "changed"])
-def test_casting_splitting_and_changing_apply_to_every_batch(reason: str) -> None:
-    options: dict[str, Any] = {}
-    if reason == "devices":
-        options["contexts"] = 2
-    if reason == "changed":
-        options["change"] = lambda slots: {**slots, "x": slots["x"][:2], "y": slots["y"][:2]}
-    splitter = make_splitter([LabelSpec("y", dtype="int32")] if reason == "declared" else ("y",), **options)
+def first_two(slots: Any) -> Any:
+    return {**slots, "x": slots["x"][:2], "y": slots["y"][:2]}
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype", "expected"),
+    [
+        ({}, "float64", ([4], "float32")),  # cast
+        ({"labels": [LabelSpec("y", dtype="int32")]}, "float32", ([4], "int32")),
+        ({}, "numpy", ([4], "float32")),
+        ({"contexts": 2}, "float32", ([2, 2], "float32")),
+        ({"change": first_two}, "float32", ([2], "float32")),
+    ],
+    ids=["cast", "declared", "numpy", "devices", "changed"],
+)
+def test_casting_splitting_and_changing_apply_to_every_batch(options: Any, dtype: str, expected: Any) -> None:
+    splitter = make_splitter(**options)
     for _ in range(3):
-        x, y = raw(4, "float64" if reason == "cast" else "float32")
-        given = (x.asnumpy(), y.asnumpy()) if reason == "numpy" else (x, y)
-        batch = splitter.split(given)
+        arrays = raw(4) if dtype == "numpy" else raw(4, dtype)
+        batch = splitter.split(tuple(a.asnumpy() for a in arrays) if dtype == "numpy" else arrays)
         assert batch.shapes is None
-        if reason == "declared":
-            assert batch.slots[0]["y"].dtype == np.int32
-        elif reason == "cast":
-            assert batch.slots[0]["y"].dtype == np.float32
-        elif reason == "devices":
-            assert batch.sizes == [2, 2]
-        else:
-            assert len(batch.slots[0]["x"]) == (2 if reason == "changed" else 4)
+        labels = [slots["y"] for slots in batch.slots]
+        assert ([len(y) for y in labels], str(np.dtype(labels[0].dtype))) == expected
 
 
 def test_an_invalid_batch_is_an_error_at_any_time() -> None:

@@ -92,9 +92,9 @@ def test_numbers_depend_on_numpys_seed_and_the_number_of_the_pass(two: Any) -> N
         np.random.seed(seed)
         return drawn(iterate(two, turn)).tobytes()
 
-    found = [numbers(*each) for each in [(0, 0), (0, 1), (1, 0)]]
-    assert len(set(found)) == 3
-    assert numbers(0, 1) == found[1]
+    drawn_numbers = [numbers(*each) for each in [(0, 0), (0, 1), (1, 0)]]
+    assert len(set(drawn_numbers)) == 3
+    assert numbers(0, 1) == drawn_numbers[1]
 
 
 def test_passes_without_a_number_are_counted(two: Any) -> None:
@@ -152,9 +152,9 @@ def test_batches_are_those_of_the_loader() -> None:
     x = np.random.rand(7, 3).astype("float32")
     plain = DataLoader(ArrayDataset(x, np.arange(7)), 2, num_workers=1, pin_memory=False)
     for one, two in zip(iterate(plain), plain):
-        for found, expected in zip(one, two):
-            assert (found.context, found.dtype) == (expected.context, expected.dtype)
-            assert np.array_equal(found.asnumpy(), expected.asnumpy())
+        for array, expected in zip(one, two):
+            assert (array.context, array.dtype) == (expected.context, expected.dtype)
+            assert np.array_equal(array.asnumpy(), expected.asnumpy())
 
 
 # -------------------------------------------------------------------------------- loaders that are not seeded
@@ -178,8 +178,11 @@ def test_other_loaders_are_not_seeded() -> None:
     assert not seedable(ahead) and len(read(iterate(ahead))) == N
 
 
-LATE = """
+SCRIPT = """
+import multiprocessing
 import sys
+if sys.version_info >= (3, 12):  # mxnet cannot be imported before multifit there
+    import multifit
 from mxnet import gluon
 import numpy as np
 
@@ -188,56 +191,40 @@ class Nowhere:
         if name == "multifit":
             raise ModuleNotFoundError(name=name)
 
-sys.meta_path[:0] = [Nowhere()] * {hidden}
-loader = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
-del sys.meta_path[:{hidden}]
-from multifit.gluon.data.loaders import iterate
-from multifit.gluon.data.worker_seeding import seedable
-print(seedable(loader), [batch.asnumpy().tolist() for batch in iterate(loader)])
-"""
-SPAWN = """
-import multiprocessing
-import multifit
-from mxnet import gluon
-import numpy as np
-from multifit.gluon.data.loaders import iterate
-from multifit.gluon.data.worker_seeding import seedable
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")
-    loader = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
-    print(seedable(loader), [batch.asnumpy().tolist() for batch in iterate(loader)])
+    early = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
+    sys.meta_path.insert(0, Nowhere())
+    hidden = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
+    sys.meta_path.pop(0)
+    from multifit.gluon.data.loaders import iterate
+    from multifit.gluon.data.worker_seeding import seedable
+    multiprocessing.set_start_method("spawn", force=True)
+    spawned = gluon.data.DataLoader(np.arange(6.0), 2, num_workers=1)
+    for loader in (early, hidden, spawned):
+        print(seedable(loader), [batch.asnumpy().tolist() for batch in iterate(loader)])
 """
-BATCHES = "[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]"
 
 
-def script(code: str, folder: Path) -> str:
-    """Run a script of its own; return what it printed."""
-    file = folder / "script.py"
-    file.write_text(code, "utf-8")
+def test_workers_started_before_multifit_was_imported_and_spawned_ones(tmp_path: Path) -> None:
+    """They import multifit, or are not seeded if they cannot find it."""
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT, "utf-8")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, str(file)], cwd=folder, env=environment, capture_output=True, text=True
+    script = subprocess.run(
+        [sys.executable, str(file)], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there, mxnet cannot be imported before multifit")
-@pytest.mark.parametrize(("hidden", "seeded"), [(0, True), (1, False)])
-def test_workers_started_before_multifit_was_imported(tmp_path: Path, hidden: int, seeded: bool) -> None:
-    """They import it, or are not seeded if they cannot."""
-    assert script(LATE.format(hidden=hidden), tmp_path) == f"{seeded} {BATCHES}"
-
-
-def test_spawned_workers(tmp_path: Path) -> None:
-    assert script(SPAWN, tmp_path) == f"True {BATCHES}"
+    assert script.returncode == 0, script.stderr
+    batches = "[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]"
+    early, hidden, spawned = script.stdout.splitlines()
+    assert early == spawned == f"True {batches}"
+    assert hidden == f"False {batches}" or sys.version_info >= (3, 12)
 
 
 def test_make_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, because coverage does not see the workers."""
     monkeypatch.setattr(mx.gluon.data.dataloader, "_worker_dataset", Drawn())
-    made = [workers._make_batch((seed, [1, 2]), np.stack) for seed in (5, 5, 6, None)]
-    assert made[0] == made[1] and len(set(made)) == 3
+    batches = [workers._make_batch((seed, [1, 2]), np.stack) for seed in (5, 5, 6, None)]
+    assert batches[0] == batches[1] and len(set(batches)) == 3
 
 
 def test_a_pool_whose_workers_cannot_import_multifit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,14 +260,14 @@ def sequential(net: Any, *more: Any) -> Any:
     return net
 
 
-STEADY = {
+DETERMINISTIC = {
     "arrays": images,
     "within": lambda: SimpleDataset(images()),
     "a transform": lambda: images().transform_first(transforms.ToTensor()),
     "several": lambda: images().transform_first(transforms.Cast()).transform_first(compose()),
     "of one": lambda: SimpleDataset(np.ones((2, 4, 4, 3))).transform(sequential(nn.Sequential())),
 }
-DRAWING = {
+RANDOM = {
     "the user's": Drawn,
     "a flip": lambda: images().transform_first(flip()),
     "a flip among others": lambda: images().transform_first(compose(flip())),
@@ -290,11 +277,6 @@ DRAWING = {
 }
 
 
-@pytest.mark.parametrize("make", STEADY.values(), ids=STEADY)
-def test_deterministic_data_sets(make: Callable[[], Any]) -> None:
-    assert not may_use_randomness(make())
-
-
-@pytest.mark.parametrize("make", DRAWING.values(), ids=DRAWING)
+@pytest.mark.parametrize("make", [*DETERMINISTIC.values(), *RANDOM.values()], ids=[*DETERMINISTIC, *RANDOM])
 def test_data_sets_that_may_use_randomness(make: Callable[[], Any]) -> None:
-    assert may_use_randomness(make())
+    assert may_use_randomness(make()) is (make in RANDOM.values())
