@@ -94,56 +94,37 @@ def test_the_state_of_scaled_is_in_its_attributes() -> None:
     assert [twin(update) for update in range(5, 20)] == [scaled(update) for update in range(5, 20)]
 
 
+POSITIVE, NOT_NEGATIVE = "valid is a finite number above 0", "valid is a finite number of at least 0"
+FROM_1, AT_LEAST_1 = "valid is a whole number of at least 1", "valid is a finite number of at least 1"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: OneCycle(0, 10), "OneCycle: max_lr is 0; valid is a finite number above 0"),
-        (lambda: OneCycle("1", 10), "OneCycle: max_lr is '1'; valid is a finite number above 0"),
-        (lambda: OneCycle(1, 0), "OneCycle: steps is 0; valid is a whole number of at least 1"),
-        (lambda: OneCycle(1, 1.5), "OneCycle: steps is 1.5; valid is a whole number of at least 1"),
-        (lambda: OneCycle(1, 9, warm=1), "OneCycle: warm is 1; valid is a finite number above 0 and below 1"),
-        (
-            lambda: OneCycle(1, 9, start_divisor=0.5),
-            "OneCycle: start_divisor is 0.5; valid is a finite number of at least 1",
-        ),
-        (
-            lambda: OneCycle(1, 9, final_divisor=NAN),
-            "OneCycle: final_divisor is nan; valid is a finite number of at least 1",
-        ),
-        (lambda: WarmUp(OneCycle(1, 9), -1), "WarmUp: steps is -1; valid is a whole number of at least 1"),
-        (
-            lambda: WarmUp(OneCycle(1, 9), 2, -1),
-            "WarmUp: start is -1; valid is a finite number of at least 0",
-        ),
-        (
-            lambda: WarmUp(1e-3, 2),
-            "WarmUp: scheduler is 0.001; give an instance, such as "
-            "mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)",
-        ),
-        (
-            lambda: ramp(0, 1),
-            "ramp was given epochs=None and steps=None; give exactly one of them",
-        ),
-        (lambda: ramp(0, 1, epochs=0), "ramp: epochs is 0; valid is a whole number of at least 1"),
-        (lambda: ramp(-1, 1, steps=5), "ramp: start is -1; valid is a finite number of at least 0"),
-        (lambda: ramp(0, NAN, steps=5), "ramp: end is nan; valid is a finite number of at least 0"),
-        (lambda: ramp(True, 1, steps=5), "ramp: start is True; valid is a finite number of at least 0"),
-        (
-            lambda: piecewise({1: 1.0}),
-            "piecewise: {1: 1.0} has no weight for epoch 0; pass a dict such as "
-            "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1",
-        ),
-        (
-            lambda: piecewise({0: 1, -1: 1}),
-            "piecewise: the epoch is -1; valid is a whole number of at least 0",
-        ),
-        (
-            lambda: piecewise({0: 1, 2: -1}),
-            "piecewise: epoch 2 is -1; valid is a finite number of at least 0",
-        ),
+        (lambda: OneCycle(0, 10), f"OneCycle: max_lr is 0; {POSITIVE}"),
+        (lambda: OneCycle("1", 10), f"OneCycle: max_lr is '1'; {POSITIVE}"),
+        (lambda: OneCycle(1, 0), f"OneCycle: steps is 0; {FROM_1}"),
+        (lambda: OneCycle(1, 1.5), f"OneCycle: steps is 1.5; {FROM_1}"),
+        (lambda: OneCycle(1, 9, warm=1), f"OneCycle: warm is 1; {POSITIVE} and below 1"),
+        (lambda: OneCycle(1, 9, start_divisor=0.5), f"OneCycle: start_divisor is 0.5; {AT_LEAST_1}"),
+        (lambda: OneCycle(1, 9, final_divisor=NAN), f"OneCycle: final_divisor is nan; {AT_LEAST_1}"),
+        (lambda: WarmUp(OneCycle(1, 9), -1), f"WarmUp: steps is -1; {FROM_1}"),
+        (lambda: WarmUp(OneCycle(1, 9), 2, -1), f"WarmUp: start is -1; {NOT_NEGATIVE}"),
+        (lambda: WarmUp(1e-3, 2), "WarmUp: scheduler is 0.001; give an instance, such as "
+         "mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"),
+        (lambda: ramp(0, 1), "ramp was given epochs=None and steps=None; give exactly one of them"),
+        (lambda: ramp(0, 1, epochs=0), f"ramp: epochs is 0; {FROM_1}"),
+        (lambda: ramp(-1, 1, steps=5), f"ramp: start is -1; {NOT_NEGATIVE}"),
+        (lambda: ramp(0, NAN, steps=5), f"ramp: end is nan; {NOT_NEGATIVE}"),
+        (lambda: ramp(True, 1, steps=5), f"ramp: start is True; {NOT_NEGATIVE}"),
+        (lambda: piecewise({1: 1.0}), "piecewise: {1: 1.0} has no weight for epoch 0; pass a dict such as "
+         "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"),
+        (lambda: piecewise({0: 1, -1: 1}),
+         "piecewise: the epoch is -1; valid is a whole number of at least 0"),
+        (lambda: piecewise({0: 1, 2: -1}), f"piecewise: epoch 2 is -1; {NOT_NEGATIVE}"),
     ],
-)
-def test_bad_arguments(make: Any, message: str) -> None:
+)  # fmt: skip
+def test_invalid_arguments_are_errors(make: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         make()
     assert str(caught.value) == message

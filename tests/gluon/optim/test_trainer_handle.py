@@ -10,12 +10,12 @@ import pytest
 from multifit import TrainerError
 from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.gluon.optim.trainer_handle import TrainerHandle
+from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
 
 SLOPE = np.array([[2.0, -1.0, 0.5], [-3.0, 1.0, 0.2]])
 TURN = np.array([[1.0, 2.0, 3.0], [0.5, 2.5, 0.8]])  # so that gradients change their directions and signs
-CONTEXTS = [mx.cpu(0), mx.cpu(1)]
 LACK_MOMENTUM = {"adadelta", "adagrad", "ftrl", "groupadagrad", "rmsprop", "sgld", "test"}
 HAVE_BETAS = {"adam", "adamax", "ftml", "lamb", "nadam"}
 STOCK = sorted(mx.optimizer.Optimizer.opt_registry)
@@ -26,7 +26,7 @@ REPEATABLE = [name for name in STOCK if name not in ("test", "sgld")]
 def handle(optimizer: Any = "sgd", contexts: Any = None, on_kvstore: bool = False, **options: Any) -> Any:
     """Return the handle of a trainer of one parameter."""
     parameter = mx.gluon.Parameter("w", shape=(2, 3))
-    parameter.initialize(ctx=contexts or CONTEXTS[:1])
+    parameter.initialize(ctx=contexts or ONE)
     parameter.set_data(mx.nd.array([[-1.0, 0.5, 2.0], [0.3, -0.7, 1.5]]))
     # a kvstore by name would be left out where there is one device
     kvstore = mx.kv.create("device") if on_kvstore else "device"
@@ -59,30 +59,30 @@ def test_the_controls_of_each_optimizer(name: str) -> None:
     assert set(one.settable) == has | ({"learning_rate"} if name != "adadelta" else set())
 
 
+CONTROLS = [
+    ("learning_rate", 0.25, {"learning_rate": 0.25}),
+    ("weight_decay", 0.5, {"wd": 0.5}),
+    ("momentum", 0.5, {"momentum": 0.5}),
+    ("betas", (0.5, 0.75), {"beta1": 0.5, "beta2": 0.75}),
+]
+
+
 @pytest.mark.parametrize("name", REPEATABLE)
-@pytest.mark.parametrize(
-    ("control", "value", "options"),
-    [
-        ("learning_rate", 0.25, {"learning_rate": 0.25}),
-        ("weight_decay", 0.5, {"wd": 0.5}),
-        ("momentum", 0.5, {"momentum": 0.5}),
-        ("betas", (0.5, 0.75), {"beta1": 0.5, "beta2": 0.75}),
-    ],
-)
-def test_setting_equals_building_with(name: str, control: str, value: Any, options: dict[str, Any]) -> None:
-    one = handle(name)
-    if control not in one.settable or (name, control) == ("dcasgd", "momentum"):
-        with pytest.raises(TrainerError):
-            setattr(one, control, value)
-        return
-    plain = step(handle(name), 8)
-    setattr(one, control, value)
-    assert getattr(one, control) == value
-    if control == "momentum" and name in HAVE_BETAS:
-        options = {"beta1": value}
-    made = step(handle(name, **options), 8)
-    np.testing.assert_array_equal(step(one, 8), made)
-    assert not np.array_equal(made, plain)
+def test_setting_equals_building_with(name: str) -> None:
+    plain = step(handle(name), 5)
+    for control, value, options in CONTROLS:
+        one = handle(name)
+        if control not in one.settable or (name, control) == ("dcasgd", "momentum"):
+            with pytest.raises(TrainerError):
+                setattr(one, control, value)
+            continue
+        setattr(one, control, value)
+        assert getattr(one, control) == value
+        if control == "momentum" and name in HAVE_BETAS:
+            options = {"beta1": value}
+        built = step(handle(name, **options), 5)
+        np.testing.assert_array_equal(step(one, 5), built)
+        assert not np.array_equal(built, plain), control
 
 
 def test_the_momentum_of_a_centered_rmsprop() -> None:
@@ -93,8 +93,7 @@ def test_the_momentum_of_a_centered_rmsprop() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "nag", "signum", "lars", "lbsgd"])
-@pytest.mark.parametrize("on_kvstore", [False, True])
-@pytest.mark.parametrize("contexts", [CONTEXTS[:1], CONTEXTS])
+@pytest.mark.parametrize(("on_kvstore", "contexts"), [(False, TWO), (True, ONE)])
 def test_momentum_raised_from_0_starts_with_an_empty_mean(name: str, on_kvstore: bool, contexts: Any) -> None:
     one = handle(name, contexts, on_kvstore, momentum=0.0)
     step(one, 2)
@@ -102,9 +101,7 @@ def test_momentum_raised_from_0_starts_with_an_empty_mean(name: str, on_kvstore:
         before = one._params[0].data(contexts[0])
         rest = handle(name, contexts, on_kvstore, momentum=0.5)
         rest._params[0].set_data(before)
-        if (
-            name == "lars"
-        ):  # its momentum is corrected by the ratio of rates, of which the first step has none
+        if name == "lars":  # which corrects its momentum by the ratio of rates; the first step has none
             rest.optimizer.last_lr = one.optimizer.last_lr
         if name == "lbsgd":
             rest.optimizer.cumgrads = dict(one.optimizer.cumgrads)
@@ -143,8 +140,7 @@ def test_a_user_defined_optimizer_keeps_its_states() -> None:
     assert updater.states == {0: [0]}
 
 
-@pytest.mark.parametrize("on_kvstore", [False, True])
-@pytest.mark.parametrize("contexts", [CONTEXTS[:1], CONTEXTS])
+@pytest.mark.parametrize(("on_kvstore", "contexts"), [(False, ONE), (True, TWO)])
 def test_controls_take_effect_within_a_run(on_kvstore: bool, contexts: Any) -> None:
     one = handle("sgd", contexts, on_kvstore, learning_rate=1.0)
     before = step(one)
@@ -198,23 +194,18 @@ def test_a_handle_acts_as_its_trainer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "control", "value", "message"),
+    ("optimizer", "control", "message"),
     [
-        (
-            "sgd",
-            "betas",
-            (0.5, 0.5),
-            'SGD has none; it has "learning_rate", "weight_decay", "momentum"',
-        ),
-        ("ftrl", "momentum", 0.5, 'Ftrl has none; it has "learning_rate", "weight_decay"'),
-        ("rmsprop", "momentum", 0.5, 'RMSProp has none; it has "learning_rate", "weight_decay"'),
-        ("adadelta", "learning_rate", 0.5, 'AdaDelta has none; it has "weight_decay"'),
-        ("groupadagrad", "weight_decay", 0.5, 'GroupAdaGrad has none; it has "learning_rate"'),
+        ("sgd", "betas", 'SGD has none; it has "learning_rate", "weight_decay", "momentum"'),
+        ("ftrl", "momentum", 'Ftrl has none; it has "learning_rate", "weight_decay"'),
+        ("rmsprop", "momentum", 'RMSProp has none; it has "learning_rate", "weight_decay"'),
+        ("adadelta", "learning_rate", 'AdaDelta has none; it has "weight_decay"'),
+        ("groupadagrad", "weight_decay", 'GroupAdaGrad has none; it has "learning_rate"'),
     ],
 )
-def test_a_missing_control_is_an_error(optimizer: str, control: str, value: Any, message: str) -> None:
+def test_a_missing_control_is_an_error(optimizer: str, control: str, message: str) -> None:
     with pytest.raises(TrainerError) as caught:
-        setattr(handle(optimizer), control, value)
+        setattr(handle(optimizer), control, (0.5, 0.5) if control == "betas" else 0.5)
     assert caught.value.problems[0].message == f'trainers["body"].{control}: {message}'
 
 
@@ -227,23 +218,22 @@ def test_a_momentum_that_breaks_the_optimizer_is_an_error() -> None:
     step(one)
 
 
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "0.1", None, True, [0.1]])
 @pytest.mark.parametrize("control", ["learning_rate", "weight_decay", "momentum"])
-def test_invalid_values(control: str, value: Any) -> None:
+def test_invalid_values_are_errors(control: str) -> None:
     one = handle()
     before = getattr(one, control)
-    with pytest.raises(ValueError, match=rf'trainers\["body"\].{control} is .*; valid is a finite number of'):
-        setattr(one, control, value)
+    message = rf'trainers\["body"\].{control} is .*; valid is a finite number of'
+    for value in (-0.1, float("nan"), float("inf"), "0.1", None, True, [0.1]):
+        with pytest.raises(ValueError, match=message):
+            setattr(one, control, value)
     assert getattr(one, control) == before
 
 
-@pytest.mark.parametrize(
-    "pair", [(0.9,), (0.9, 0.99, 0.9), 0.9, "ab", None, (0.9, 1.0), (-0.1, 0.9), (0.9, "x")]
-)
-def test_invalid_betas(pair: Any) -> None:
+def test_invalid_betas_are_errors() -> None:
     one = handle("adam")
-    with pytest.raises(ValueError, match=r'trainers\["body"\].betas is .*; valid'):
-        one.betas = pair
+    for pair in ((0.9,), (0.9, 0.99, 0.9), 0.9, "ab", None, (0.9, 1.0), (-0.1, 0.9), (0.9, "x")):
+        with pytest.raises(ValueError, match=r'trainers\["body"\].betas is .*; valid'):
+            one.betas = pair
     assert one.betas == (0.9, 0.999)
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         one.momentum = 1.0
@@ -252,7 +242,6 @@ def test_invalid_betas(pair: Any) -> None:
 def test_setting_a_control_is_an_error_if_servers_update() -> None:
     one = handle()
     one._distributed = one._update_on_kvstore = True
-    with pytest.raises(
-        TrainerError, match=r"learning_rate cannot be set any more: the servers .* copies of SGD"
-    ):
+    message = r"learning_rate cannot be set any more: the servers .* copies of SGD"
+    with pytest.raises(TrainerError, match=message):
         one.learning_rate = 0.5
