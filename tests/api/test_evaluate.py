@@ -158,3 +158,8 @@ def test_the_users_metric_objects_are_not_mixed(batches: Any) -> None:
     history = estimator.fit(batches, batches[:1], epochs=1)
     estimator.evaluate(batches[1:2])
     assert metric.get() == ("accuracy", history["train_accuracy"][0])
+
+
+def test_figures_of_an_unknown_stage_are_an_error() -> None:
+    with pytest.raises(ValueError, match='there is no stage "val"; valid are "train", "evaluate"'):
+        MultiEstimator(two_heads(), two_head_spec()).figures("val")
