@@ -13,6 +13,7 @@ from mxnet.gluon.contrib.estimator import event_handler as theirs
 
 from multifit import MetricSpec, MultiEstimator, TrainerSpec
 from tests.common.compare import snapshot
+from tests.common.grids import TWO
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 
@@ -22,21 +23,22 @@ SEVERAL = {
 }
 
 
-@pytest.fixture(params=["one", "several"])
-def make(request: Any) -> Any:
-    """Return ``make()``, an estimator with one trainer, or with several."""
-    trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.02}) if request.param == "one" else SEVERAL
-    return lambda **changes: MultiEstimator(two_heads(), two_head_spec(**changes), trainers)
+ONE_TRAINER = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
+BOTH = pytest.mark.parametrize("trainers", [ONE_TRAINER, SEVERAL], ids=["one", "several"])
 
 
-def test_stopping(make: Any, batches: Any) -> None:
+def make(trainers: Any = SEVERAL, **changes: Any) -> MultiEstimator:
+    return MultiEstimator(two_heads(), two_head_spec(**changes), trainers)
+
+
+def test_stopping(batches: Any) -> None:
     estimator = make()
     handler = theirs.StoppingHandler()
     assert estimator.fit(batches, epochs=2, event_handlers=handler).epochs == 2
     assert (handler.max_epoch, handler.current_batch) == (2, 6)
 
 
-def test_stopping_sooner(make: Any, batches: Any) -> None:
+def test_stopping_sooner(batches: Any) -> None:
     class Sooner(theirs.StoppingHandler):
         def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
             super().train_begin(estimator)
@@ -47,7 +49,7 @@ def test_stopping_sooner(make: Any, batches: Any) -> None:
     assert (estimator.state.step, estimator.state.stop_reason) == (4, "Sooner")
 
 
-def test_metric(make: Any, batches: Any) -> None:
+def test_metric(batches: Any) -> None:
     """A metric of the user's own, updated by Gluon's handler: with two heads it is handed dicts."""
     accuracy = mx.metric.Accuracy()
 
@@ -63,7 +65,7 @@ def test_metric(make: Any, batches: Any) -> None:
 def test_metric_of_a_single_output(batches: Any) -> None:
     net = mx.gluon.nn.Dense(3)
     accuracy, loss = mx.metric.Accuracy(), mx.metric.Loss()
-    estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss(), context=[mx.cpu(0), mx.cpu(1)])
+    estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss(), context=TWO)
     history = estimator.fit(
         [batch[:2] for batch in batches], epochs=1, event_handlers=theirs.MetricHandler([accuracy, loss])
     )
@@ -71,7 +73,7 @@ def test_metric_of_a_single_output(batches: Any) -> None:
     assert loss.get()[1] == pytest.approx(history["train_loss"][0])
 
 
-def test_the_estimators_metrics_are_not_updated_twice(make: Any, batches: Any) -> None:
+def test_the_estimators_metrics_are_not_updated_twice(batches: Any) -> None:
     estimator = make()
     history = estimator.fit(batches, epochs=1, event_handlers=theirs.MetricHandler(estimator.train_metrics))
     assert [metric.get()[1] for metric in estimator.train_metrics] == [
@@ -81,7 +83,7 @@ def test_the_estimators_metrics_are_not_updated_twice(make: Any, batches: Any) -
 
 
 @pytest.mark.parametrize(("periods", "values"), [({}, 2), ({"epoch_period": None, "batch_period": 4}, 1)])
-def test_validation(make: Any, batches: Any, periods: dict[str, Any], values: int) -> None:
+def test_validation(batches: Any, periods: dict[str, Any], values: int) -> None:
     estimator = make()
     calls = []
 
@@ -96,8 +98,9 @@ def test_validation(make: Any, batches: Any, periods: dict[str, Any], values: in
 
 
 @pytest.mark.parametrize("interval", ["epoch", 2])
-def test_logging(make: Any, batches: Any, interval: Any, log: Any) -> None:
-    estimator = make()
+@BOTH
+def test_logging(trainers: Any, batches: Any, interval: Any, log: Any) -> None:
+    estimator = make(trainers)
     handler = theirs.LoggingHandler(interval, estimator.train_metrics + estimator.val_metrics)
     history = estimator.fit(batches, batches, epochs=2, event_handlers=handler)
     lines = log()
@@ -111,15 +114,16 @@ def test_logging(make: Any, batches: Any, interval: Any, log: Any) -> None:
     assert not any(line.startswith("epoch 1/2") for line in lines)  # it has taken the place of ours
 
 
-def test_logging_of_an_evaluation(make: Any, batches: Any, log: Any) -> None:
+def test_logging_of_an_evaluation(batches: Any, log: Any) -> None:
     estimator = make()
     figures = estimator.evaluate(batches, event_handlers=theirs.LoggingHandler(metrics=estimator.val_metrics))
     assert "Validation Begin" in log()
     assert f"val_loss: {figures['loss']:.4f}" in log()[-1]
 
 
-def test_checkpoint(make: Any, batches: Any, tmp_path: Path) -> None:
-    estimator = make()
+@BOTH
+def test_checkpoint(trainers: Any, batches: Any, tmp_path: Path) -> None:
+    estimator = make(trainers)
     handler = theirs.CheckpointHandler(str(tmp_path), max_checkpoints=2)
     estimator.fit(batches, epochs=3, event_handlers=handler)
     stems = {"model-epoch1batch6", "model-epoch2batch9"}
@@ -127,15 +131,15 @@ def test_checkpoint(make: Any, batches: Any, tmp_path: Path) -> None:
         f"{s}.{e}" for s in stems for e in ("params", "states")
     }
 
-    resumed = make()
+    resumed = make(trainers)
     handler = theirs.CheckpointHandler(str(tmp_path), resume_from_checkpoint=True)
     assert resumed.fit(batches, epochs=5, event_handlers=handler).epochs == 2  # three were done before
     estimator.fit(batches, epochs=2)
-    for found, expected in zip(snapshot(resumed.net).values(), snapshot(estimator.net).values()):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    for value, expected in zip(snapshot(resumed.net).values(), snapshot(estimator.net).values()):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_checkpoint_of_every_few_batches(make: Any, batches: Any, tmp_path: Path) -> None:
+def test_checkpoint_of_every_few_batches(batches: Any, tmp_path: Path) -> None:
     handler = theirs.CheckpointHandler(str(tmp_path), epoch_period=None, batch_period=2)
     make().fit(batches, batches=4, event_handlers=handler)
     assert {path.suffix for path in tmp_path.iterdir()} == {".params", ".states"}
@@ -143,7 +147,7 @@ def test_checkpoint_of_every_few_batches(make: Any, batches: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("which", ["val_metrics", "train_metrics", "own"])
-def test_checkpoint_of_the_best(make: Any, batches: Any, tmp_path: Path, which: str) -> None:
+def test_checkpoint_of_the_best(batches: Any, tmp_path: Path, which: str) -> None:
     own = mx.metric.Accuracy()
     estimator = make(metrics={"accuracy": MetricSpec(own, "digit", "digit")})
     monitor = own if which == "own" else getattr(estimator, which)[0]
@@ -156,7 +160,7 @@ def test_checkpoint_of_the_best(make: Any, batches: Any, tmp_path: Path, which: 
 
 
 @pytest.mark.parametrize("which", ["val_metrics", "train_metrics"])
-def test_early_stopping(make: Any, batches: Any, which: str) -> None:
+def test_early_stopping(batches: Any, which: str) -> None:
     estimator = make()
     monitor = getattr(estimator, which)[-1]
     handler = theirs.EarlyStoppingHandler(monitor, mode="min", baseline=-1.0, patience=2)
@@ -165,7 +169,7 @@ def test_early_stopping(make: Any, batches: Any, which: str) -> None:
     assert estimator.state.stop_reason == "EarlyStoppingHandler"
 
 
-def test_early_stopping_follows_the_figure(make: Any, batches: Any) -> None:
+def test_early_stopping_follows_the_figure(batches: Any) -> None:
     estimator = make()
     handler = theirs.EarlyStoppingHandler(estimator.val_metrics[-1], mode="min", patience=1)
     history = estimator.fit(batches, batches, epochs=6, event_handlers=handler)
@@ -175,7 +179,7 @@ def test_early_stopping_follows_the_figure(make: Any, batches: Any) -> None:
     assert handler.best == min(losses)
 
 
-def test_the_gradient_update_handler_is_an_error(make: Any, batches: Any) -> None:
+def test_the_gradient_update_handler_is_an_error(batches: Any) -> None:
     with pytest.raises(ValueError, match="GradientUpdateHandler would update the parameters a second time"):
         make().fit(batches, epochs=1, event_handlers=[theirs.GradientUpdateHandler()])
 
@@ -191,7 +195,7 @@ class Everything(
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         assert estimator.trainer.learning_rate > 0
-        assert estimator.context == [mx.cpu(0), mx.cpu(1)]
+        assert estimator.context == TWO
         assert (estimator.max_epoch, estimator.max_batch, estimator.batch_axis) == (1, None, 0)
         self.events.append("train_begin")
 
@@ -221,41 +225,33 @@ def shapes(lists: Any) -> Any:
 
 def test_a_custom_handler_with_several_outputs(batches: Any) -> None:
     handler = Everything()
-    estimator = MultiEstimator(two_heads(), two_head_spec(), context=[mx.cpu(0), mx.cpu(1)])
+    estimator = MultiEstimator(two_heads(), two_head_spec(), context=TWO)
     estimator.fit(batches[:2], epochs=1, event_handlers=handler)
     batch = ["batch_begin", "batch_end"]
     assert handler.events == ["train_begin", "epoch_begin", *batch, *batch, "epoch_end", "train_end"]
     facts = handler.facts
     assert facts["batch"] is batches[1]
-    assert {name: shapes(facts["pred"][name]) for name in facts["pred"]} == {
-        "digit": [(4, 3)] * 2,
-        "size": [(4, 1)] * 2,
+    expected = {
+        "pred": {"digit": [(4, 3)] * 2, "size": [(4, 1)] * 2},
+        "label": {"digit": [(4,)] * 2, "size": [(4, 1)] * 2},
+        "loss": {"digit": [(4,)] * 2, "size": [(4,)] * 2},
     }
-    assert {name: shapes(facts["label"][name]) for name in facts["label"]} == {
-        "digit": [(4,)] * 2,
-        "size": [(4, 1)] * 2,
-    }
-    assert {name: shapes(facts["loss"][name]) for name in facts["loss"]} == {
-        "digit": [(4,)] * 2,
-        "size": [(4,)] * 2,
-    }
+    for fact, slots in expected.items():
+        assert {name: shapes(arrays) for name, arrays in facts[fact].items()} == slots
 
 
 def test_a_custom_handler_with_one_output(batches: Any) -> None:
     handler = Everything()
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    estimator = MultiEstimator(mx.gluon.nn.Dense(3), loss, context=[mx.cpu(0), mx.cpu(1)])
+    estimator = MultiEstimator(mx.gluon.nn.Dense(3), loss, context=TWO)
     estimator.fit([batches[0][:2]], epochs=1, event_handlers=handler)
     facts = handler.facts
-    assert [shapes(facts[name]) for name in ("pred", "label", "loss")] == [
-        [(4, 3)] * 2,
-        [(4,)] * 2,
-        [(4,)] * 2,
-    ]
+    expected = [[(4, 3)] * 2, [(4,)] * 2, [(4,)] * 2]
+    assert [shapes(facts[name]) for name in ("pred", "label", "loss")] == expected
     np.testing.assert_array_equal(np.concatenate([part.asnumpy() for part in facts["label"]]), batches[0][1])
 
 
-def test_metrics_can_be_read_within_an_epoch(make: Any, batches: Any, arrays: Any) -> None:
+def test_metrics_can_be_read_within_an_epoch(batches: Any, arrays: Any) -> None:
     estimator = make()
     assert [metric.get()[0] for metric in estimator.train_metrics] == ["train_accuracy", "train_loss"]
     assert [metric.get()[0] for metric in estimator.val_metrics] == ["val_accuracy", "val_loss"]
@@ -276,8 +272,8 @@ def test_metrics_can_be_read_within_an_epoch(make: Any, batches: Any, arrays: An
 
     history = estimator.fit(batches, batches, epochs=1, event_handlers=Middle())
     assert len(seen) == 3
-    for found, expected in seen:
-        assert found == pytest.approx(expected)
+    for value, expected in seen:
+        assert value == pytest.approx(expected)
     assert held[0].get() == ("train_accuracy", history["train_accuracy"][0])
     assert dict(metric.get() for metric in estimator.val_metrics) == {
         "val_accuracy": history["val_accuracy"][0],
@@ -285,7 +281,7 @@ def test_metrics_can_be_read_within_an_epoch(make: Any, batches: Any, arrays: An
     }
 
 
-def test_metrics_of_several_figures(make: Any, batches: Any) -> None:
+def test_metrics_of_several_figures(batches: Any) -> None:
     spread = MetricSpec(
         mx.metric.CompositeEvalMetric([mx.metric.MSE(), mx.metric.MAE()]), "size", "size", mode="min"
     )

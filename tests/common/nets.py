@@ -54,9 +54,9 @@ class PlainHeads(gluon.Block):
 def add_layers(net: Any, form: Callable[..., Any], hidden: int, body: Any, heads: dict[str, int]) -> None:
     """Give a net its layers."""
     net.form, net.names = form, list(heads)
-    net.body = nn.Dense(hidden, activation="relu") if body is None else body
+    net.body = nn.Dense(hidden, activation="relu", prefix="body_") if body is None else body
     for name, units in heads.items():
-        setattr(net, name, nn.Dense(units))
+        setattr(net, name, nn.Dense(units, prefix=f"{name}_"))
 
 
 def two_heads(kind: str = "plain") -> Any:

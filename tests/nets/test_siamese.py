@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from tests.common.grids import two_settings
+from tests.common.nets import hybridized, sequential
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -27,7 +28,7 @@ def both(net, slots):
     return net(slots["left"]), net(slots["right"])
 
 
-def told(left, right, same):
+def likeness(left, right, same):
     """Prepare embeddings for Accuracy: whether they are alike, and whether they should be."""
     alike = (left * right).sum(axis=1) / (left.norm(axis=1) * right.norm(axis=1))
     return alike > 0.5, same > 0
@@ -43,36 +44,26 @@ def spec():
             "likeness": LossSpec(gluon.loss.CosineEmbeddingLoss(), outputs=["left", "right"], labels="same")
         },
         metrics={
-            "told": MetricSpec(
-                mx.metric.CustomMetric(lambda same, alike: np.mean(same == alike), name="told"),
+            "same": MetricSpec(
+                mx.metric.CustomMetric(lambda same, alike: np.mean(same == alike), name="same"),
                 outputs=["left", "right"],
                 labels="same",
-                transform=lambda left, right, same: told(left, right, same)[::-1],
+                transform=lambda left, right, same: likeness(left, right, same)[::-1],
                 mode="max",
             )
         },
     )
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_it_tells_whether_two_digits_are_the_same(hybridized, devices):
-    net = nn.HybridSequential()
-    net.add(nn.Dense(32, activation="relu"), nn.Dense(8))
-    if hybridized:
-        net.hybridize()
-    contexts = [mx.cpu(number) for number in range(devices)]
+@two_settings
+def test_it_tells_whether_two_digits_are_the_same(devices, hybrid):
+    net = hybridized(sequential(nn.Dense(32, activation="relu"), nn.Dense(8)), hybrid)
     trainer = TrainerSpec(".*", "adam", {"learning_rate": 5e-3})
-    estimator = MultiEstimator(net, spec(), trainer, context=contexts)
+    estimator = MultiEstimator(net, spec(), trainer, context=devices)
     history = estimator.fit(pairs(320, 0), pairs(96, 1), epochs=5)
-    assert history["val_told"][-1] > 0.95
+    assert history["val_same"][-1] > 0.95
     assert history["val_likeness"][-1] < history["val_likeness"][0]
-
-
-def test_it_embeds_both_sides_alike():
-    net = nn.Dense(4)
-    estimator = MultiEstimator(net, spec())
     left, right, _ = pairs(32, 0)[0]
-    said = estimator.predict({"left": left, "right": right})
+    outputs = estimator.predict({"left": left, "right": right})
     turned = estimator.predict({"left": right, "right": left})
-    np.testing.assert_array_equal(said["left"], turned["right"])
+    np.testing.assert_array_equal(outputs["left"], turned["right"])

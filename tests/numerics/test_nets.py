@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import MetricSpec, TaskSpec, TrainerSpec, UserCodeError
-from tests.common.compare import assert_same_parameters, twins
+from multifit import MetricSpec, MultiEstimator, TaskSpec, TrainerSpec, UserCodeError
+from tests.common.compare import ATOL, RTOL, assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
-from tests.common.hand_loop import SGD, SIZES, assert_trains_as_by_hand, train, train_by_hand, trainer_of
+from tests.common.hand_loop import (
+    SGD,
+    SILENT,
+    SIZES,
+    assert_trains_as_by_hand,
+    train,
+    train_by_hand,
+    trainer_of,
+)
 from tests.common.nets import Heads, PlainHeads, hybridized, sequential
 from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
+from mxnet import gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 
@@ -32,6 +41,7 @@ def compare(make: Any, devices: list, hybrid: bool, **changes: Any) -> None:
     assert_trains_as_by_hand(make, digit_spec(**changes), batches, objective, devices, hybrid)
 
 
+KINDS = ("weight", "bias")
 FORMS = {
     "tuple": (lambda d, p: (d, p), ("digit", "parity")),
     "list": (lambda d, p: [d, p], ("digit", "parity")),
@@ -120,24 +130,31 @@ def test_hooks_are_called_for_every_batch(devices: list, hybrid: bool) -> None:
 
 
 @two_settings
-def test_a_symbol_block(devices: list, hybrid: bool) -> None:
-    """Its parameters bear flat names, by which trainers choose them."""
-    x = mx.sym.var("x")
-    hidden = mx.sym.relu(mx.sym.FullyConnected(x, num_hidden=8, name="body"))
-    outputs = [mx.sym.FullyConnected(hidden, num_hidden=n, name=name) for n, name in ((5, "d"), (1, "p"))]
+def test_a_net_that_was_exported_and_imported(devices: list, hybrid: bool, tmp_path: Path) -> None:
+    """Gluon's SymbolBlock: its parameters bear the flat names of the file, by which they are chosen."""
     batches = digit_batches(SIZES)
-    hand, net = twins(
-        lambda: gluon.SymbolBlock(mx.sym.Group(outputs), x), batches[0][0], initializer=mx.init.Normal(0.3)
-    )
+    hand, _ = twins(lambda: hybridized(Heads(digit=5, parity=1)), batches[0][0])
+    hand(nd.array(batches[0][0]))
+    hand.export(str(tmp_path / "net"))
+    files = str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
+    net = hybridized(gluon.SymbolBlock.imports(*files), hybrid)
+    heads = [parameter for head in (hand.digit, hand.parity) for parameter in head.collect_params().values()]
+    before = hand.body.weight.data().asnumpy()
 
     def of_outputs(net: Any, x: Any, digit: Any, parity: Any) -> Any:
         digits, parities = net(x)
         return CE(digits, digit) + 0.5 * BCE(parities, parity)
 
-    train_by_hand(hand, trainer_of(hand), batches, of_outputs)
-    trainers = {"body": TrainerSpec("body_.*", "sgd", SGD), "heads": TrainerSpec("[dp]_.*", "sgd", SGD)}
-    train(hybridized(net, hybrid), digit_spec(), batches, devices, trainers)
-    assert_same_parameters(net, hand)
+    train_by_hand(hand, gluon.Trainer(heads, "sgd", SGD), batches, of_outputs)
+    trainer = TrainerSpec("(digit|parity)_.*", "sgd", SGD)
+    estimator = MultiEstimator(net, digit_spec(), trainer, devices, frozen=["body_.*"])
+    estimator.fit(batches, epochs=1, event_handlers=SILENT)
+    imported = net.collect_params()
+    assert set(imported) == {f"{layer}_{kind}" for layer in ("body", "digit", "parity") for kind in KINDS}
+    for name, parameter in hand.collect_params().items():
+        for data in imported[name].list_data():
+            np.testing.assert_allclose(data.asnumpy(), parameter.data().asnumpy(), RTOL, ATOL, err_msg=name)
+    np.testing.assert_array_equal(imported["body_weight"].data(devices[0]).asnumpy(), before)
 
 
 def noisy() -> Heads:
