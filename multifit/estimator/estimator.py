@@ -8,9 +8,9 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
-from ..errors import SpecError, names, suggest
+from ..errors import names, suggest
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.data.loaders import batch_count, peek_first
 from ..gluon.data.seeding import preserve_rng
@@ -27,6 +27,7 @@ from ..gluon.validation.make_plan import make_plan
 from ..history import History
 from ..plan import Plan
 from ..profiling import Profile, profile
+from ..protocols import Array, Context, Loader, Loss, Net, Parameter
 from ..rate_search import RateSearch, find_learning_rate
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
@@ -78,10 +79,10 @@ class MultiEstimator:
 
     def __init__(
         self,
-        net: Any,
-        spec: Any,
+        net: Net,
+        spec: TaskSpec | Loss,
         trainers: Any = None,
-        context: Any = None,
+        context: Context | Sequence[Context] | None = None,
         initializer: Any = None,
         frozen: Any = (),
         precision: str = "float32",
@@ -89,7 +90,7 @@ class MultiEstimator:
         self.logger = get_logger()
         self._log_once = LogOnce(self.logger)
         self.net = net
-        self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else _default_spec(spec, self._log_once)
+        self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
         self.batch_axis = 0
         self._run = Run()
         self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
@@ -108,8 +109,8 @@ class MultiEstimator:
 
     def fit(
         self,
-        train_data: Any,
-        val_data: Any = None,
+        train_data: Loader,
+        val_data: Loader | None = None,
         epochs: int | None = None,
         batches: int | None = None,
         event_handlers: Any = None,
@@ -171,7 +172,7 @@ class MultiEstimator:
         """
         return self._fit_loop.train_batch(batch)
 
-    def check(self, data: Any, val_data: Any = None) -> Plan:
+    def check(self, data: Loader, val_data: Loader | None = None) -> Plan:
         """Check that spec, net, data and trainers fit, and return the plan; nothing moves.
 
         A net that is not initialised gets initialised. NumPy's and Python's random states are restored;
@@ -288,7 +289,7 @@ class MultiEstimator:
 
     def profile(
         self,
-        train_data: Any,
+        train_data: Loader,
         batches: int = 50,
         event_handlers: Any = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -362,7 +363,7 @@ class MultiEstimator:
     # ---- what handlers read and call -----------------------------------------------------------------------
 
     @property
-    def context(self) -> list[Any]:
+    def context(self) -> list[Context]:
         """The devices."""
         return self._model.contexts
 
@@ -416,7 +417,7 @@ class MultiEstimator:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
         return self._trainers.learning_rates()
 
-    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
 
         Parameters that the batch did not reach are left out. Changed in place within ``change_gradients``,
@@ -425,7 +426,7 @@ class MultiEstimator:
         return self._trainers.gradients()
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
         return self._model.parameters
 
@@ -492,15 +493,3 @@ class MultiEstimator:
         run.start(None, max_batch)
         scratch._assemble(self._engine.fork(run.state), run)
         return scratch
-
-
-def _default_spec(loss: Any, log_once: LogOnce) -> TaskSpec:
-    if not callable(loss) or isinstance(loss, type):
-        raise SpecError(
-            f"spec is {loss!r:.80}; give a TaskSpec, or one loss for a net with one input, one output and "
-            "one label"
-        )
-    spec, messages = default_spec(loss)
-    for message in messages:
-        log_once(message)
-    return spec

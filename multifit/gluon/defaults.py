@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..protocols import Loss
+from typing import Callable
+
+from ..errors import SpecError
 from ..spec import LossSpec, MetricSpec, TaskSpec
 from .compat import mx
 from .metrics import BinaryAccuracy
@@ -23,24 +25,29 @@ METRICS = (
 )
 
 
-def default_spec(loss: Loss) -> tuple[TaskSpec, list[str]]:
-    """Return the TaskSpec for a net with one input, output and label, and the notices to log.
+def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
+    """Return the TaskSpec for a net with one input, output and label, and log the defaults.
 
     The names are "data", "output" and "label". The metric is accuracy for softmax cross entropy, binary
-    accuracy for sigmoid cross entropy, RMSE for L2 and Huber, and MAE for L1; other losses have none.
+    accuracy for sigmoid cross entropy, RMSE for L2 and Huber, and MAE for L1; other losses have none. Raises
+    SpecError if `loss` is not a loss.
     """
+    if not callable(loss) or isinstance(loss, type):
+        raise SpecError(
+            f"spec is {loss!r:.80}; give a TaskSpec, or one loss for a net with one input, one output and "
+            "one label"
+        )
     kind = getattr(loss, "__name__", type(loss).__name__)
-    notices = [
+    log_once(
         f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
-    ]
+    )
     metrics = {
         key: MetricSpec(metric(loss), outputs="output", labels="label")
         for known, key, metric in METRICS
         if isinstance(loss, known) and getattr(loss, "_sparse_label", True)
     }
-    notices.append(f"default metric for {kind}: {', '.join(metrics) or 'none, the loss alone'}")
-    spec = TaskSpec(
+    log_once(f"default metric for {kind}: {', '.join(metrics) or 'none, the loss alone'}")
+    return TaskSpec(
         inputs=["data"], outputs=["output"], labels=["label"],
         losses={"output": LossSpec(loss, outputs="output", labels="label")}, metrics=metrics,
     )  # fmt: skip
-    return spec, notices

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ..errors import Problem, TrainerError, raise_problems
+from ..protocols import Array
 from .model import Model
 from .optim.gradients import is_fresh
 from .optim.parameters import trainable
@@ -57,12 +58,12 @@ class ModelTrainers:
         """
         return {} if self.build() else self.get().learning_rates()
 
-    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
 
         Parameters that the batch did not reach are left out.
         """
-        gradients: dict[str, dict[str, list[Any]]] = {}
+        gradients: dict[str, dict[str, list[Array]]] = {}
         for trainer, names in self.get().parameter_names.items():
             parameters = {name: self._model.parameters[name] for name in names}
             fresh = {name: p for name, p in parameters.items() if is_fresh(p.list_data()[0])}

@@ -36,25 +36,12 @@ class LossOutputs:
 class LossGraph:
     """Some of a spec's terms and metrics, computed together.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        Each adds one sum per part to the statistics.
-    metrics : sequence of (MetricTerm, DeviceMetric)
-        Each adds its `width` statistics.
-    samples : int
-        Samples of the batch that this is built for; with more than one, a scalar differs from a row.
-    fused : mapping of str to callable, optional
-        By term, a function that computes the same as its loss in less time.
+    Each term adds one sum per part to the statistics, each metric its `width` statistics. `samples` is the
+    batch size that this is built for: with more than one, a scalar differs from a row. `fused` are faster
+    functions for the losses of some terms.
 
-    Attributes
-    ----------
-    layout : tuple of (str, int)
-        The name and the width of each part of the statistics.
-    slices : dict of str to slice
-        Where each part is.
-    width : int
-        The length of the statistics.
+    `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
+    is the length of the statistics.
     """
 
     def __init__(
@@ -64,12 +51,8 @@ class LossGraph:
         samples: int = 1,
         fused: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        self.terms, self.metrics, self._samples, self._fused = (
-            list(terms),
-            list(metrics),
-            samples,
-            fused or {},
-        )
+        self.terms, self.metrics = list(terms), list(metrics)
+        self._samples, self._fused = samples, fused or {}
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._scalars: set[tuple[str, int]] = set()  # parts that are one number for the whole device

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Iterable
+from typing import Iterable
 
 import numpy as np
+
+from ...protocols import Array
 
 __all__ = ["Throttle"]
 
@@ -24,14 +26,14 @@ class Throttle:
 
     def __init__(self) -> None:
         self.limit = MAX_BATCHES
-        self._queue: deque[list[Any]] = deque()
+        self._queue: deque[list[Array]] = deque()
 
-    def fit_to(self, arrays: Iterable[Any]) -> None:
+    def fit_to(self, arrays: Iterable[Array | None]) -> None:
         """Lower the limit if these arrays of one batch are large."""
         size = sum(array.size * np.dtype(array.dtype).itemsize for array in arrays if array is not None)
         self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 
-    def push(self, arrays: Iterable[Any]) -> None:
+    def push(self, arrays: Iterable[Array]) -> None:
         """Add a batch's last arrays, one per device, and wait for the oldest if there are too many."""
         self._queue.append(list(arrays))
         while len(self._queue) > self.limit:
