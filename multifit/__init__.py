@@ -15,7 +15,18 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import mxnet and all else with the first name that is used: the command sets its environment before."""
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".exports", __name__), name)
+    """Import mxnet and everything else with the first name that is used.
+
+    The command ``multifit`` sets its environment before that.
+    """
+    if not name.startswith("__") or name == "__all__":
+        exports = import_module(".exports", __name__)
+        for names in (vars(exports), globals()):  # the submodules are there by now, too
+            if name in names:
+                return names[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the exported names too, for completion."""
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import multifit
 
@@ -87,3 +89,12 @@ def test_the_signatures_are_the_contract() -> None:
         "params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm",
     ]  # fmt: skip
     assert list(inspect.signature(multifit.LabelSpec).parameters) == ["name", "dtype", "classes", "ignore"]
+
+
+def test_submodules_and_names_are_attributes_of_the_package():
+    """In a process of its own, in which nothing of multifit is imported yet."""
+    names = "m.errors.SpecError is m.SpecError, 'Every' in dir(m), hasattr(m, 'x')"
+    code = f"import multifit as m; print({names})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "False"]
+    assert "TaskSpec" in dir(multifit)
