@@ -19,33 +19,32 @@ from multifit.triggers import Every
 
 import mxnet as mx  # isort: skip
 
-INEXACT = "is outside of any schedule"
 
+class At:
+    """Does something at an event of one step; stops the fit by default."""
 
-class Stop:
-    """Asks for a stop at an event of one step."""
-
-    def __init__(self, step: int, event: str = "batch_end", priority: float = 0.0) -> None:
-        self.priority = priority
-        self.step = step
-        setattr(self, event, self._stops)
+    def __init__(
+        self, step: int, event: str = "batch_end", priority: float = 0.0, action: Any = lambda estimator: True
+    ) -> None:
+        self.step, self.priority, self.action = step, priority, action
+        setattr(self, event, self._act)
 
     def train_begin(self, estimator: Any) -> None:
         """An event, so that it is a handler."""
 
-    def _stops(self, estimator: Any) -> bool:
-        return bool(estimator.state.step == self.step)
+    def _act(self, estimator: Any) -> Any:
+        return self.action(estimator) if estimator.state.step == self.step else None
 
 
 @pytest.fixture
 def saved(run: Any) -> Any:
-    """Return a run that writes its step to a file, and appends its reseedings to a list."""
+    """Return a run that writes its step to a file, and lists in `writes` and `reseeded` what was called."""
 
     def write(folder: Path) -> None:
+        run.writes.append(run.state.step)
         (folder / "run.json").write_text(json.dumps({"step": run.state.step}))
 
-    run.write_checkpoint = write
-    run.reseeded = []
+    run.write_checkpoint, run.writes, run.reseeded = write, [], []
     run.reseed = lambda: run.reseeded.append(run.state.step)
     run.reseed_epoch = lambda: run.reseeded.append(f"epoch {run.state.epoch}")
     return run
@@ -64,84 +63,81 @@ def facts(folder: Path) -> list[tuple[int, int, int, bool, bool]]:
 # ---- when --------------------------------------------------------------------------------------------------
 
 
-def test_every_second_epoch(saved: Any, tmp_path: Path) -> None:
-    saved.fit(CheckpointHandler(tmp_path, 2, keep_last=9), epochs=5)
-    assert facts(tmp_path) == [(2, 6, 3, True, True), (4, 12, 3, True, True)]
-    assert saved.reseeded == [f"epoch {epoch}" for epoch in range(5)]
+def interrupt(estimator: Any) -> None:
+    estimator.state.interrupted = True
+    estimator.state.stop("SIGINT")
 
 
-def test_every_second_batch(saved: Any, tmp_path: Path) -> None:
-    saved.fit(CheckpointHandler(tmp_path / "checkpoints", Every(2, "batch"), keep_last=9), epochs=2)
-    assert facts(tmp_path) == [(1, 2, 2, False, True), (2, 4, 1, False, True), (2, 6, 3, False, True)]
-    assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
+def epochs(count: int) -> list[str]:
+    return [f"epoch {epoch}" for epoch in range(count)]
 
 
-def test_a_fit_that_ends_saves_a_checkpoint(saved: Any, tmp_path: Path, log: Any) -> None:
-    saved.fit(CheckpointHandler(tmp_path), StoppingHandler(2), epochs=9)
-    assert facts(tmp_path) == [(2, 6, 3, True, False)]
-    assert saved.reseeded == []  # without a schedule, nothing is seeded
-    assert saved.state.seed is None
-    assert INEXACT not in log.text  # it ended as planned
+OFTEN, SELDOM = Every(2, "batch"), Every(50, "batch")
+# An epoch has three batches. Facts: epoch, step, batch, whether the epoch is complete, whether it is exact.
+WHEN = {
+    "every second epoch": (2, [], {"epochs": 5}, [(2, 6, 3, True, True), (4, 12, 3, True, True)], epochs(5)),
+    "every second batch": (
+        OFTEN, [], {"epochs": 2}, [(1, 2, 2, False, True), (2, 4, 1, False, True), (2, 6, 3, False, True)],
+        ["epoch 0", 2, "epoch 1", 4, 6],
+    ),
+    "the planned end": (None, [StoppingHandler(2)], {}, [(2, 6, 3, True, False)], []),
+    "the planned end, with a schedule": (10, [StoppingHandler(2)], {}, [(2, 6, 3, True, True)], epochs(2)),
+    # To take such an epoch for complete would skip the rest of its batches.
+    "within an epoch": (None, [At(5)], {}, [(2, 5, 2, False, False)], []),
+    "within an epoch of unknown length": (None, [At(5)], {"known": False}, [(2, 5, 2, False, False)], []),
+    "within an epoch, with a schedule": (SELDOM, [At(5)], {}, [(2, 5, 2, False, False)], epochs(2)),
+    "within an epoch of unknown length, with a schedule": (
+        SELDOM, [At(5)], {"known": False}, [(2, 5, 2, False, False)], epochs(2),
+    ),
+    "where a checkpoint is due": (
+        Every(5, "batch"), [At(5)], {}, [(2, 5, 2, False, True)], ["epoch 0", "epoch 1", 5],
+    ),
+    "at an epoch's last batch": (None, [At(3)], {}, [(1, 3, 3, True, False)], []),
+    "at an epoch's last batch, with a schedule": (1, [At(3)], {}, [(1, 3, 3, True, True)], epochs(1)),
+    "by a later handler": (None, [At(5, priority=5000.0)], {}, [(2, 5, 2, False, False)], []),
+    "at an epoch's end": (SELDOM, [At(6, "epoch_end")], {}, [(2, 6, 3, True, True)], epochs(2)),
+    # No validation is run then: a complete checkpoint would never have its figures.
+    "by an interrupt at the last batch": (None, [At(3, action=interrupt)], {}, [(1, 3, 3, False, False)], []),
+}  # fmt: skip
 
 
-def test_the_end_of_a_fit_with_a_schedule_is_exact(saved: Any, tmp_path: Path, log: Any) -> None:
-    saved.fit(CheckpointHandler(tmp_path, 10), StoppingHandler(2), epochs=9)
-    assert facts(tmp_path) == [(2, 6, 3, True, True)]
-    assert INEXACT not in log.text
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("every", [None, 1, Every(10, "batch")])
-def test_stopped_in_the_middle_of_an_epoch(
-    saved: Any, tmp_path: Path, log: Any, known: bool, every: Any
+@pytest.mark.parametrize(("every", "handlers", "options", "expected", "reseeded"), WHEN.values(), ids=WHEN)
+def test_when_checkpoints_are_saved(
+    saved: Any,
+    tmp_path: Path,
+    log: Any,
+    every: Any,
+    handlers: Any,
+    options: Any,
+    expected: Any,
+    reseeded: Any,
 ) -> None:
-    """The epoch is not over: to take it for complete would skip the rest of its batches."""
-    saved.fit(CheckpointHandler(tmp_path, every), Stop(5), epochs=9, known=known)
-    assert facts(tmp_path)[-1] == (2, 5, 2, False, False)
-    assert log.text.count(INEXACT) == 1
-    assert 5 not in saved.reseeded
+    saved.fit(CheckpointHandler(tmp_path, every, keep_last=9), *handlers, **{"epochs": 9, **options})
+    assert facts(tmp_path) == expected
+    assert saved.reseeded == reseeded
+    assert (saved.state.seed is None) == (every is None)  # without a schedule, nothing is seeded
+    _, _, batch, complete, exact = expected[-1]
+    inexact = not complete and not exact and batch < 3
+    assert log.text.count("is outside of any schedule") == inexact  # a planned end needs no warning
 
 
-@pytest.mark.parametrize("every", [None, 1])
-def test_stopped_at_the_last_batch_of_an_epoch(saved: Any, tmp_path: Path, log: Any, every: Any) -> None:
-    """Saved at once, and again at the end of the epoch."""
-    steps = []
-    write = saved.write_checkpoint
-    saved.write_checkpoint = lambda folder: (steps.append(saved.state.step), write(folder))
-    saved.fit(CheckpointHandler(tmp_path, every), Stop(3), epochs=9)
-    assert facts(tmp_path) == [(1, 3, 3, True, every is not None)]
-    assert steps == [3, 3]
-    assert INEXACT not in log.text
-
-
-def test_a_due_checkpoint_is_exact_also_at_a_stop(saved: Any, tmp_path: Path, log: Any) -> None:
-    saved.fit(CheckpointHandler(tmp_path, Every(5, "batch")), Stop(5), epochs=9)
-    assert facts(tmp_path) == [(2, 5, 2, False, True)]
-    assert saved.reseeded == ["epoch 0", "epoch 1", 5]
-    assert INEXACT not in log.text
-
-
-def test_a_stop_by_a_later_handler(saved: Any, tmp_path: Path) -> None:
-    saved.fit(CheckpointHandler(tmp_path), Stop(5, priority=5000.0), epochs=9)
-    assert facts(tmp_path) == [(2, 5, 2, False, False)]
-
-
-def test_a_stop_at_an_epochs_end(saved: Any, tmp_path: Path) -> None:
-    saved.fit(CheckpointHandler(tmp_path, Every(50, "batch")), Stop(6, "epoch_end"), epochs=9)
-    assert facts(tmp_path) == [(2, 6, 3, True, True)]
+def test_a_stop_at_the_last_batch_of_an_epoch_is_saved_at_once_and_at_its_end(
+    saved: Any, tmp_path: Path
+) -> None:
+    saved.fit(CheckpointHandler(tmp_path), At(3), epochs=9)
+    assert saved.writes == [3, 3]
 
 
 def test_a_signal_during_the_validation(saved: Any, tmp_path: Path) -> None:
+    """The validation of other handlers may have been skipped."""
+
     def interrupted(state: Any) -> dict[str, float]:
         state.interrupted = state.step == 6
         return {"loss": 1.0}
 
     saved.validation = interrupted
-    handlers = CheckpointHandler(tmp_path, Every(50, "batch")), InterruptHandler(), ValidationHandler("data")
-    saved.fit(*handlers, epochs=9)
-    assert facts(tmp_path) == [
-        (2, 6, 3, False, True)
-    ]  # the validation of other handlers may have been skipped
+    saved.fit(CheckpointHandler(tmp_path, SELDOM), InterruptHandler(), ValidationHandler("data"), epochs=9)
+    assert facts(tmp_path) == [(2, 6, 3, False, True)]
 
 
 # ---- the monitored figure ----------------------------------------------------------------------------------
@@ -177,7 +173,7 @@ def test_a_checkpoint_whenever_the_figure_improves(
 def test_an_incomplete_epoch_is_not_compared(saved: Any, tmp_path: Path) -> None:
     improving(saved, [3, 1])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
-    saved.fit(handler, ValidationHandler("data"), Stop(5), epochs=5)
+    saved.fit(handler, ValidationHandler("data"), At(5), epochs=5)
     assert handler.state_dict()["best"] == 3
     newest, _ = newest_checkpoint(tmp_path)
     assert newest is not None
@@ -185,15 +181,13 @@ def test_an_incomplete_epoch_is_not_compared(saved: Any, tmp_path: Path) -> None
 
 
 def test_the_best_value_is_restored(saved: Any, tmp_path: Path) -> None:
-    class Resume:
-        def epoch_begin(self, estimator: Any) -> None:
-            handler.load_state_dict({"best": 2.0, "every": "None"})
-
     improving(saved, [3])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
-    saved.fit(handler, ValidationHandler("data"), Resume())
+    state = {"best": 2.0, "every": "None"}
+    resume = At(0, "epoch_begin", action=lambda estimator: handler.load_state_dict(state))
+    saved.fit(handler, ValidationHandler("data"), resume)
     assert not (tmp_path / "checkpoints").exists()
-    assert handler.state_dict() == {"best": 2.0, "every": "None"}
+    assert handler.state_dict() == state
 
 
 def test_each_fit_starts_a_new_comparison(saved: Any, tmp_path: Path) -> None:
@@ -340,7 +334,7 @@ def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path
             raise error
 
     saved.write_checkpoint = write
-    saved.fit(CheckpointHandler(tmp_path), Stop(2), epochs=9)
+    saved.fit(CheckpointHandler(tmp_path), At(2), epochs=9)
     assert facts(tmp_path) == [(1, 2, 2, False, False)]
 
 
@@ -370,34 +364,14 @@ def test_old_checkpoints_that_cannot_be_deleted(
 # ---- arguments ---------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_at_the_last_batch_leaves_the_epochs_end_to_the_resumed_run(
-    saved: Any, tmp_path: Path
-) -> None:
-    """No validation is run then: a complete checkpoint would never have its figures."""
-
-    class Interrupt:
-        def batch_end(self, estimator: Any) -> None:
-            if estimator.state.step == 3:
-                estimator.state.interrupted = True
-                estimator.state.stop("SIGINT")
-
-    saved.fit(CheckpointHandler(tmp_path), Interrupt(), epochs=9)
-    assert facts(tmp_path) == [(1, 3, 3, False, False)]
-
-
 @pytest.mark.parametrize(
     ("saved_every", "warnings"), [('Every(2, "batch")', 0), ("None", 1), ('Every(2, "epoch")', 1)]
 )
 def test_another_schedule_after_a_resume_logs_a_warning(
     saved: Any, tmp_path: Path, log: Any, saved_every: str, warnings: int
 ) -> None:
-    handler = CheckpointHandler(tmp_path, Every(2, "batch"))
-
-    class Resume:
-        priority = 10_000.0
-
-        def train_begin(self, estimator: Any) -> None:
-            handler.load_state_dict({"best": None, "every": saved_every})
-
-    saved.fit(handler, Resume(), epochs=1)
+    handler = CheckpointHandler(tmp_path, OFTEN)
+    state = {"best": None, "every": saved_every}
+    resume = At(0, "epoch_begin", -9000.0, lambda estimator: handler.load_state_dict(state))
+    saved.fit(handler, resume, epochs=1)
     assert log.text.count("the run was started with every=") == warnings
