@@ -23,27 +23,11 @@ def write_checkpoint(
 ) -> Path:
     """Write a checkpoint completely or not at all.
 
-    The folder is filled under a temporary name, gets its manifest, is flushed to the disk file by file, and
-    is renamed in one step. An older checkpoint of that name is renamed to a temporary one first; whenever the
-    process is killed, one of the two is left complete, and ``newest_checkpoint`` finds it under either name.
-    Anything else of that name (a checkpoint with a damaged manifest or with foreign files included) is never
-    removed, but renamed to ``<name>.old``, ``.old2`` …
-
-    Parameters
-    ----------
-    parent : Path
-        Folder of the checkpoints; created if needed.
-    name : str
-        Name of the new checkpoint.
-    fill : callable
-        Called with an empty folder, writes all files into it.
-    facts : mapping of str to JSON, optional
-        Added to the manifest.
-
-    Returns
-    -------
-    Path
-        The checkpoint.
+    `fill` writes all files into a folder with a temporary name, which gets its manifest with the `facts`, is
+    flushed to the disk file by file, and is renamed in one step. An older checkpoint of that name is renamed
+    to a temporary one first; whenever the process is killed, one of the two is left complete, and
+    ``newest_checkpoint`` finds it under either name. Anything else of that name (a checkpoint with a damaged
+    manifest or with foreign files included) is never removed, but renamed to ``<name>.old``, ``.old2`` …
 
     Raises
     ------
@@ -76,12 +60,8 @@ def write_checkpoint(
 def remove_checkpoint(checkpoint: Path) -> None:
     """Remove a checkpoint; under its name there is never an incomplete one.
 
-    Raises
-    ------
-    OSError
-        The checkpoint cannot be removed, and is unchanged.
-    ValueError
-        It is not a checkpoint, its manifest is damaged, or it holds foreign files; it is unchanged.
+    Raises, with the folder unchanged, OSError if it cannot be removed; ValueError if it is not a checkpoint,
+    its manifest is damaged, or it holds foreign files.
     """
     reason = _why_not_removable(checkpoint)
     if reason is not None:
@@ -96,19 +76,7 @@ def recover(parent: Path, newest: Path) -> None:
 
     An abandoned temporary folder (see :func:`~multifit.checkpoints.temp_dirs.is_abandoned`; of another
     machine: after a day) that is an intact checkpoint gets its name back, unless a newer checkpoint has it.
-    All other abandoned folders are removed.
-
-    Parameters
-    ----------
-    parent : Path
-        Folder of the checkpoints.
-    newest : Path
-        The checkpoint just written; its time is compared with the others'.
-
-    Raises
-    ------
-    OSError
-        `parent` cannot be read.
+    All other abandoned folders are removed. `newest` was just written; its time is compared with the others'.
     """
     limit = newest.stat().st_mtime - _DAY
     temp_dirs = sorted(path for path in parent.iterdir() if is_temp_name(path.name))

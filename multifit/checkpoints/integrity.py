@@ -19,11 +19,6 @@ def verify(checkpoint: Path) -> list[str]:
     """Return the problems of a checkpoint, one line per file; an empty list if it is intact.
 
     Only files inside the folder are opened, whatever the manifest lists. Links are not followed.
-
-    Parameters
-    ----------
-    checkpoint : Path
-        A checkpoint's folder.
     """
     if not checkpoint.is_dir():
         return [f"{checkpoint.name} is not a folder"]
@@ -46,13 +41,7 @@ def verify(checkpoint: Path) -> list[str]:
 
 
 def foreign_files(checkpoint: Path) -> list[str]:
-    """Return what is in a checkpoint's folder but not in its manifest: somebody else put it there.
-
-    Raises
-    ------
-    ValueError
-        The manifest is missing or damaged.
-    """
+    """Return what is in a checkpoint's folder but not in its manifest: somebody else put it there."""
     expected = {*read_manifest(checkpoint).files, MANIFEST}
     files, others = list_files(checkpoint)
     return [name for name in [*files, *others] if name not in expected]
@@ -75,13 +64,7 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def file_hash(path: Path) -> dict[str, Any]:
-    """Return the ``size`` in bytes and the ``sha256`` of a file, which is read in chunks.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    """
+    """Return the ``size`` in bytes and the ``sha256`` of a file, which is read in chunks."""
     digest, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
         for chunk in iter(lambda: file.read(_CHUNK), b""):

@@ -37,21 +37,9 @@ class NewerFormatError(ValueError):
 class Manifest:
     """The content of ``manifest.json``.
 
-    Parameters
-    ----------
-    name : str
-        Name of the checkpoint's folder.
-    files : mapping of str to mapping
-        ``size`` in bytes and ``sha256`` in hex of each file, by its path in the folder (with slashes).
-    facts : mapping of str to JSON
-        What the writer adds: epoch, step, monitored value …
-    version : int
-        Format version of the checkpoint.
-
-    Raises
-    ------
-    ValueError
-        A fact has a reserved name.
+    `name` is that of the checkpoint's folder. `files` are the ``size`` in bytes and ``sha256`` in hex of each
+    file, by its path in the folder (with slashes). `facts` are what the writer adds: epoch, step, monitored
+    value … ValueError if a fact has a reserved name.
     """
 
     name: str
@@ -69,30 +57,14 @@ class Manifest:
 
 
 class CheckpointInfo(NamedTuple):
-    """What the manifest says about a checkpoint; its files are not verified.
-
-    Attributes
-    ----------
-    path : Path
-        The checkpoint's folder.
-    serial : int
-        1-based sequence number in the parent folder; 0 if unknown.
-    step : int
-        Number of batches trained before it.
-    complete : bool
-        Whether its epoch was complete.
-    monitor : str, optional
-        Name of the monitored figure.
-    value : float, optional
-        Value of the monitored figure; None if it was not measured.
-    """
+    """What the manifest says about a checkpoint; its files are not verified."""
 
     path: Path
-    serial: int = 0
-    step: int = 0
-    complete: bool = False
-    monitor: str | None = None
-    value: float | None = None
+    serial: int = 0  # 1-based sequence number in the parent folder; 0 if unknown
+    step: int = 0  # number of batches trained before it
+    complete: bool = False  # whether its epoch was complete
+    monitor: str | None = None  # name of the monitored figure
+    value: float | None = None  # its value; None if it was not measured
 
     @property
     def order(self) -> tuple[int, int, bool]:
@@ -107,10 +79,7 @@ class CheckpointInfo(NamedTuple):
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the bytes of ``manifest.json``, which end in a hash of the rest.
 
-    Raises
-    ------
-    TypeError, ValueError
-        A fact cannot be written as JSON (NaN and infinity cannot).
+    Raises TypeError or ValueError if a fact cannot be written as JSON (NaN and infinity cannot).
     """
     return _encode(
         {"version": manifest.version, "name": manifest.name, "files": manifest.files, **manifest.facts}
@@ -118,14 +87,9 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Read the manifest of a checkpoint and verify its own hash.
+    """Read the manifest of a checkpoint and verify its own hash, not its files'.
 
-    The files that it lists are verified by :func:`multifit.checkpoints.verify`.
-
-    Raises
-    ------
-    ValueError
-        The manifest is missing, or :func:`parse_manifest` does not accept it.
+    Raises ValueError if it is missing, or if :func:`parse_manifest` does.
     """
     try:
         data = (checkpoint / MANIFEST).read_bytes()
@@ -139,12 +103,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
 def parse_manifest(data: bytes) -> Manifest:
     """Return the manifest that :func:`encode_manifest` encoded.
 
-    Raises
-    ------
-    NewerFormatError
-        The checkpoint was written by a newer multifit.
-    ValueError
-        The bytes are damaged, or of another program.
+    Raises NewerFormatError if a newer multifit wrote it; ValueError if it is damaged, or of another program.
     """
     try:
         content = json.loads(data)
@@ -162,13 +121,7 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def read_info(checkpoint: Path) -> CheckpointInfo:
-    """Read what the manifest says about a checkpoint; facts of a wrong type are ignored.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`read_manifest`.
-    """
+    """Read what the manifest says about a checkpoint; facts of a wrong type are ignored."""
     facts = read_manifest(checkpoint).facts
     monitor, value = facts.get("monitor"), facts.get("value")
     return CheckpointInfo(

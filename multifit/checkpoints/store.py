@@ -27,15 +27,7 @@ _SHOWN = 3  # problems shown per checkpoint
 
 
 class CheckpointStore:
-    """A folder of checkpoints to which one run writes.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder; created with the first checkpoint.
-    keep_last, keep_best : int
-        How many checkpoints to keep; see :func:`to_delete`.
-    """
+    """A folder of checkpoints to which one run writes; :func:`to_delete` says which checkpoints it keeps."""
 
     def __init__(self, folder: Path, keep_last: int, keep_best: int) -> None:
         self.folder = folder
@@ -44,20 +36,7 @@ class CheckpointStore:
         self._intact: dict[tuple[Path, int], bool] = {}
 
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> Path:
-        """Write a checkpoint with the next ``serial`` number, and verify it.
-
-        Parameters
-        ----------
-        name, fill, facts
-            As for :func:`~multifit.checkpoints.write_checkpoint`.
-
-        Raises
-        ------
-        OSError
-            The checkpoint cannot be written, or is damaged when it is read back.
-        ValueError
-            As for :func:`~multifit.checkpoints.write_checkpoint`.
-        """
+        """Write a checkpoint with the next ``serial`` number, and verify it; OSError if it is damaged."""
         serial = 1 + max((info.serial for info in list_checkpoints(self.folder)), default=0)
         path = write_checkpoint(self.folder, name, fill, {**facts, "serial": serial})
         problems = verify(path)
@@ -70,19 +49,7 @@ class CheckpointStore:
         """Delete the checkpoints that need not be kept; to be called after a checkpoint was written.
 
         Only intact checkpoints count, and only they are deleted: a damaged one, or one to which somebody
-        added a file, is left alone.
-
-        Parameters
-        ----------
-        monitor : str, optional
-            The figure whose values decide which checkpoints are the best.
-        mode : {"min", "max"}, optional
-            Which values of it are better.
-
-        Raises
-        ------
-        OSError
-            A checkpoint cannot be deleted.
+        added a file, is left alone. The values of `monitor` decide which checkpoints are the best.
         """
         candidates = [
             info if info.monitor == monitor else info._replace(value=None)
@@ -173,15 +140,8 @@ def to_delete(
 ) -> list[CheckpointInfo]:
     """Return the checkpoints that are neither among the last nor among the best, the oldest first.
 
-    Parameters
-    ----------
-    checkpoints : iterable of CheckpointInfo
-        All that there are.
-    keep_last, keep_best : int
-        How many of each kind to keep. A checkpoint of both kinds counts for both.
-    mode : {"min", "max"}, optional
-        Which values are better; None: no checkpoint is the best. Of equal values the older checkpoint is
-        better. Checkpoints without a value are never among the best.
+    A checkpoint of both kinds counts for both. Of equal values the older checkpoint is better. A checkpoint
+    without a value is never among the best; without a `mode` ("min" or "max"), none is.
     """
     ordered = sorted(checkpoints, key=lambda info: info.order)
     keep = {info.path for info in ordered[max(0, len(ordered) - keep_last) :]}

@@ -49,14 +49,7 @@ def is_abandoned(path: Path, limit: float) -> bool:
 
     This is so if it belongs to this process (which calls this when its own work is done) or to a process of
     this machine that has ended. Processes of other machines cannot be seen: their folders are abandoned if
-    they have not been modified since `limit`.
-
-    Parameters
-    ----------
-    path : Path
-        The temporary folder.
-    limit : float
-        Time of the file system, in seconds.
+    they have not been modified since `limit`, a time of the file system in seconds.
     """
     machine, process = _PATTERN.fullmatch(path.name).groups()  # type: ignore[union-attr]
     if machine == _machine():
