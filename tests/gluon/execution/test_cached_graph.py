@@ -1,4 +1,4 @@
-"""Traced: one graph, two ways of running it, the same numbers."""
+"""CachedGraph: one graph, two ways of running it, the same numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxnet import autograd, gluon, nd  # isort: skip
 RNG = np.random.RandomState(3)
 
 
-def made(last: Any = None, norm: bool = False) -> tuple[Any, CachedGraph]:
+def make_graph(last: Any = None, norm: bool = False) -> tuple[Any, CachedGraph]:
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(4, activation="tanh", in_units=3), gluon.nn.Dense(2, in_units=4))
     if norm:
@@ -44,11 +44,12 @@ def expected(net: Any, x: Any) -> tuple[np.ndarray, list[np.ndarray]]:
     return output.asnumpy(), [g.asnumpy() for g in autograd.grad(total, [p.data() for p in parameters])]
 
 
-def agrees(net: Any, output: Any, x: Any) -> None:
-    found = [p.grad().asnumpy() for p in net.collect_params().values() if p.grad_req != "null"]
-    wanted, gradients = expected(net, x)
-    np.testing.assert_allclose(output.asnumpy(), wanted, rtol=1e-5, atol=1e-6)
-    for one, other in zip(found, gradients):
+def check(net: Any, output: Any, x: Any) -> None:
+    """Check the output, and the gradients that the step has left."""
+    gradients = [p.grad().asnumpy() for p in net.collect_params().values() if p.grad_req != "null"]
+    expected_output, expected_gradients = expected(net, x)
+    np.testing.assert_allclose(output.asnumpy(), expected_output, rtol=1e-5, atol=1e-6)
+    for one, other in zip(gradients, expected_gradients):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -56,53 +57,53 @@ def agrees(net: Any, output: Any, x: Any) -> None:
     "sizes", [[5, 5, 5, 5], [5, 5, 2, 5, 2, 5], [5, 4, 3, 2, 1], [5, 5, 2, 2, 5, 5]], ids=str
 )
 def test_every_batch_has_its_own_numbers(sizes: list[int]) -> None:
-    net, graph = made()
+    net, graph = make_graph()
     for size in sizes:
         x = rows(size)
-        agrees(net, step(graph, x), x)
+        check(net, step(graph, x), x)
 
 
-def test_it_is_made_ready_for_what_repeats_and_for_nothing_else() -> None:
-    _, graph = made()
+def test_it_is_planned_for_shapes_that_repeat() -> None:
+    _, graph = make_graph()
     step(graph, rows(5))
     assert graph.is_traced and graph._static_op is None
     step(graph, rows(4))
     assert graph._static_op is None
     step(graph, rows(4))
-    ready = graph._static_op
-    assert ready is not None
+    planned = graph._static_op
+    assert planned is not None
     step(graph, rows(5))
-    assert graph._static_op is ready  # the odd batch goes the other way
+    assert graph._static_op is planned  # the odd batch does not use it
 
 
-def test_a_form_that_was_there_before_is_repeated_by_the_first_batch() -> None:
-    net, graph = made(last=(5, 3))
+def test_a_shape_that_is_known_from_before_is_repeated_by_the_first_batch() -> None:
+    net, graph = make_graph(last=(5, 3))
     x = rows(5)
-    agrees(net, step(graph, x), x)
+    check(net, step(graph, x), x)
     assert graph._static_op is not None
 
 
-def test_without_a_form_nothing_is_made_ready() -> None:
-    _, graph = made()
+def test_without_a_shape_nothing_is_planned() -> None:
+    _, graph = make_graph()
     for _ in range(3):
         graph.run([rows(5)])
     assert graph._static_op is None
 
 
-def test_many_forms_are_not_followed_for_ever() -> None:
-    net, graph = made()
+def test_planning_ends_after_many_changes_of_shape() -> None:
+    net, graph = make_graph()
     for size in range(2, 2 * MAX_CHANGES + 3):
         for _ in range(2):
             x = rows(size)
-            agrees(net, step(graph, x), x)
+            check(net, step(graph, x), x)
     stability = graph._stability[mx.cpu()]
     assert stability._changes == MAX_CHANGES
 
 
 @pytest.mark.parametrize("renew", ["initialize", "grad_req", "reset_ctx"])
 def test_new_gradient_arrays_are_written_to(renew: str) -> None:
-    """MXNet's static graphs go on to write into the old ones, without a word."""
-    net, graph = made()
+    """MXNet's static graphs would write into the old ones."""
+    net, graph = make_graph()
     for _ in range(3):
         step(graph, rows(5))
     if renew == "initialize":
@@ -114,41 +115,41 @@ def test_new_gradient_arrays_are_written_to(renew: str) -> None:
         net.collect_params().setattr("grad_req", "write")
     for _ in range(2):
         x = rows(5)
-        agrees(net, step(graph, x), x)
+        check(net, step(graph, x), x)
 
 
-def test_gradients_that_add_up() -> None:
-    net, graph = made()
+def test_added_gradients() -> None:
+    net, graph = make_graph()
     net.collect_params().setattr("grad_req", "add")
     batches = [rows(5) for _ in range(4)]
     for x in batches:
         step(graph, x)
     sums = [sum(each) for each in zip(*(expected(net, x)[1] for x in batches))]
-    for parameter, wanted in zip(net.collect_params().values(), sums):
-        np.testing.assert_allclose(parameter.grad().asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+    for parameter, expected_sum in zip(net.collect_params().values(), sums):
+        np.testing.assert_allclose(parameter.grad().asnumpy(), expected_sum, rtol=1e-4, atol=1e-5)
 
 
-def test_outputs_may_be_held() -> None:
-    net, graph = made()
+def test_outputs_may_be_kept() -> None:
+    net, graph = make_graph()
     batches = [rows(5) for _ in range(30)]
-    held = [step(graph, x) for x in batches]
-    for x, output in zip(batches, held):
+    outputs = [step(graph, x) for x in batches]
+    for x, output in zip(batches, outputs):
         np.testing.assert_allclose(output.asnumpy(), expected(net, x)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_running_statistics_are_there_when_they_are_read() -> None:
-    """Operators that are made ready wholly would write them behind the engine's back."""
-    net, graph = made(norm=True)
-    mean, wanted = net[2].running_mean, np.zeros(2)
+    """MXNet's engine would not know that operators of a fully planned graph write them."""
+    net, graph = make_graph(norm=True)
+    mean, average = net[2].running_mean, np.zeros(2)
     for _ in range(20):
         x = rows(64)
         before = net[1](net[0](x)).asnumpy().mean(axis=0)
         step(graph, x)
-        wanted = 0.9 * (0.9 * wanted + 0.1 * before) + 0.1 * before  # the function calls the net twice
-        np.testing.assert_allclose(mean.data().asnumpy(), wanted, rtol=1e-4, atol=1e-6)
+        average = 0.9 * (0.9 * average + 0.1 * before) + 0.1 * before  # the function calls the net twice
+        np.testing.assert_allclose(mean.data().asnumpy(), average, rtol=1e-4, atol=1e-6)
 
 
-def test_each_device_has_a_rhythm_of_its_own() -> None:
+def test_each_device_has_its_own_repeating_shapes() -> None:
     net = gluon.nn.Dense(2, in_units=3)
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     graph = CachedGraph(lambda F, x: [F.sum(net(x))], net.collect_params)
@@ -156,12 +157,12 @@ def test_each_device_has_a_rhythm_of_its_own() -> None:
         for device, size in ((0, 4), (1, 3)):
             x = rows(size).as_in_context(mx.cpu(device))
             with mx.cpu(device):
-                found = graph.run([x], x.shape)[0]
-            np.testing.assert_allclose(found.asscalar(), net(x).sum().asscalar(), rtol=1e-5)
+                total = graph.run([x], x.shape)[0]
+            np.testing.assert_allclose(total.asscalar(), net(x).sum().asscalar(), rtol=1e-5)
     assert graph._static_op is not None
 
 
-def test_other_arrays_than_before_may_not_be_missing() -> None:
+def test_other_missing_arrays_than_before_are_an_error() -> None:
     net = gluon.nn.Dense(2, in_units=3)
     net.initialize()
     graph = CachedGraph(lambda F, x, y: [net(x) if y is None else net(x) + y], net.collect_params)

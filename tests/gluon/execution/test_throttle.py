@@ -1,4 +1,4 @@
-"""Pace: Python waits for what was asked for long ago, and for nothing else."""
+"""Throttle: Python waits for batches pushed long ago, and for nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from multifit.gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHE
 
 
 class Array:
-    """An array that knows whether it was waited for."""
+    """An array that counts how often it was waited for."""
 
     def __init__(self, size: int = 1, dtype: str = "float32") -> None:
         self.size, self.dtype, self.waited = size, np.dtype(dtype), 0
@@ -18,28 +18,30 @@ class Array:
         self.waited += 1
 
 
-def test_only_what_is_old_is_waited_for() -> None:
+def test_only_old_batches_are_waited_for() -> None:
     throttle, arrays = Throttle(), [[Array(), Array()] for _ in range(MAX_BATCHES + 3)]
-    for i, asked in enumerate(arrays):
-        throttle.push(asked)
+    for i, batch in enumerate(arrays):
+        throttle.push(batch)
         done = max(0, i + 1 - MAX_BATCHES)
-        assert [a.waited for own in arrays for a in own] == [1] * 2 * done + [0] * 2 * (len(arrays) - done)
+        assert [a.waited for batch in arrays for a in batch] == [1] * 2 * done + [0] * 2 * (
+            len(arrays) - done
+        )
 
 
 @pytest.mark.parametrize(
     ("megabytes", "limit"),
     [(0.01, MAX_BATCHES), (1, 64), (2, 32), (16, 4), (32, MIN_BATCHES), (500, MIN_BATCHES)],
 )
-def test_large_batches_wait_in_small_numbers(megabytes: float, limit: int) -> None:
+def test_few_large_batches_may_be_pending(megabytes: float, limit: int) -> None:
     throttle = Throttle()
     size = int(megabytes * 2**20 / 4)
     throttle.fit_to([Array(size // 2), None, Array(size // 8, "float64"), Array(size // 4)])
     assert throttle.limit == limit and limit * size * 4 <= max(MAX_BYTES, MIN_BATCHES * size * 4)
     throttle.fit_to([Array()])
-    assert throttle.limit == limit  # the largest form counts
+    assert throttle.limit == limit  # the largest batch counts
 
 
-def test_what_is_forgotten_is_not_waited_for() -> None:
+def test_cleared_batches_are_not_waited_for() -> None:
     throttle, old = Throttle(), Array()
     throttle.push([old])
     throttle.clear()
