@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
+from multifit.cli import main
+
 from .commands import TASKS, predict, random_picture, train
 
 FILE = TASKS / "augmentation.py"
@@ -17,16 +19,20 @@ sys.path.insert(0, str(TASKS))
 
 from data.patches import KINDS, augmentation, displayed, patches, plain, read_photograph  # noqa: E402
 
+SMALL = ("epochs=1", "train_patches=4", "val_patches=4", "batch_size=2")
 
-@pytest.mark.parametrize("augmented", ["yes", "no"])
-def test_a_small_training(tmp_path, capsys, augmented):
-    settings = ("epochs=1", "train_patches=4", "val_patches=4", "batch_size=2", f"augmented={augmented}")
-    figures = train(FILE, tmp_path, *settings)
+
+def test_a_small_training(tmp_path, capsys):
+    figures = train(FILE, tmp_path, *SMALL)
     assert math.isfinite(figures["train_loss"][0]) and figures["val_accuracy"][0] in (0, 0.25, 0.5, 0.75, 1)
     assert figures["lr"][0] < 0.05  # it falls along the cosine
     assert (tmp_path / "augmented.png").stat().st_size > 20_000
     (line,) = predict(FILE, tmp_path, capsys, random_picture(tmp_path))
     assert line.split(": ")[1].split()[0] in KINDS
+
+
+def test_it_runs_without_augmentation():
+    assert main(["check", str(FILE), "--quiet", "--set", *SMALL, "augmented=no"]) == 0
 
 
 def test_patches_are_balanced_and_repeatable():

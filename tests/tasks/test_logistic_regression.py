@@ -19,13 +19,13 @@ FILE = TASKS / "logistic_regression.py"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("cancer")
-    train(FILE, folder)
+    train(FILE, folder, "epochs=8")
     return folder
 
 
 def test_the_figures_of_held_out_cases(run):
     history = json.loads((run / "history.json").read_text())
-    assert history["val_accuracy"][-1] >= 0.97 and history["val_f1"][-1] >= 0.97
+    assert history["val_accuracy"][-1] >= 0.95 and history["val_f1"][-1] >= 0.95  # after 8 epochs of 20
     assert {"confusion.png", "weights.png"} <= {path.name for path in run.iterdir()}
 
 
@@ -47,7 +47,7 @@ def table(tmp_path) -> Path:
 
 
 def test_it_learns_from_a_csv_file(table, tmp_path):
-    history = train(FILE, tmp_path / "run", "epochs=30", "data=csv", f"root={table}", "batch_size=4")
+    history = train(FILE, tmp_path / "run", "epochs=15", "data=csv", f"root={table}", "batch_size=4")
     assert history["train_accuracy"][-1] > 0.9
 
 
