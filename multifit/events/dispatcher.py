@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Callable
+from collections.abc import Mapping
+from typing import Any
 
 from ..errors import DataError, SpecError, TrainerError, UserCodeError
 from .estimator_protocol import EstimatorProtocol
@@ -81,28 +81,20 @@ class EventDispatcher:
         if errors:
             raise errors[0]
 
-    def callers(self, event: str) -> Iterator[tuple[object, Callable[..., Any]]]:
-        """Yield each handler of `event`, and a function that calls it with facts and returns its result.
+    def methods(self, event: str) -> list[HandlerMethod]:
+        """Return the handlers' methods for `event`, in the order in which to :meth:`call` them."""
+        return self._methods[event]
 
-        The function raises as :meth:`emit` does.
-        """
-        for method in self._methods[event]:
-
-            def call(method: HandlerMethod = method, **facts: Any) -> Any:
-                return self.call(method, facts)
-
-            yield method.handler, call
-
-    def handler_error(self, handler: object, event: str, error: Exception) -> HandlerError:
+    def handler_error(self, method: HandlerMethod, error: Exception) -> HandlerError:
         """Return an error that says which handler raised `error`, in which event, and where in the run."""
-        where = f"{handler_name(handler)} failed in {event} ({self._estimator.state.place})"
+        where = f"{handler_name(method.handler)} failed in {method.event} ({self._estimator.state.place})"
         return HandlerError(f"{where}: {type(error).__name__}: {error}")
 
     def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
-        """Call one method of a handler and return its result; every call goes through here."""
+        """Call one method of a handler and return its result; raises as :meth:`emit` does."""
         try:
             return method.call(self._estimator, facts)
         except (DataError, SpecError, TrainerError, UserCodeError):
             raise  # these already say what is wrong and where
         except Exception as error:
-            raise self.handler_error(method.handler, method.event, error) from error
+            raise self.handler_error(method, error) from error

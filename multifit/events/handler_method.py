@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 from typing import Any, Callable
 
 __all__ = ["HandlerMethod", "handler_method"]
@@ -38,14 +37,10 @@ def handler_method(handler: object, event: str) -> HandlerMethod:
     does not read them, so they need not be computed.
     """
     method = getattr(handler, event)
-    function = getattr(method, "__func__", None)
-    if type(function) is FunctionType and not hasattr(function, "__wrapped__"):
-        # Almost all methods are plain ones, and inspect.signature takes twenty times as long.
-        return HandlerMethod(handler, event, method, _parameters_of_code(function.__code__))
-    return HandlerMethod(handler, event, method, _parameters_of_signature(method))
+    return HandlerMethod(handler, event, method, _accepted(method))
 
 
-def _parameters_of_signature(method: Callable[..., Any]) -> frozenset[str] | None:
+def _accepted(method: Callable[..., Any]) -> frozenset[str] | None:
     try:
         parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):  # a compiled function may have no signature
@@ -54,13 +49,3 @@ def _parameters_of_signature(method: Callable[..., Any]) -> frozenset[str] | Non
     if keywords and not keywords[0].startswith("_"):
         return None
     return frozenset(parameter.name for parameter in list(parameters)[1:])
-
-
-def _parameters_of_code(code: CodeType) -> frozenset[str] | None:
-    named = code.co_argcount + code.co_kwonlyargcount
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        keywords = code.co_varnames[named + bool(code.co_flags & inspect.CO_VARARGS)]
-        if not keywords.startswith("_"):
-            return None
-    # Skip self and the estimator, which *args may take; keyword-only names follow the positional ones.
-    return frozenset(code.co_varnames[2 : code.co_argcount] + code.co_varnames[code.co_argcount : named])

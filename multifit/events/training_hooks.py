@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import names, suggest
 from .dispatcher import EventDispatcher, HandlerError
 from .events import HOOKS
+from .handler_method import HandlerMethod
 from .handler_validation import handler_name
 
 __all__ = ["TrainingHooks"]
@@ -31,27 +32,27 @@ class TrainingHooks:
 
     def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return one device's slots as they are passed to the net and the losses."""
-        for handler, call in self._events.callers("change_batch"):
-            slots = _replaced(handler, "change_batch", slots, call(slots=dict(slots)))
+        for method in self._events.methods("change_batch"):
+            slots = _replaced(method, slots, self._events.call(method, {"slots": dict(slots)}))
         return dict(slots)
 
     def change_outputs(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return one device's outputs as they are passed to the losses and metrics."""
-        for handler, call in self._events.callers("change_outputs"):
-            replacements = call(outputs=dict(outputs), slots=slots)
-            outputs = _replaced(handler, "change_outputs", outputs, replacements)
+        for method in self._events.methods("change_outputs"):
+            replacements = self._events.call(method, {"outputs": dict(outputs), "slots": slots})
+            outputs = _replaced(method, outputs, replacements)
         return dict(outputs)
 
     def change_objective(self, objectives: list[Any], **views: Any) -> list[Any]:
         """Return the arrays whose sum is minimised, one per device; `views` are pred, label and loss."""
-        for _, call in self._events.callers("change_objective"):
-            changed = call(objectives=objectives, **views)
+        for method in self._events.methods("change_objective"):
+            changed = self._events.call(method, {"objectives": objectives, **views})
             objectives = objectives if changed is None else list(changed)
         return objectives
 
     def hold_update(self, **facts: Any) -> bool:
         """Return whether a handler holds the trainers' update back; all handlers are called."""
-        answers = [call(**facts) for _, call in self._events.callers("hold_update")]
+        answers = [self._events.call(method, facts) for method in self._events.methods("hold_update")]
         return any(map(bool, answers))
 
     def change_gradients(self) -> None:
@@ -61,30 +62,27 @@ class TrainingHooks:
     @contextmanager
     def around(self, what: str) -> Iterator[None]:
         """Enter the handlers' context managers around a "step", an "evaluation" or a "fit"."""
-        hook = f"around_{what}"
         with ExitStack() as stack:
-            for handler, call in self._events.callers(hook):
-                manager = call()
+            for method in self._events.methods(f"around_{what}"):
+                manager = self._events.call(method, {})
                 try:
                     stack.enter_context(manager)
                 except Exception as error:
-                    raise self._events.handler_error(handler, hook, error) from error
+                    raise self._events.handler_error(method, error) from error
             yield
 
 
-def _replaced(handler: object, hook: str, arrays: Mapping[str, Any], replacements: Any) -> Mapping[str, Any]:
+def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: Any) -> Mapping[str, Any]:
     """Return `arrays` with a hook's replacements, which must have the same names."""
+    hook = f"{handler_name(method.handler)}.{method.event}"
     if replacements is None:
         return arrays
     if not isinstance(replacements, Mapping):
         raise HandlerError(
-            f"{handler_name(handler)}.{hook} returned {type(replacements).__name__}; "
-            "return a dict of the arrays to replace, or None"
+            f"{hook} returned {type(replacements).__name__}; return a dict of the arrays to replace, or None"
         )
     for name in replacements:
         if name not in arrays:
             near = suggest(str(name), arrays)
-            raise HandlerError(
-                f'{handler_name(handler)}.{hook} returned "{name}"{near}; valid are {names(arrays)}'
-            )
+            raise HandlerError(f'{hook} returned "{name}"{near}; valid are {names(arrays)}')
     return {**arrays, **replacements}

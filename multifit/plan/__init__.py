@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .binding import stage_plan
-from .plan import Plan
+from .plan import Plan, TrainerPlan
 from .stage import Row, StagePlan
-from .trainer import TrainerPlan
 
 __all__ = ["Plan", "Row", "StagePlan", "TrainerPlan", "stage_plan"]

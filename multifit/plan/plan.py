@@ -8,9 +8,33 @@ from typing import Any, Mapping
 from ..errors import counted
 from ..tables import table, terminal_width, wrap
 from .stage import StagePlan, texts
-from .trainer import TrainerPlan, span
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "TrainerPlan"]
+
+
+@dataclass(frozen=True)
+class TrainerPlan:
+    """One trainer, with the names of the parameters that it updates."""
+
+    name: str
+    optimizer: str
+    learning_rate: float  # at the time of the check
+    parameters: tuple[str, ...]
+    size: int  # how many numbers the parameters hold
+    clip_norm: float | None = None
+    calls: int | None = None  # calls of operators that update them; None if the optimizer decides
+
+    def row(self) -> tuple[str, str, str, str]:
+        """Return what it is, its name, what it updates, and how."""
+        clip = f", gradients clipped to norm {self.clip_norm:g}" if self.clip_norm is not None else ""
+        calls = f", in {counted(self.calls, 'call')}" if self.calls else ""
+        options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{calls}"
+        return (
+            "trainer",
+            self.name,
+            f"{counted(len(self.parameters), 'parameter')}, {self.size:,} numbers",
+            f"{options}: {_span(self.parameters)}",
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +91,7 @@ class Plan:
         if self.trainers:
             rows = [trainer.row() for trainer in self.trainers]
             if self.frozen:
-                rows.append(("frozen", "", counted(len(self.frozen), "parameter"), span(self.frozen)))
+                rows.append(("frozen", "", counted(len(self.frozen), "parameter"), _span(self.frozen)))
             parts.append("parameters\n" + table((), rows, width, wrap_last=True))
         if self.evaluate is not None:
             parts.append(f"evaluating and predicting\n{self.evaluate.to_text(width)}")
@@ -109,3 +133,8 @@ class Plan:
 
 def _stage(saved: Mapping[str, Any] | None) -> StagePlan | None:
     return None if saved is None else StagePlan.from_dict(saved)
+
+
+def _span(names: tuple[str, ...]) -> str:
+    """Return up to three names, or the first and the last of more."""
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]}"
