@@ -153,7 +153,7 @@ def test_softmax_output_ignores_its_weight() -> None:
     ],
     ids=["masked", "log_softmax", "flat", "detached", "constant"],
 )
-def test_an_honest_loss_is_not_accused(setup: Setup, loss: Any) -> None:
+def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> None:
     setup.with_loss(loss, **BOTH).trains()
 
 
