@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Callable, TextIO
 
 import tqdm.auto
+import tqdm.autonotebook
 import tqdm.std
 
 from ..events import EstimatorProtocol, Priority
@@ -142,4 +143,4 @@ class ProgressBar:
 
 def _is_watched(stream: TextIO) -> bool:
     # At its import, tqdm checks whether this is a notebook, where no stream is a terminal.
-    return stream.isatty() or not issubclass(tqdm.std.tqdm, tqdm.auto.notebook_tqdm)
+    return stream.isatty() or not issubclass(tqdm.std.tqdm, tqdm.autonotebook.tqdm)

@@ -102,7 +102,7 @@ def test_bars_are_drawn_in_notebooks(run: Any, clock: Any, monkeypatch: pytest.M
     class NotebookBar(tqdm.std.tqdm):
         """What tqdm.auto takes its own class from there."""
 
-    monkeypatch.setattr(tqdm.auto, "notebook_tqdm", NotebookBar)
+    monkeypatch.setattr(tqdm.autonotebook, "tqdm", NotebookBar)
     stream = io.StringIO()
     run.fit(ProgressBar(stream, clock=clock))
     assert "epoch 1" in stream.getvalue()
