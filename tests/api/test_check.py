@@ -11,7 +11,7 @@ import pytest
 from mxnet import gluon
 
 import multifit
-from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import two_settings
 from tests.common.nets import hybridized, normed_heads, two_heads
@@ -175,22 +175,3 @@ def test_the_first_batch_is_trained_on(batches: Any) -> None:
     assert estimator.state.step == 1
     assert history["train_loss"][0] > 0
     assert all((value != before[name]).any() for name, value in snapshot(net).items())
-
-
-def test_an_estimator_can_be_used_after_a_fit_was_refused(batches: Any) -> None:
-    estimator = MultiEstimator(two_heads(), two_head_spec())
-    with pytest.raises(DataError):
-        estimator.fit([batch[:2] for batch in batches], epochs=1)
-    assert estimator.state.step == 0
-    assert estimator.fit(batches, epochs=1).epochs == 1
-
-
-def test_empty_val_data_is_an_error_before_anything_moves(batches: Any) -> None:
-    net = two_heads()
-    estimator = MultiEstimator(net, two_head_spec())
-    estimator.check(batches)
-    before = snapshot(net)
-    empty = mx.io.NDArrayIter(np.zeros((1, 6)), batch_size=2, last_batch_handle="discard")
-    with pytest.raises(DataError, match="val_data is empty"):
-        estimator.fit(batches, empty, epochs=1)
-    assert_unchanged(net, before)

@@ -215,22 +215,6 @@ def test_array_likes(arrays: Any) -> None:
         assert estimator.evaluate([batch]) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("slot", "value", "message"),
-    [
-        (0, 3, r'the slot "image" is \(\) int64, which has no batch axis 0'),
-        (0, "text", "the slot \"image\" holds 'text', which is not an array"),
-        (1, np.array(["a"] * 8), 'the slot "digit" is .* which a net cannot take'),
-        (1, np.arange(5.0), "different numbers of samples"),
-    ],
-)
-def test_invalid_arrays(slot: int, value: Any, message: str, batches: Any) -> None:
-    batch = list(batches[0])
-    batch[slot] = value
-    with pytest.raises(DataError, match=message):
-        MultiEstimator(two_heads(), two_head_spec()).fit([batch], epochs=1)
-
-
 class Optional(gluon.HybridBlock):
     def __init__(self) -> None:
         super().__init__()
@@ -317,9 +301,3 @@ def test_batch_fn_may_derive_slots(arrays: Any) -> None:
     )  # fmt: skip
     history = MultiEstimator(net, spec).fit([mx.nd.array(arrays["image"])] * 2, epochs=2)
     assert np.isfinite(history["train_next"]).all()
-
-
-def test_a_batch_fn_without_a_slot_is_an_error(batches: Any) -> None:
-    spec = two_head_spec(batch_fn=lambda batch: {"image": batch[0], "digits": batch[1], "size": batch[2]})
-    with pytest.raises(DataError, match=r'no "digit" \(did you mean "digits"\?\)'):
-        MultiEstimator(two_heads(), spec).fit(batches, epochs=1)

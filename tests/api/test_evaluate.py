@@ -10,7 +10,7 @@ import pytest
 from mxnet import gluon
 from mxnet.gluon import nn
 
-from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import plain_or_hybrid
 from tests.common.nets import hybridized, two_heads
@@ -37,12 +37,6 @@ def test_it_moves_nothing_and_needs_no_trainer(batches: Any) -> None:
     assert estimator.evaluate(batches) == first
     assert estimator.state.step == estimator.history.epochs == 0
     assert_unchanged(estimator.net, before)
-
-
-@pytest.mark.parametrize("empty", [[], iter([]), None, 3])
-def test_no_data(empty: Any) -> None:
-    with pytest.raises(DataError, match="data is"):
-        MultiEstimator(two_heads(), two_head_spec()).evaluate(empty)
 
 
 def test_a_batch_axis_of_one(arrays: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -183,23 +184,10 @@ def test_a_failing_evaluation_does_not_disturb_the_fit(estimator: MultiEstimator
     assert np.isfinite(history["train_loss"]).all()
 
 
-@pytest.mark.parametrize(
-    ("handlers", "message"),
-    [
-        (Recorder, "Recorder is a class; pass an instance"),
-        ([object()], "object implements no event or hook"),
-        (3, "int implements no event or hook"),
-    ],
-)
-def test_objects_that_are_not_handlers_are_errors(
-    estimator: MultiEstimator, batches: Any, handlers: Any, message: str
-) -> None:
-    for run in (
-        lambda: estimator.fit(batches, epochs=1, event_handlers=handlers),
-        lambda: estimator.evaluate(batches, event_handlers=handlers),
-    ):
-        with pytest.raises(ValueError, match=message):
-            run()
+def test_an_object_that_is_not_a_handler_is_an_error(estimator: MultiEstimator, batches: Any) -> None:
+    for run in (partial(estimator.fit, epochs=1), estimator.evaluate):
+        with pytest.raises(ValueError, match="object implements no event or hook"):
+            run(batches, event_handlers=[object()])
     assert estimator.state.step == 0
 
 

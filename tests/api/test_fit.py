@@ -19,7 +19,6 @@ from multifit import (
     UserCodeError,
     ValidationHandler,
 )
-from tests.common.compare import assert_unchanged, snapshot
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -63,22 +62,6 @@ def test_validation_also_follows_a_part_of_an_epoch(estimator: MultiEstimator, b
     assert np.isfinite(history["val_loss"]).all()
 
 
-@pytest.mark.parametrize("arguments", [{}, {"epochs": 1, "batches": 1}])
-def test_epochs_and_batches_both_or_neither_are_an_error(
-    estimator: MultiEstimator, batches: Any, arguments: dict[str, int]
-) -> None:
-    with pytest.raises(ValueError, match="give exactly one: epochs=10, or batches=1000"):
-        estimator.fit(batches, **arguments)
-
-
-@pytest.mark.parametrize("arguments", [{"epochs": 0}, {"epochs": 1.5}, {"batches": -1}, {"batches": True}])
-def test_limits_that_are_not_whole_numbers_are_errors(
-    estimator: MultiEstimator, batches: Any, arguments: dict[str, Any]
-) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))} is .*; valid is a whole number"):
-        estimator.fit(batches, **arguments)
-
-
 def test_a_generator_serves_one_epoch(estimator: MultiEstimator, batches: Any) -> None:
     history = estimator.fit(iter(batches), iter(batches), epochs=1)
     assert history.epochs == 1
@@ -90,12 +73,6 @@ def test_a_generator_serves_as_many_batches_as_it_has(estimator: MultiEstimator,
     assert history.epochs == 1
     assert estimator.state.step == 3
     assert estimator.state.stop_reason == "the data is exhausted"
-
-
-def test_a_generator_for_two_epochs_is_an_error(estimator: MultiEstimator, batches: Any) -> None:
-    with pytest.raises(DataError, match="can be read only once"):
-        estimator.fit(iter(batches), epochs=2)
-    assert estimator.state.step == 0
 
 
 @pytest.mark.parametrize("limit", [{"epochs": 3}, {"batches": 9}])
@@ -112,12 +89,6 @@ def test_a_loader_that_can_only_be_read_once_is_an_error_in_the_second_epoch(
     with pytest.raises(DataError, match="train_data yields no batch in epoch 2, though it did before"):
         estimator.fit(Once(), **limit)
     assert np.isfinite(estimator.history["train_loss"][0])  # what was trained is not lost
-
-
-@pytest.mark.parametrize("empty", [[], iter([])])
-def test_an_empty_loader_is_an_error(estimator: MultiEstimator, empty: Any) -> None:
-    with pytest.raises(DataError, match="train_data is empty: it yields no batch"):
-        estimator.fit(empty, epochs=1)
 
 
 def test_after_an_error_the_estimator_still_works(batches: Any) -> None:
@@ -220,18 +191,6 @@ def test_a_handler_may_evaluate(estimator: MultiEstimator, batches: Any, event: 
         assert "val_loss" not in history
     else:
         assert history["val_loss"] == [evaluations[-1]["loss"]]
-
-
-def test_monitors_are_known_figures(estimator: MultiEstimator, batches: Any) -> None:
-    estimator.check(batches)
-    before = snapshot(estimator.net)
-    with pytest.raises(ValueError, match=r'no figure "val_los" \(did you mean "val_loss"\?\)'):
-        estimator.fit(batches, batches, epochs=1, event_handlers=EarlyStoppingHandler("val_los", "min"))
-    with pytest.raises(ValueError, match="val_ figures need validation data"):
-        estimator.fit(batches, epochs=1, event_handlers=EarlyStoppingHandler("val_loss", "min"))
-    with pytest.raises(ValueError, match="say mode="):
-        estimator.fit(batches, epochs=1, event_handlers=EveryFifth("lr"))
-    assert_unchanged(estimator.net, before)
 
 
 class EveryFifth:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from multifit import DataError, MultiEstimator, SpecError, TaskSpec
+from multifit import MultiEstimator, TaskSpec
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches
 from tests.common.grids import plain_or_hybrid
@@ -116,15 +116,3 @@ def test_predicting_moves_nothing(estimator: MultiEstimator, arrays: Any, batche
     estimator.predict(arrays["image"])
     assert estimator.figures() == figures
     assert_unchanged(estimator.net, before)
-
-
-def test_data_that_does_not_fit_is_an_error(estimator: MultiEstimator, arrays: Any) -> None:
-    with pytest.raises(DataError, match=r"or the inputs alone: .image."):
-        estimator.predict((arrays["image"], arrays["digit"]))
-    with pytest.raises(DataError, match="holds no sample"):
-        estimator.predict(arrays["image"][:0])
-    with pytest.raises(DataError, match="data is empty"):
-        estimator.predict([])
-    spec = TaskSpec(inputs=["image"], outputs=["digit"])
-    with pytest.raises(SpecError, match="returns 2 arrays"):
-        MultiEstimator(two_heads(), spec).predict(arrays["image"])

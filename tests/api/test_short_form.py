@@ -108,15 +108,3 @@ def test_a_beginner_who_configured_no_logging_sees_the_log(
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 4  # each line once, though there are two estimators
     assert shown[1] == "default metric for SoftmaxCrossEntropyLoss: accuracy"
-
-
-@pytest.mark.parametrize("net", [None, nn.Dense, "net", lambda data: data])
-def test_a_net_that_is_not_a_block_is_an_error(net: Any) -> None:
-    with pytest.raises(multifit.SpecError, match="not a gluon.Block; give the net itself, an instance"):
-        multifit.MultiEstimator(net, L.L2Loss())
-
-
-@pytest.mark.parametrize("spec", [None, "softmax", 3, L.L2Loss, {"a": L.L2Loss()}])
-def test_neither_a_spec_nor_a_loss_is_an_error(spec: Any) -> None:
-    with pytest.raises(multifit.SpecError, match="give a TaskSpec, or one loss"):
-        multifit.MultiEstimator(nn.Dense(1), spec)
