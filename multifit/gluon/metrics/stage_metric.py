@@ -41,6 +41,7 @@ class StageMetric:
         self.term, self.metric = term, metric
         self.takes_preds = _takes_preds(metric)
         self.place = Place.UNDECIDED
+        self._width: int | None = None  # of its sums on the device
         self.measured = False
         self._names: list[str] | None = None
 
@@ -56,8 +57,14 @@ class StageMetric:
             return None
         outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
         labels = [arrays[ref].shape for ref in self.term.labels]
+        # Sums without the number of labels, which is then the number of samples, cannot be added to sums with
+        # it, which graphs for other shapes may have.
         slots_only = all(ref.space != "outputs" for ref in self.term.labels)
-        return device if device.bind(labels, outputs, size if slots_only else None) else None
+        samples = size if slots_only and self._width in (None, 1) else None
+        if not device.bind(labels, outputs, samples) or self._width not in (None, device.width):
+            return None
+        self._width = device.width
+        return device
 
     def move_to(self, place: Place, sums: Callable[[], Mapping[str, np.ndarray]]) -> None:
         """Compute it at `place` from now on; what the device has summed is handed to the metric itself.
@@ -119,7 +126,7 @@ class StageMetric:
     def restart(self) -> None:
         """Discard everything measured, and decide again where to compute it: shapes may have changed."""
         self.reset()
-        self.place, self._names = Place.UNDECIDED, None
+        self.place, self._names, self._width = Place.UNDECIDED, None, None
 
     # ---- its figures ---------------------------------------------------------------------------------------
 
