@@ -8,8 +8,8 @@ from .measurements import Part
 
 __all__ = ["Laps", "Name", "Stopwatch", "part_times"]
 
-Name = tuple[str, ...]  # of a part, and of a piece of it: ("handlers", "MixUp")
-Laps = list[dict[Name, list[float]]]  # for every step, by part: what Python works and the whole time, in ms
+Name = tuple[str, ...]  # a part and its piece: ("handlers", "MixUp")
+Laps = list[dict[Name, list[float]]]  # per step and part: milliseconds that Python works, and in all
 
 
 class Stopwatch:

@@ -35,7 +35,7 @@ class BatchSplitter:
     def __init__(
         self,
         spec: TaskSpec,
-        contexts: list[Any],
+        contexts: list[Context],
         notice: Callable[[str], None],
         labels: bool = True,
         batch_axis: int = 0,

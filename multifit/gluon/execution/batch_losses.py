@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from ...protocols import Array
 from ...spec.names import Ref
 from ...spec.terms import Term
 from ..compat import mx
@@ -24,12 +25,12 @@ class BatchLosses:
     def __init__(self, terms: Sequence[Term], training: bool) -> None:
         self.terms, self._training = list(terms), training
 
-    def __call__(self, result: StepResult, scale: BatchLossScale) -> dict[str, list[Any]]:
+    def __call__(self, result: StepResult, scale: BatchLossScale) -> dict[str, list[Array]]:
         """Compute all terms from the result's outputs; add their objectives and parts to it.
 
         Returns by term the sum of each part over all devices: float64, on the first device.
         """
-        sums: dict[str, list[Any]] = {}
+        sums: dict[str, list[Array]] = {}
         arrays: Sequence[Mapping[Ref, Any]] = result.arrays() if self.terms else []
         for term in self.terms:
             arguments = {ref: [device[ref] for device in arrays] for ref in term.args}
@@ -44,7 +45,7 @@ class BatchLosses:
         return sums
 
     def add(
-        self, sums: Mapping[str, list[Any]], scale: BatchLossScale, samples: int, totals: MetricSums
+        self, sums: Mapping[str, list[Array]], scale: BatchLossScale, samples: int, totals: MetricSums
     ) -> None:
         """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by samples."""
         for term in self.terms:
@@ -61,11 +62,11 @@ def _parts(term: Term, values: list[Any]) -> list[list[Any]]:
     return [list(value) if isinstance(value, (list, tuple)) else [value] for value in values]
 
 
-def _weighted(value: Any, weight: float) -> Any:
+def _weighted(value: Array, weight: float) -> Array:
     return mx.nd.sum(value) * as_variable(mx.nd.full((1,), weight, ctx=value.context))
 
 
-def _total(values: Sequence[Any]) -> Any:
+def _total(values: Sequence[Array]) -> Array:
     context = values[0].context
     sums = [mx.nd.sum(value).astype("float64").as_in_context(context) for value in values]
     return mx.nd.add_n(*sums) if len(sums) > 1 else sums[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
+from ...protocols import Array, Tensor
 from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
@@ -28,9 +29,9 @@ class LossOutputs:
     are the sums of every part, then each metric's statistics.
     """
 
-    objective: Any = None
-    parts: dict[str, Any] = field(default_factory=dict)
-    statistics: Any = None
+    objective: Array | None = None
+    parts: dict[str, Array] = field(default_factory=dict)
+    statistics: Array | None = None
 
 
 class LossGraph:
@@ -171,12 +172,12 @@ def _measure(
         return [device.fold(F, _concat(F, pieces))] if device.per_batch else pieces
 
 
-def _sum_rows(F: Any, rows: Sequence[Any]) -> Any:
+def _sum_rows(F: Any, rows: Sequence[Tensor]) -> Tensor:
     """Return the sum of each row as one vector; cheaper than one sum after the other."""
     return F.sum(F.stack(*rows, axis=0), axis=1) if len(rows) > 1 else F.sum(rows[0])
 
 
-def _count_equal(F: Any, rows: Sequence[Any]) -> Any:
+def _count_equal(F: Any, rows: Sequence[Tensor]) -> Tensor:
     """Return how often predictions equal labels, for rows that alternate between the two, as one vector."""
     if len(rows) == 2:
         return F.sum(F.broadcast_equal(rows[0], F.trunc(rows[1])))

@@ -8,6 +8,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from ...errors import SpecError, shown
+from ...protocols import Array, Context
 from ...spec.terms import Term
 from ...spec.validate import weight_problem
 from ...state import RunState
@@ -55,7 +56,7 @@ class LossScaler:
             self._scales[batch.samples] = scale
         return scale
 
-    def vector(self, losses: LossGraph, scale: BatchLossScale, context: Any) -> Any:
+    def vector(self, losses: LossGraph, scale: BatchLossScale, context: Context) -> Any:
         """Return weight / normaliser of a loss graph's terms as an NDArray; None without terms."""
         if not losses.terms:
             return None
@@ -69,7 +70,7 @@ class LossScaler:
             scale.vectors[losses, context] = vector
         return scale.vectors[losses, context]
 
-    def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Any:
+    def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
         terms = [term for term in losses.terms if term.spec.normalize_by is not None]
         if not terms:
@@ -85,7 +86,7 @@ class LossScaler:
                 statistics[part] = 0
         return statistics
 
-    def constant(self, values: tuple[float, ...], context: Any) -> Any:
+    def constant(self, values: tuple[float, ...], context: Context) -> Array:
         """Return numbers as an NDArray, the same one each time."""
         if (values, context) not in self._vectors:
             if len(self._vectors) > MAX_VECTORS:
@@ -131,13 +132,13 @@ def _sum(value: Any) -> Any:
     return float(np.sum(value))
 
 
-def _as_array(value: Any, context: Any) -> Any:
+def _as_array(value: Any, context: Context) -> Any:
     if isinstance(value, float):
         return mx.nd.full((1,), value, ctx=context, dtype="float64")
     return value.as_in_context(context)
 
 
-def _quotient(weight: float, norm: Any, context: Any) -> Any:
+def _quotient(weight: float, norm: Any, context: Context) -> Any:
     if not isinstance(norm, mx.nd.NDArray):
         return mx.nd.full((1,), weight / norm if norm else 0.0, ctx=context)
     norm = norm.as_in_context(context)

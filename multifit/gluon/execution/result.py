@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
+from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ..data.batches import Batch
@@ -23,9 +24,9 @@ class StepResult:
 
     spec: TaskSpec
     batch: Batch
-    outputs: list[dict[str, Any]] = field(default_factory=list)
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    objectives: list[Any] = field(default_factory=list)
+    outputs: list[dict[str, Array]] = field(default_factory=list)
+    parts: list[dict[str, Array]] = field(default_factory=list)
+    objectives: list[Array] = field(default_factory=list)
 
     def arrays(self) -> list[dict[Ref, Any]]:
         """Return outputs and slots by reference, per device."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable, Mapping, Sequence
 
+from ...protocols import Array, Context
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
@@ -65,7 +66,7 @@ class Stage:
         self,
         network: Network,
         metrics: Sequence[StageMetric],
-        contexts: Sequence[Any],
+        contexts: Sequence[Context],
         training: bool,
         changes_objective: bool = False,
     ) -> None:
@@ -84,7 +85,7 @@ class Stage:
         return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
 
     def run(
-        self, batch: Batch, state: RunState | None = None, first_outputs: dict[str, Any] | None = None
+        self, batch: Batch, state: RunState | None = None, first_outputs: dict[str, Array] | None = None
     ) -> StepResult:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting.
 
@@ -132,7 +133,7 @@ class Stage:
         slots: Mapping[str, Any],
         size: int,
         scale: BatchLossScale,
-        outputs: dict[str, Any] | None,
+        outputs: dict[str, Array] | None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
         context = mx.context.current_context()
         shapes = result.batch.shapes or shapes_of(slots.values())
@@ -153,7 +154,7 @@ class Stage:
         result.objectives += [each.objective for each in losses if each.objective is not None]
         return graph, losses
 
-    def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Any) -> list[Any]:
+    def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Context) -> list[Array | None]:
         if not self.training:
             return [None, None]
         return [self._scaler.vector(losses, scale, context) for losses in graph.loss_graphs]
@@ -183,7 +184,7 @@ class Stage:
                 self.figures.sums.weighted[term.key].add(weighted)
 
 
-def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Any]:
+def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Array]:
     """Return small arrays, of each device, that are computed last."""
     arrays = [
         each.statistics if each.objective is None else each.objective for _, all_ in ran for each in all_

@@ -6,6 +6,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from ...protocols import Array
 from ..compat import mx
 
 __all__ = ["Accumulator", "ScalarSum"]
@@ -18,9 +19,9 @@ class Accumulator:
     """A float64 vector per device to which batches are added; float64 counts exactly up to 2**53."""
 
     def __init__(self) -> None:
-        self._pending: dict[Any, list[Any]] = {}  # per device: the sum so far, then arrays yet to be added
+        self._pending: dict[Any, list[Array]] = {}  # per device: the sum so far, then arrays yet to be added
 
-    def add(self, values: Any) -> None:
+    def add(self, values: Array) -> None:
         """Add an NDArray of float64, without waiting for it."""
         arrays = self._pending.setdefault(values.context, [])
         arrays.append(values)
@@ -34,11 +35,11 @@ class Accumulator:
         """
         return sum((mx.nd.add_n(*arrays).asnumpy() for arrays in self._pending.values()), 0.0)
 
-    def state(self) -> list[Any]:
+    def state(self) -> list[Array]:
         """Return the sums and the arrays yet to be added, for a checkpoint."""
         return [array for arrays in self._pending.values() for array in arrays]
 
-    def load(self, state: Sequence[Any]) -> None:
+    def load(self, state: Sequence[Array]) -> None:
         """Restore what :meth:`state` returned, each array on its device."""
         self._pending = {}
         for array in state:

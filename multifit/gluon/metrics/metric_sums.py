@@ -6,6 +6,7 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from ...protocols import Array
 from ...spec.terms import Term
 from .accumulators import Accumulator, ScalarSum
 
@@ -37,7 +38,7 @@ class MetricSums:
         self.norms = {term.key: ScalarSum() for term in self.terms if term.spec.normalize_by is not None}
         self.weighted = {term.key: ScalarSum() for term in self.terms if callable(term.spec.weight)}
 
-    def add(self, layout: Layout, statistics: Any) -> None:
+    def add(self, layout: Layout, statistics: Array | None) -> None:
         """Add one device's statistics: a vector laid out as `layout` says, or None."""
         if statistics is not None:
             self.vectors.setdefault(layout, Accumulator()).add(statistics)
