@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import CHECKPOINTS
-from ..errors import counted
+from ..errors import SpecError, counted
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..triggers import Every
 from .arguments import add_task_arguments, quiet
@@ -66,7 +66,12 @@ def run(options: argparse.Namespace) -> int:
         _print(f"{plan}\n", options)
         every = _checkpoint_schedule(task, options)
         names = {*write_plan(task.output, plan), _write_record(task, epochs, every)}
-        history = task.fit(_handlers(task, options, every), task.output if options.resume else None)
+        try:
+            history = task.fit(_handlers(task, options, every), task.output if options.resume else None)
+        except SpecError:
+            if task.record is not None:  # the checkpoints are of a run with other settings: keep those
+                write_record(task.output, task.record)
+            raise
         _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
         interrupted = task.estimator.state.interrupted
         names |= {*write_results(task.output, history, task.estimator.net)}

@@ -87,7 +87,7 @@ class CheckpointHandler:
         self._started = False
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Reset the comparison, and give a run with a schedule a seed."""
+        """Reset the comparison."""
         self._direction = None
         if self.monitor is not None:
             # An unknown figure is an error, which the estimator raises at the first batch.
@@ -95,17 +95,17 @@ class CheckpointHandler:
         self._best = self._partial_step = self._saved_every = None
         self._started = False
         self._writer.begin_run()
-        if self.every is not None and estimator.state.seed is None:
-            estimator.state.seed = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
 
     def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
-        """Seed the generators if there is a schedule."""
+        """Seed the generators if there is a schedule; the run's first epoch chooses the seed."""
         self._batches, self._stop_seen = batches, False
         if not self._started:
             self._started = True
             self._writer.warn_of_later(estimator)
             self._warn_of_other_schedule(estimator)
         if self.every is not None:
+            if estimator.state.seed is None:  # a run that is resumed may have been started without a schedule
+                estimator.state.seed = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
             estimator.reseed_epoch()
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:

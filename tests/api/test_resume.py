@@ -400,6 +400,17 @@ def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any) -> None:
     assert history["train_loss"] == pytest.approx([history["train_loss"][0]] * EPOCHS, rel=1e-6)
 
 
+@pytest.mark.parametrize("batches", [BATCHES, 8])
+def test_a_run_without_a_schedule_can_be_resumed_with_one(tmp_path: Path, log: Any, batches: int) -> None:
+    run = simple_run(tmp_path / "run", None)
+    run.fit(batches=batches)
+    assert run.estimator.state.seed is None
+    run.every = Every(2, "batch")
+    run.resume()
+    assert (run.estimator.state.step, run.estimator.state.seed) == (STEPS, 7)
+    assert any(line.startswith("the run was started with every=None") for line in log())
+
+
 class Unsavable(mx.metric.EvalMetric):
     """Its state is a generator, which no file can hold."""
 

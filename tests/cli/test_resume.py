@@ -48,7 +48,6 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Ca
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
-        ("2batches", [(4, False), (6, True)]),
         ("1 batch", [(5, False), (6, True)]),
         ("1epochs", [(3, True), (6, True)]),
         ("2", [(6, True)]),
@@ -85,11 +84,17 @@ def test_a_resumed_run_keeps_its_settings_seed_and_schedule(write, multifit, log
     assert "training for 2 epochs" in text and "resuming from" in text and "stopped: 4 epochs" in text
 
 
-def test_another_schedule_is_recorded(write, multifit):
-    path = write()
-    multifit("train", path, "--checkpoint-every", "2batches")
-    result = multifit("train", path, "--resume", "--epochs", 3, "--checkpoint-every", "1epochs")
-    assert result.code == 0 and record_of("runs/small")["checkpoint_every"] == [1, "epoch"]
+def test_options_on_the_command_line_replace_those_of_the_run(trained, multifit):
+    text = trained.read_text()
+    trained.write_text(text.replace("rate = 0.05", "rate = 0.05\nseen = 30").replace("s_[:30", "s_[:seen"))
+    options = ("--epochs", 3, "--checkpoint-every", "1epochs", "--set", "seen=20")
+    assert multifit("train", trained, "--resume", *options).code == 0
+    record = record_of("runs/small")
+    assert record["checkpoint_every"] == [1, "epoch"] and record["settings"] == {
+        "epochs": 3,
+        "rate": 0.1,
+        "seen": 20,
+    }
 
 
 def test_resuming_without_a_run_starts_one(write, multifit, log):
@@ -99,31 +104,37 @@ def test_resuming_without_a_run_starts_one(write, multifit, log):
     assert "no checkpoint in run yet: starting from scratch" in log() and same("run", "uninterrupted")
 
 
-def test_resuming_a_finished_run_changes_nothing(write, multifit, log):
-    path = write()
-    multifit("train", path, "--checkpoint-every", 1, "--output", "run")
-    before = {name: (Path("run") / name).read_bytes() for name in RESULTS}
-    assert multifit("train", path, "--resume", "--output", "run").code == 0
+def test_resuming_a_finished_run_changes_nothing(trained, multifit, log):
+    before = {name: (Path("runs/small") / name).read_bytes() for name in RESULTS}
+    assert multifit("train", trained, "--resume").code == 0
     assert "the run had finished: 2 epochs" in log()
-    assert before == {name: (Path("run") / name).read_bytes() for name in RESULTS}
+    assert before == {name: (Path("runs/small") / name).read_bytes() for name in RESULTS}
 
 
-def test_settings_on_the_command_line_replace_those_of_the_run(write, multifit):
-    path = write()
-    multifit("train", path, "--set", "rate=0.01", "--checkpoint-every", 1)
-    multifit("train", path, "--resume", "--epochs", 3, "--set", "rate=0.02")
-    assert record_of("runs/small")["settings"]["rate"] == 0.02
+def test_a_file_without_epochs_resumes_for_the_epochs_of_the_run(write, multifit, log):
+    path = write(**{"epochs = 2": ""})
+    assert multifit("train", path, "--epochs", 1).code == 0
+    assert multifit("train", path, "--resume").code == 0
+    assert "the run had finished: 1 epoch" in log()
 
 
-def test_another_net_is_an_error(write, multifit):
-    path = write("", **{"self.kind, self.place = nn.Dense(2)": "self.kind, self.place = nn.Dense(width)"})
-    path.write_text(path.read_text().replace("rate = 0.05", "rate = 0.05\nwidth = 2"))
-    multifit("train", path, "--checkpoint-every", 1)
-    before = Path("runs/small/final.params").read_bytes()
-    result = multifit("train", path, "--resume", "--epochs", 3, "--set", "width=4")
+@pytest.mark.parametrize(
+    ("net", "options", "difference"),
+    [
+        ("nn.Dense(4)", (), 'parameters["kind.weight"].shape: [2, 3] in the checkpoint, [4, 3] here'),
+        ("nn.Dense(2)", ("--set", "rate=0.02"), 'options["learning_rate"]: 0.1 in the checkpoint, 0.02 here'),
+    ],
+)
+def test_another_net_or_optimizer_is_an_error_and_changes_nothing(
+    trained, multifit, net, options, difference
+):
+    trained.write_text(trained.read_text().replace("nn.Dense(2)", net))
+    names = ("final.params", "settings.json")
+    before = [(Path("runs/small") / name).read_bytes() for name in names]
+    result = multifit("train", trained, "--resume", "--epochs", 3, *options)
     assert result.code == 1 and "Traceback" not in result.err
-    assert 'parameters["kind.weight"].shape: [2, 3] in the checkpoint, [4, 3] here' in result.err
-    assert Path("runs/small/final.params").read_bytes() == before
+    assert difference in result.err
+    assert [(Path("runs/small") / name).read_bytes() for name in names] == before
 
 
 @pytest.mark.parametrize("folder", ["", "a/b/", "C:\\\\tasks\\\\"])
@@ -135,12 +146,10 @@ def test_the_run_of_another_file_is_an_error(trained, multifit, folder):
     assert result.code == 2 and f"small.py, not of {other}" in result.err
 
 
-def test_damaged_checkpoints_are_an_error_without_a_traceback(write, multifit):
-    path = write()
-    multifit("train", path, "--checkpoint-every", 2)
+def test_damaged_checkpoints_are_an_error_without_a_traceback(trained, multifit):
     (checkpoint,) = Path("runs/small/checkpoints").iterdir()
     (checkpoint / "net.params").unlink()
-    result = multifit("train", path, "--resume", "--epochs", 3)
+    result = multifit("train", trained, "--resume", "--epochs", 3)
     assert result.code == 1 and "net.params is missing" in result.err and "Traceback" not in result.err
 
 
@@ -249,16 +258,6 @@ def test_a_second_ctrl_c_ends_at_once(write, process):
     assert running.returncode == 130, out
     assert out.strip().endswith("multifit: interrupted") and "wrote" not in out
     assert not Path("run/final.params").exists() and not Path("run/checkpoints").exists()
-
-
-def test_a_file_without_epochs_resumes_for_the_epochs_of_the_run(write, multifit):
-    path = Path(write())
-    path.write_text(
-        "\n".join(line for line in path.read_text().splitlines() if not line.startswith("epochs"))
-    )
-    assert multifit("train", str(path), "--epochs", 2).code == 0
-    assert multifit("train", str(path), "--resume").code == 0
-    assert len(json.loads(Path("runs/small/history.json").read_text())["train_loss"]) == 2
 
 
 def test_quiet_keeps_the_log_file(write, multifit, capsys):
