@@ -102,33 +102,21 @@ def test_a_summary_of_less() -> None:
 
 IDLE = {"operators": OPERATORS[2:]}  # the engine works for 0.8 of 10 ms
 ADVICE = {
-    "engine": (
-        profile(),
-        "the engine is busy for 98% of a step, so its operators are the limit; the longest is "
-        "_backward_Convolution with 61% of their time",
-    ),
+    "engine": (profile(),
+               "the engine is busy for 98% of a step, so its operators are the limit; the longest is "
+               "_backward_Convolution with 61% of their time"),
     "python": (profile(part("forward", 6.0), **IDLE), "the engine is idle for 92% of a step"),
-    "loader": (
-        profile(part("data", 9.0), part("data/loader", 8.9), wall=11.0, **IDLE),
-        "the loader takes 81% of a step, and the engine is idle for 93%",
-    ),
-    "handler": (
-        profile(part("handlers", 4.0), part("handlers/Slow", 4.0), **IDLE),
-        "Slow takes 41% of a step",
-    ),
-    "metric": (
-        profile(part("figures", 0.5, waits=8.0), part("figures/f1", 0.5, waits=8.0), **IDLE),
-        'the metric "f1" is updated on the host, which takes 85% of a step, 8 ms of it waiting',
-    ),
-    "busy metric": (
-        profile(part("figures", 5.0), part("figures/f1", 5.0), **IDLE),
-        "which takes 50% of a step: MetricSpec",
-    ),
-    "hybridize": (
-        profile(part("forward", 3.0), hybridizable=True, **IDLE),
-        "the net is not hybridized, so Python",
-    ),
-}
+    "loader": (profile(part("data", 9.0), part("data/loader", 8.9), wall=11.0, **IDLE),
+               "the loader takes 81% of a step, and the engine is idle for 93%"),
+    "handler": (profile(part("handlers", 4.0), part("handlers/Slow", 4.0), **IDLE),
+                "Slow takes 41% of a step"),
+    "metric": (profile(part("figures", 0.5, waits=8.0), part("figures/f1", 0.5, waits=8.0), **IDLE),
+               'the metric "f1" is updated on the host, which takes 85% of a step, 8 ms of it waiting'),
+    "busy metric": (profile(part("figures", 5.0), part("figures/f1", 5.0), **IDLE),
+                    "which takes 50% of a step: MetricSpec"),
+    "hybridize": (profile(part("forward", 3.0), hybridizable=True, **IDLE),
+                  "the net is not hybridized, so Python"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ADVICE)
@@ -159,12 +147,8 @@ def test_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "profile.json").read_text()) == content
     assert content["wall_ms"] == 10 and content["parts"]["forward"]["ms"] == pytest.approx(3.3)
     assert content["parts"]["forward/net"]["waits_ms"] is None
-    assert content["operators"][0] == {
-        "name": "_backward_Convolution",
-        "kind": "backward",
-        "count": 4,
-        "ms": 6.0,
-    }
+    first = {"name": "_backward_Convolution", "kind": "backward", "count": 4, "ms": 6.0}
+    assert content["operators"][0] == first
     assert json.loads(profile(operators=()).to_json())["engine_ms"] is None
 
 

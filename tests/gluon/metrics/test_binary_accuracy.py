@@ -28,9 +28,7 @@ def test_a_threshold_for_probabilities() -> None:
     assert metric.get_config()["threshold"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("labels", "outputs"), [([mx.nd.ones((3,))], [mx.nd.ones((3, 2))]), ([mx.nd.ones((3,))], [])]
-)
-def test_different_sizes_are_an_error(labels: list, outputs: list) -> None:
+@pytest.mark.parametrize("outputs", [[mx.nd.ones((3, 2))], []])
+def test_different_sizes_are_an_error(outputs: list) -> None:
     with pytest.raises(ValueError, match="does not match"):
-        BinaryAccuracy().update(labels, outputs)
+        BinaryAccuracy().update([mx.nd.ones((3,))], outputs)
