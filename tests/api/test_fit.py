@@ -57,6 +57,19 @@ def test_batches(estimator: MultiEstimator, batches: Any, number: int, epochs: i
     assert estimator.state.stop_reason == f"{number} batch{'es' * (number > 1)}"
 
 
+@pytest.mark.parametrize("limit", ["epochs", "batches"])
+def test_a_handler_may_change_the_limit(estimator: MultiEstimator, batches: Any, limit: str) -> None:
+    class Shorten:
+        def epoch_begin(self, estimator: Any) -> None:
+            if limit == "epochs":
+                estimator.max_epoch = 1
+            else:
+                estimator.max_batch = 2
+
+    estimator.fit(batches, event_handlers=Shorten(), **{limit: 5})
+    assert estimator.state.step == (len(batches) if limit == "epochs" else 2)
+
+
 def test_validation_also_follows_a_part_of_an_epoch(estimator: MultiEstimator, batches: Any) -> None:
     history = estimator.fit(batches, batches, batches=4)
     assert np.isfinite(history["val_loss"]).all()

@@ -232,13 +232,14 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
 
 
 STUCK = """
-import sys
+import time
 class Stuck(gluon.data.DataLoader):
     def __iter__(self):
         for number, batch in enumerate(super().__iter__()):
             if number == 1:
                 print("stuck", flush=True)
-                sys.stdin.readline()
+                while True:  # not one long read: a signal that arrives just before it would not interrupt it
+                    time.sleep(0.01)
             yield batch
 
 def data(seed):
