@@ -50,8 +50,7 @@ class FitLoop:
     ) -> None:
         self._engine, self._run, self._handlers = engine, run, handlers
         self._seeding, self._log_once, self._val_data = seeding, log_once, val_data
-        self._train_step = TrainStep(engine)
-        self._checked = False
+        self._train_step: TrainStep | None = None  # made with the first batch, which is checked
 
     def train(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path | None) -> None:
         """Train until the run stops; with a checkpoint that was restored, the rest of its epoch first.
@@ -69,9 +68,10 @@ class FitLoop:
 
     def train_batch(self, batch: Any) -> StepResult:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
-        if self._checked:
+        if self._train_step is not None:
             return self._train_step(batch)
         result = self._check(batch)
+        self._train_step = TrainStep(self._engine)
         self._train_step.learn(result)
         self._engine.wait()  # so that memory of the check is free before graphs allocate theirs
         return result
@@ -80,7 +80,7 @@ class FitLoop:
         run = dry_run(self._engine, batch, self._val_data)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
         self._run.plan = make_plan(self._engine, run, self._log_once)
-        self._checked, self._val_data = True, None
+        self._val_data = None
         return run.train
 
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path) -> None:
@@ -107,7 +107,7 @@ class FitLoop:
         step = partial(self._step, fit_batch)
         done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, done)
         if not done:
-            raise_problems(no_batch_problems("train_data", state.epoch, self._checked))
+            raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         run.epoch_complete = not state.stopped or done == total
         self._handlers.emit(events.end)
         state.epoch += 1

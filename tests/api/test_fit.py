@@ -175,6 +175,20 @@ def test_a_loop_of_ones_own(batches: Any) -> None:
     assert estimator.figures()["train_loss"] > estimator.evaluate(batches)["loss"]
 
 
+def test_a_loop_of_ones_own_after_a_check(batches: Any) -> None:
+    """The check restarts the engine, and the steps run on the restarted one."""
+    estimator = MultiEstimator(
+        two_heads(), two_head_spec(), TrainerSpec(".*", "adam", {"learning_rate": 0.02})
+    )
+    estimator.check(batches)
+    losses = []
+    for _ in range(30):
+        for batch in batches:
+            result = estimator.fit_batch(batch)
+        losses.append(float(result.objectives[0].asscalar()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
 def test_validation_every_few_batches(estimator: MultiEstimator, batches: Any) -> None:
     seen = []
 
