@@ -23,7 +23,7 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 # The format version of all files of a checkpoint. A newer version may change anything but how the manifest is
-# hashed: that is how a newer checkpoint is told from a damaged one.
+# hashed: so a newer checkpoint does not look like a damaged one.
 VERSION = 2
 _READABLE = (1, 2)
 _RESERVED = ("files", "name", "sha256", "version")  # keys that are not facts

@@ -251,8 +251,7 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        one = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
-        return predict(self._engine, [data] if one else peek_first(data, "data")[1])
+        return predict(self._engine, data)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 

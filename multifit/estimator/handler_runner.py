@@ -19,7 +19,6 @@ from ..handlers import ProgressBar, StoppingHandler
 
 __all__ = ["HandlerRunner"]
 
-VIEWS = ("pred", "label", "loss")
 HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update")  # may be handed a batch's outputs and losses
 
 
@@ -46,10 +45,9 @@ class HandlerRunner:
             self._events.emit(event, **facts)
 
     def emit_result(self, event: str, batch: Any, result: StepResult) -> None:
-        """Call the handlers of a batch's end; its arrays are sorted by name only if a handler takes them."""
-        if self._events is not None and self._events.listens(event):
-            views = result.views() if self._events.accepts(event, *VIEWS) else {}
-            self._events.emit(event, batch=batch, **views)
+        """Call the handlers of a batch's end."""
+        if self._events is not None:
+            self._events.emit_result(event, batch, result.views)
 
     def needs_outputs(self, events: PassEvents) -> bool:
         """Whether a handler takes a batch's outputs or losses; without a run, the caller may."""

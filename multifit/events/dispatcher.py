@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import DataError, SpecError, TrainerError, UserCodeError
@@ -13,6 +13,7 @@ from .handler_validation import checked_handlers, handler_name
 
 __all__ = ["EventDispatcher", "HandlerError"]
 
+VIEWS = ("pred", "label", "loss")  # facts of a batch's end that are sorted out of its result
 _CAN_STOP = ("batch_end", "epoch_end")  # a true return value of these methods stops the run
 
 
@@ -58,6 +59,11 @@ class EventDispatcher:
                 self._estimator.state.stop(handler_name(method.handler))
                 stop = True
         return stop
+
+    def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
+        """Call the handlers of a batch's end; `views` returns its arrays by name, if a handler takes them."""
+        if self.listens(event):
+            self.emit(event, batch=batch, **(views() if self.accepts(event, *VIEWS) else {}))
 
     def begin(self) -> None:
         """Call ``train_begin`` of all handlers that implement it.

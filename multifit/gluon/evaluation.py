@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterator, Mapping
 
 from ..errors import raise_problems
 from .data.arrays import joined, to_numpy
+from .data.loaders import peek_first
 from .engine import Engine
 from .execution.result import StepResult
-from .validation.first_batch import check_first_batch
+from .validation.first_batch import run_first_batch
 
-__all__ = ["evaluate_batch", "predict", "predict_batch"]
+__all__ = ["batches_of", "evaluate_batch", "predict", "predict_batch"]
 
 
 def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
@@ -20,12 +21,11 @@ def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
     """
     stage = engine.stages["evaluate"]
     batch = engine.splitter("evaluate", batch_axis=batch_axis).split(raw)
-    outputs = None
-    if not stage.checked:
+    if stage.checked:
+        result = stage.run(batch, engine.state)
+    else:
         raise_problems(engine.model.initialize())
-        outputs, problems = check_first_batch(stage, batch)
-        raise_problems(problems)
-    result = stage.run(batch, engine.state, outputs)
+        result = run_first_batch(stage, batch, engine.state)
     stage.measure(result)
     return result
 
@@ -51,9 +51,15 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
     return [({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in pieces]
 
 
-def predict(engine: Engine, batches: Iterable[Any]) -> dict[str, Any]:
+def batches_of(data: Any) -> Iterator[Any]:
+    """Return the batches of `data`: a tuple, a mapping or an array is one, a list or a loader is many."""
+    is_batch = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
+    return iter([data]) if is_batch else peek_first(data, "data")[1]
+
+
+def predict(engine: Engine, data: Any) -> dict[str, Any]:
     """Return every output by name, the batches concatenated; a list of arrays where that is impossible."""
-    pieces = [piece for batch in batches for piece in predict_batch(engine, batch)]
+    pieces = [piece for batch in batches_of(data) for piece in predict_batch(engine, batch)]
     names = pieces[0][0] if pieces else {}
     return {
         name: joined([outputs[name] for outputs, _ in pieces], [size for _, size in pieces]) for name in names

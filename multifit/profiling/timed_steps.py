@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Iterator
 
-from ..errors import UserCodeError, raise_problems
+from ..errors import UserCodeError
 from ..events import EstimatorProtocol, EventDispatcher, handler_name
 from ..events.handler_method import HandlerMethod
 from ..gluon.data.batches import Batch
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
 from ..gluon.train_step import TrainStep
-from ..gluon.validation.first_batch import check_first_batch
+from ..gluon.validation.first_batch import run_first_batch
 from .stopwatch import Stopwatch
 
 __all__ = ["TimedEvents", "TimedSteps"]
@@ -96,8 +96,7 @@ class TimedSteps:
         self._state.samples += result.batch.samples
         if self._events.listens("batch_end"):
             with watch("handlers"):
-                views = result.views() if self._events.accepts("batch_end", "pred", "label", "loss") else {}
-                self._events.emit("batch_end", batch=raw, **views)
+                self._events.emit_result("batch_end", raw, result.views)
         watch.lap()
         self.batches.append(result.batch)
         self.sizes.append(result.batch.samples)
@@ -107,9 +106,7 @@ class TimedSteps:
             return self._step(raw)
         # the handlers that change the step have seen this batch begin
         batch = self._step.fetch(raw)
-        outputs, problems = check_first_batch(self.stage, batch)
-        raise_problems(problems)
-        result = self.stage.run(batch, self._state, outputs)
+        result = run_first_batch(self.stage, batch, self._state)
         self._step.learn(result)
         self._step.measure(result)
         return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,7 @@ from ...errors import names, shown, suggest
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ..data.batch_splitter import SlotSignature
-from ..data.loaders import peek_first
-from ..evaluation import predict_batch
+from ..evaluation import batches_of, predict_batch
 from .formats import FORMATS
 from .onnx_model import require_onnx
 from .tracing import trace
@@ -93,8 +91,7 @@ def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature
 
 
 def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
-    is_batch = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
-    batches = iter([data]) if is_batch else peek_first(data, "data")[1]
+    batches = batches_of(data)
     first = next(batches)
     predict_batch(engine, first)  # infers the shapes of parameters that are not known yet
     splitter = engine.splitter("evaluate", labels=False)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import Problem
+from ...errors import Problem, raise_problems
+from ...state import RunState
 from ..data.batches import Batch
 from ..execution.loss_graph import by_reference
+from ..execution.result import StepResult
 from ..execution.stage import Stage
 from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
 
-__all__ = ["check_first_batch"]
+__all__ = ["check_first_batch", "run_first_batch"]
 
 
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
@@ -33,3 +35,10 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         problems += inspect_term(stage.spec, term, arrays, batch.slots)
     stage.checked = not problems
     return outputs, problems
+
+
+def run_first_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
+    """Check a stage on its first batch, and run it; raises everything that is wrong at once."""
+    outputs, problems = check_first_batch(stage, batch)
+    raise_problems(problems)
+    return stage.run(batch, state, outputs)
