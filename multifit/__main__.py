@@ -7,8 +7,6 @@ import sys
 
 from .threads import VARIABLES, usable_cores
 
-__all__ = ["run"]
-
 
 def run() -> int:
     """Let MXNet use all cores unless the user chose a number of threads, then run the command.

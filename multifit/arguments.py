@@ -8,8 +8,6 @@ import operator
 
 from .errors import shown
 
-__all__ = ["finite_number", "is_finite_number", "is_number", "whole_number"]
-
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
     """Return `value` as an int of at least `least`; raise ValueError for anything else.

@@ -10,8 +10,6 @@ import difflib
 from dataclasses import dataclass
 from typing import Iterable, Sequence
 
-__all__ = ["DataError", "Problem", "SpecError", "TrainerError", "UserCodeError", "raise_problems", "suggest"]
-
 
 @dataclass(frozen=True)
 class Problem:

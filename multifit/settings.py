@@ -11,8 +11,6 @@ import ast
 import types
 from typing import Any, Literal, get_args, get_origin
 
-__all__ = ["change_setting", "parse_setting", "restored", "settings_of"]
-
 _TYPES = (bool, int, float, str, tuple, list, type(None))
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),

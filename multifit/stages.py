@@ -6,8 +6,6 @@ a fit, their figures are recorded as ``val_…``.
 
 from __future__ import annotations
 
-__all__ = ["EVALUATE", "PREFIXES", "STAGES", "STAGE_OF_PREFIX", "TRAIN", "figure_name", "split_figure"]
-
 TRAIN, EVALUATE = "train", "evaluate"
 STAGES = (TRAIN, EVALUATE)
 PREFIXES = {TRAIN: "train", EVALUATE: "val"}

@@ -12,8 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["UNLIMITED", "table", "terminal_width", "wrap"]
-
 UNLIMITED = 100_000  # a width that no table reaches
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?%?|-|[-+]?(nan|inf)", re.IGNORECASE)

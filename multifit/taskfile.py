@@ -23,8 +23,6 @@ from typing import Any, Callable, Iterable, Mapping
 from .errors import names, suggest
 from .settings import change_setting, parse_setting, restored, settings_of
 
-__all__ = ["Resolver", "TaskFile", "UsageError"]
-
 NEEDED = ("net", "spec", "data")
 OPTIONAL = ("trainers", "initializer", "frozen", "pictures", "inputs", "show")
 

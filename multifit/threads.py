@@ -7,8 +7,6 @@ from functools import cache
 
 import psutil
 
-__all__ = ["VARIABLES", "omp_threads", "oversubscription", "usable_cores"]
-
 VARIABLES = ("OMP_NUM_THREADS", "MXNET_OMP_MAX_THREADS")  # as MXNet reads them; the first has precedence
 
 

@@ -13,8 +13,6 @@ from .arguments import whole_number
 from .errors import names, suggest
 from .state import RunState
 
-__all__ = ["Every"]
-
 # For each unit, its events, and the number of the current epoch or batch at these, counted from 1. The run's
 # own counters are used, so counting goes on over a second fit and over a resumed one.
 _UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {

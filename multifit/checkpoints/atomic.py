@@ -13,8 +13,6 @@ from .integrity import file_hash, foreign_files, list_files, verify
 from .manifest import MANIFEST, Manifest, encode_manifest, read_info, read_manifest
 from .temp_dirs import is_abandoned, is_temp_name, remove_temp_dir, temp_name
 
-__all__ = ["recover", "remove_checkpoint", "write_checkpoint"]
-
 _DAY = 24 * 60 * 60.0
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from .manifest import MANIFEST, read_manifest
 
-__all__ = ["file_hash", "foreign_files", "list_files", "verify"]
-
 _CHUNK = 1 << 20  # bytes
 
 

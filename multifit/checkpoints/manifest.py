@@ -9,18 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = [
-    "MANIFEST",
-    "VERSION",
-    "CheckpointInfo",
-    "Manifest",
-    "NewerFormatError",
-    "encode_manifest",
-    "parse_manifest",
-    "read_info",
-    "read_manifest",
-]
-
 MANIFEST = "manifest.json"
 # The format version of all files of a checkpoint. A newer version may change anything but how the manifest is
 # hashed: so a newer checkpoint does not look like a damaged one.

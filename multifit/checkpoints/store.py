@@ -12,15 +12,6 @@ from .integrity import verify
 from .manifest import MANIFEST, CheckpointInfo, NewerFormatError, read_info
 from .temp_dirs import is_temp_name
 
-__all__ = [
-    "CHECKPOINTS",
-    "CheckpointStore",
-    "checkpoints_folder",
-    "list_checkpoints",
-    "newest_checkpoint",
-    "to_delete",
-]
-
 CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _SHOWN = 3  # problems shown per checkpoint

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from .manifest import MANIFEST
 
-__all__ = ["is_abandoned", "is_temp_name", "remove_temp_dir", "temp_name"]
-
 _PATTERN = re.compile(r"\.checkpoint-([0-9a-f]{8})-([0-9]+)-[0-9a-f]{16}")
 
 

@@ -7,8 +7,6 @@ from typing import Any, Iterator, Mapping, Sequence
 from ..errors import Problem, counted, names, nearest, shown, suggest
 from . import describe
 
-__all__ = ["bind_slots", "slot_problems"]
-
 
 def bind_slots(
     order: Sequence[str],

@@ -7,8 +7,6 @@ from typing import Any, Callable, Sequence
 
 from ..errors import counted, names
 
-__all__ = ["arity_problem", "positional"]
-
 
 def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int, bool] | None:
     """Return what a callable takes by position: the names, how many are required, whether any number is.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, Protocol
 
-__all__ = ["ArrayLike", "array", "arrays", "structure"]
-
 MOST = 8  # arrays that are listed
 
 

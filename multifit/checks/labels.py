@@ -10,8 +10,6 @@ import numpy as np
 from ..errors import Problem
 from . import describe
 
-__all__ = ["elementwise_problem", "label_problems"]
-
 
 def label_problems(
     where: str,

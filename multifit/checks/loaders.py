@@ -7,8 +7,6 @@ from typing import Any
 
 from ..errors import Problem, shown
 
-__all__ = ["loader_problems", "one_shot"]
-
 
 def one_shot(data: object) -> bool:
     """Return whether a loader can be read only once: an iterator that cannot be reset."""

@@ -8,8 +8,6 @@ from ..errors import Problem, counted, names, nearest, suggest
 from ..spec.names import Tree, leaves
 from . import describe
 
-__all__ = ["at_path", "bind_outputs"]
-
 Path = tuple[Any, ...]  # indices and keys that lead from the net's result to one array
 
 

@@ -10,8 +10,6 @@ from typing import Iterator
 
 from ..estimator import get_logger
 
-__all__ = ["add_task_arguments", "add_trained_arguments", "quiet"]
-
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a task file."""

@@ -7,8 +7,6 @@ import argparse
 from .arguments import add_task_arguments, quiet
 from .run import Run
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
-
 NAME = "check"
 HELP = "check that net, spec, data and trainers of a task file fit, and print the plan"
 

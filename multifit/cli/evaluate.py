@@ -9,8 +9,6 @@ from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
 from .trained_run import trained_run
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
-
 NAME = "evaluate"
 HELP = "measure a trained run on the validation data of its task file"
 

@@ -10,8 +10,6 @@ from .arguments import add_trained_arguments, quiet
 from .results import make_folder
 from .trained_run import trained_run
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
-
 NAME = "export"
 HELP = "write a trained net for use elsewhere, with the spec's names for its inputs and outputs"
 

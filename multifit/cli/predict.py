@@ -13,8 +13,6 @@ from .results import make_folder
 from .run import Run
 from .trained_run import trained_run
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
-
 NAME = "predict"
 HELP = "predict with a trained run, as its task file reads inputs and shows outputs"
 MAX_LENGTH = 60  # characters of an input that are printed before its prediction

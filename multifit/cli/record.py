@@ -12,8 +12,6 @@ from ..gluon.installed import installed_versions
 from ..taskfile import UsageError
 from ..triggers import Every
 
-__all__ = ["NAME", "RunRecord", "read_record", "write_record"]
-
 NAME = "settings.json"
 
 

@@ -15,8 +15,6 @@ from ..plots import curves
 from ..profiling import Profile
 from ..taskfile import UsageError
 
-__all__ = ["make_folder", "write_pictures", "write_plan", "write_profile", "write_results"]
-
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 

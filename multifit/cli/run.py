@@ -15,8 +15,6 @@ from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
 from .record import RunRecord
 
-__all__ = ["Run", "output_folder"]
-
 Functions = Mapping[str, Callable[..., Any]]
 
 

@@ -12,8 +12,6 @@ from ..taskfile import UsageError
 from .record import read_record
 from .run import Run
 
-__all__ = ["trained_run"]
-
 
 def trained_run(options: argparse.Namespace) -> Run:
     """Return a task file with the settings, seed, parameters and history of a trained run.

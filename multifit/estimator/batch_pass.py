@@ -12,8 +12,6 @@ from ..stages import EVALUATE
 from ..state import RunState
 from .handler_runner import HandlerRunner
 
-__all__ = ["run_evaluation", "run_pass"]
-
 
 def run_pass(
     batches: Iterable[Any],

@@ -41,8 +41,6 @@ from .resume import RunCheckpointer
 from .run import Run
 from .run_seeding import RunSeeding
 
-__all__ = ["MultiEstimator"]
-
 
 class MultiEstimator:
     """Trains, evaluates and predicts with a net, as its TaskSpec says.

@@ -23,8 +23,6 @@ from .log_once import LogOnce
 from .run import Run
 from .run_seeding import RunSeeding
 
-__all__ = ["FitLoop"]
-
 OWN_WORKERS = (
     "the loader's workers cannot be seeded: if they draw random numbers, the resumed run is not bit for bit "
     "the same"

@@ -16,8 +16,6 @@ from ..handlers import validation_data, with_defaults
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
 
-__all__ = ["check_loaders", "check_monitors", "fit_events", "limits", "log_oversubscription"]
-
 
 def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
     """Check and return how far a fit goes, in epochs or batches.

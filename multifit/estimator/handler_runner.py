@@ -17,8 +17,6 @@ from ..events import (
 from ..gluon.execution.result import StepResult
 from ..handlers import ProgressBar, StoppingHandler
 
-__all__ = ["HandlerRunner"]
-
 HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update")  # may be handed a batch's outputs and losses
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 
-__all__ = ["LogOnce", "get_logger"]
-
 
 class LogOnce(list[str]):
     """Logs each message once, and lists them in order."""

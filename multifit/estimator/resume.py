@@ -18,8 +18,6 @@ from .handler_runner import HandlerRunner
 from .log_once import LogOnce
 from .run import Run
 
-__all__ = ["RunCheckpointer"]
-
 RUN, HANDLERS, ORDER = "run.json", "handlers", "order"
 
 

@@ -9,8 +9,6 @@ from ..history import History
 from ..plan import Plan
 from ..state import RunState
 
-__all__ = ["Run"]
-
 
 @dataclass
 class Run:

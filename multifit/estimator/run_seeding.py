@@ -7,8 +7,6 @@ from pathlib import Path
 from ..gluon import snapshot
 from .run import Run
 
-__all__ = ["RunSeeding"]
-
 
 class RunSeeding:
     """Seeds and restores the random generators of a run.

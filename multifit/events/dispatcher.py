@@ -11,8 +11,6 @@ from .events import EVENTS, HOOKS, implements, priority_of
 from .handler_method import HandlerMethod, handler_method
 from .handler_validation import checked_handlers, handler_name
 
-__all__ = ["EventDispatcher", "HandlerError"]
-
 VIEWS = ("pred", "label", "loss")  # facts of a batch's end that are sorted out of its result
 _CAN_STOP = ("batch_end", "epoch_end")  # a true return value of these methods stops the run
 

@@ -12,8 +12,6 @@ from ..protocols import Array, Parameter, Trainer
 from ..spec import TaskSpec
 from ..state import RunState
 
-__all__ = ["EstimatorProtocol"]
-
 
 class EstimatorProtocol(Protocol):
     """The estimator as handlers see it; handlers never import it."""

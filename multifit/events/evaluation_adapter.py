@@ -7,8 +7,6 @@ from typing import Any
 from .events import EVALUATION_EVENTS, TRAINING_EVENTS, Priority, implements
 from .handler_validation import checked_handlers
 
-__all__ = ["adapt_for_evaluation"]
-
 # In an evaluation, Gluon's Estimator calls the training events.
 _GLUON_EVENTS = dict(zip(EVALUATION_EVENTS[1:], TRAINING_EVENTS[1:]))
 

@@ -5,19 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = [
-    "CHANGES",
-    "EVALUATION_EVENTS",
-    "EVENTS",
-    "HOOKS",
-    "MOMENTS",
-    "TRAINING_EVENTS",
-    "PassEvents",
-    "Priority",
-    "implements",
-    "priority_of",
-]
-
 EVENTS = (
     "train_begin",
     "epoch_begin",

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-__all__ = ["HandlerMethod", "handler_method"]
-
 
 @dataclass(frozen=True)
 class HandlerMethod:

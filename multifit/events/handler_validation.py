@@ -10,8 +10,6 @@ from ..errors import names, suggest
 from ..triggers import Every
 from .events import EVENTS, HOOKS, Priority, implements
 
-__all__ = ["checked_handlers", "handler_name"]
-
 
 def checked_handlers(handlers: object) -> list[object]:
     """Return one handler, several or None as a list.

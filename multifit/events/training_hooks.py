@@ -12,8 +12,6 @@ from .events import HOOKS
 from .handler_method import HandlerMethod
 from .handler_validation import handler_name
 
-__all__ = ["TrainingHooks"]
-
 
 class TrainingHooks:
     """Calls the hooks of handlers, in order of priority; each sees what the one before it returned.

@@ -17,8 +17,6 @@ import numpy
 
 from ..threads import omp_threads
 
-__all__ = ["mx"]
-
 # mxnet reads `bool` at import and when it indexes; gluoncv reads `float` and `int` when it makes anchors and
 # computes mAP. So the aliases stay for the life of the process.
 ALIASES = ("bool", "float", "int")

@@ -9,8 +9,6 @@ from ..spec import LossSpec, MetricSpec, TaskSpec
 from .compat import mx
 from .metrics import BinaryAccuracy
 
-__all__ = ["default_spec"]
-
 losses = mx.gluon.loss
 METRICS = (
     (losses.SoftmaxCrossEntropyLoss, "accuracy", lambda loss: mx.metric.Accuracy(axis=loss._axis)),

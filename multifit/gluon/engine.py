@@ -18,8 +18,6 @@ from .metrics.stage_metric import StageMetric, as_metric
 from .model import Model
 from .model_trainers import ModelTrainers
 
-__all__ = ["Engine"]
-
 
 class Engine:
     """A model and its trainers, with what is made new for every fit: stages, graphs and batch splitters.

@@ -11,8 +11,6 @@ from .engine import Engine
 from .execution.result import StepResult
 from .validation.first_batch import run_first_batch
 
-__all__ = ["batches_of", "evaluate_batch", "predict", "predict_batch"]
-
 
 def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
     """Measure losses and metrics on a batch; the first batch is checked.

@@ -13,8 +13,6 @@ from ..protocols import Figures, Trainer
 from .compat import mx
 from .metrics.stage_figures import StageFigures
 
-__all__ = ["FigureMetric", "figure_metrics", "single_trainer"]
-
 _GLUON_PREFIXES = {"train": "training", "val": "validation"}
 
 

@@ -8,8 +8,6 @@ import numpy
 
 from .compat import mx
 
-__all__ = ["installed_versions"]
-
 
 def installed_versions() -> dict[str, str]:
     """Return the versions that a run's figures depend on most, by name: python, numpy and mxnet."""

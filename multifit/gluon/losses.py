@@ -7,8 +7,6 @@ from typing import Any
 from ..protocols import Tensor
 from .compat import mx
 
-__all__ = ["SegmentationCELoss", "SequenceCELoss", "sample_sums"]
-
 
 class SequenceCELoss(mx.gluon.loss.Loss):
     r"""Softmax cross entropy of sequences, summed over each sequence's valid tokens.

@@ -12,8 +12,6 @@ from .optim.initialization import initialize
 from .optim.parameters import named_parameters
 from .precision.precisions import precision_of
 
-__all__ = ["Model"]
-
 
 class Model:
     """A net with its parameters, on its devices.

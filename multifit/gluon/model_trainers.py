@@ -12,8 +12,6 @@ from .optim.parameters import trainable
 from .optim.trainer_binding import DEFAULT, bind_trainers
 from .optim.trainers import Trainers
 
-__all__ = ["ModelTrainers"]
-
 
 class ModelTrainers:
     """Builds the trainers of a model once, and knows which parameters they move.

@@ -10,8 +10,6 @@ from typing import Any, Callable
 from ..errors import last_line
 from .compat import mx
 
-__all__ = ["operator_times"]
-
 OFF = {
     "profile_all": False,
     "profile_symbolic": False,

@@ -12,8 +12,6 @@ from typing import Any
 
 from ..protocols import Tensor
 
-__all__ = ["first_largest", "largest", "reaches", "split_maps"]
-
 
 def split_maps(F: Any, scores: Tensor, classes: int) -> list[Tensor]:
     """Split (N, C, ...) into C maps (N, ...)."""

@@ -11,8 +11,6 @@ from .engine import Engine
 from .execution.result import StepResult
 from .execution.stage import Timer, untimed
 
-__all__ = ["TrainStep"]
-
 
 class TrainStep:
     """Trains on one batch; `fit`, the profiler and the rate search all run this step.

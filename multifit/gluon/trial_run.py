@@ -12,8 +12,6 @@ from .optim.preserve_state import preserve_state
 from .optim.trainers import refuse_distributed
 from .validation.dry_run import DryRun, dry_run
 
-__all__ = ["trial_run"]
-
 
 @contextmanager
 def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:

@@ -8,8 +8,6 @@ from typing import Any, Callable, Iterator
 from ..checks import describe
 from ..errors import UserCodeError, last_line
 
-__all__ = ["user_code"]
-
 
 @contextmanager
 def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[None]:

@@ -17,8 +17,6 @@ from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
 from .monitor import WORST, check_monitor
 
-__all__ = ["CheckpointHandler"]
-
 
 class CheckpointHandler:
     """Saves checkpoints on a schedule, when a figure improves, and when the fit is asked to stop.

@@ -8,8 +8,6 @@ from pathlib import Path
 from ..checkpoints import CheckpointStore
 from ..events import EstimatorProtocol
 
-__all__ = ["CheckpointWriter"]
-
 _INEXACT = (
     "checkpoint %s is outside of any schedule: a run resumed from it is correct, but not bit for bit the "
     "same as without the stop, because MXNet's random generator cannot be saved"

@@ -13,8 +13,6 @@ from .progress import ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
 
-__all__ = ["validation_data", "with_defaults"]
-
 
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
     """Return `handlers` and the default handlers that they do not replace.

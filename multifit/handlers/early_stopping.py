@@ -14,8 +14,6 @@ from ..history import figure_text
 from ..protocols import Array
 from .monitor import WORST, Monitor
 
-__all__ = ["EarlyStoppingHandler"]
-
 
 class EarlyStoppingHandler:
     """Stops a fit when a figure has not improved for `patience` epochs.

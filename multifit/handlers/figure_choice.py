@@ -11,8 +11,6 @@ from ..spec.names import OUTPUTS
 from ..spec.terms import MetricTerm, Term
 from ..stages import PREFIXES, TRAIN, split_figure
 
-__all__ = ["FigureChoice", "key_figures"]
-
 
 class FigureChoice:
     """The figures that a handler shows: names, or regular expressions that match whole names.

@@ -8,8 +8,6 @@ from ..events import EstimatorProtocol
 from ..history import figure_text
 from ..stages import split_figure
 
-__all__ = ["count_text", "epoch_text", "figure_lines", "figures_text", "fitting"]
-
 _WIDTH = 9  # of a figure, so that the figures of successive lines are aligned
 
 

@@ -14,8 +14,6 @@ from typing import Any
 from ..errors import names, suggest
 from ..events import EstimatorProtocol, Priority
 
-__all__ = ["InterruptHandler"]
-
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
 _VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
 

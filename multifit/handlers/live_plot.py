@@ -15,8 +15,6 @@ from ..files import atomic_write
 from ..plots import curves
 from .figure_choice import FigureChoice
 
-__all__ = ["LivePlot"]
-
 
 class LivePlot:
     """Plots the figures over the epochs at the end of each epoch, in a notebook and into a PNG.

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ..events import EstimatorProtocol
 
-__all__ = ["FULL_TEXT", "LogFile"]
-
 FULL_TEXT = "full_text"  # an attribute of log records whose message was shortened to fit the terminal
 
 

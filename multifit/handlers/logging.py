@@ -17,8 +17,6 @@ from .figure_choice import FigureChoice
 from .format import count_text, epoch_text, figure_lines, figures_text, fitting
 from .log_file import FULL_TEXT
 
-__all__ = ["LoggingHandler"]
-
 
 class LoggingHandler:
     """Logs each epoch's figures, seconds (with validation) and training samples per second.

@@ -6,8 +6,6 @@ from typing import Any
 
 from ..events import EstimatorProtocol, Priority
 
-__all__ = ["MetricHandler"]
-
 
 class MetricHandler:
     """Records the training figures and the learning rates in the history at the end of each epoch.

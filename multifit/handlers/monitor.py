@@ -8,8 +8,6 @@ from ..arguments import finite_number
 from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol
 
-__all__ = ["WORST", "Monitor", "check_monitor"]
-
 WORST = {"min": math.inf, "max": -math.inf}
 
 

@@ -13,8 +13,6 @@ from ..history import figure_text
 from ..protocols import Trainer
 from .monitor import Monitor
 
-__all__ = ["PlateauHandler"]
-
 
 class PlateauHandler:
     """Multiplies learning rates by `factor` when a figure has not improved for `patience` epochs.

@@ -17,8 +17,6 @@ from ..tables import terminal_width
 from .figure_choice import FigureChoice
 from .format import epoch_text, figures_text, fitting
 
-__all__ = ["ProgressBar"]
-
 _BAR = 62  # characters of title, bar, counts and times, beside which the figures are shown
 
 

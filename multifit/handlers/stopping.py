@@ -11,8 +11,6 @@ from ..errors import counted, shown
 from ..events import EstimatorProtocol, Priority
 from ..state import RunState
 
-__all__ = ["StoppingHandler"]
-
 
 class StoppingHandler:
     """Stops a fit at the first of several limits, counted from the beginning of the fit.

@@ -18,8 +18,6 @@ from ..protocols import Array
 from ..stages import split_figure
 from ..triggers import Every
 
-__all__ = ["TensorBoardHandler"]
-
 
 class TensorBoardHandler:
     """Writes figures for TensorBoard and, on request, weights and pictures.

@@ -8,8 +8,6 @@ from typing import Any
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
 
-__all__ = ["ValidationHandler"]
-
 
 class ValidationHandler:
     """Evaluates on `val_data` during a fit; the estimator records the figures as ``val_…``.

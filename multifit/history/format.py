@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from ..stages import STAGE_OF_PREFIX, split_figure
 from ..tables import UNLIMITED, table, terminal_width
 
-__all__ = ["LAST_EPOCH_HEADERS", "epoch_table", "figure_text", "last_epoch_rows", "last_epoch_table"]
-
 LAST_EPOCH_HEADERS = ("figure", *STAGE_OF_PREFIX)
 
 _MOST_BLOCKS = 3  # more blocks of columns below each other than this are hard to read

@@ -13,8 +13,6 @@ from ..files import atomic_write
 from . import serialization
 from .format import epoch_table, last_epoch_table
 
-__all__ = ["History"]
-
 
 class History(Mapping[str, "list[float]"]):
     """A mapping from a figure's name to its values, one per epoch; NaN where it was not measured.

@@ -8,8 +8,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-__all__ = ["from_json", "to_csv", "to_json"]
-
 
 def to_json(figures: Mapping[str, Sequence[float]]) -> str:
     """Return an object of lists. JSON has no NaN and no infinity: they are ``null`` and ``"Infinity"``."""

@@ -11,8 +11,6 @@ from ..spec.summary import call_text, loss_text
 from ..spec.terms import MetricTerm, Term
 from .stage import Row, StagePlan
 
-__all__ = ["stage_plan"]
-
 
 def stage_plan(
     declarations: Declarations,

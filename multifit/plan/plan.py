@@ -9,8 +9,6 @@ from ..errors import counted
 from ..tables import table, terminal_width, wrap
 from .stage import StagePlan, texts
 
-__all__ = ["Plan", "TrainerPlan"]
-
 
 @dataclass(frozen=True)
 class TrainerPlan:

@@ -8,8 +8,6 @@ from typing import Any, Iterable, Mapping, NamedTuple
 from ..spec.links import Link
 from ..tables import table, terminal_width, wrap
 
-__all__ = ["Row", "StagePlan", "texts"]
-
 ARRAYS = ("input", "output", "label")
 VALUE_WIDTH = 16  # of a metric's figures, which may be many
 

@@ -13,8 +13,6 @@ from .panels import Line, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["compare_curves", "curves"]
-
 LEARNING_RATE = "learning rate"
 Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
 Family = dict[tuple[str, str], Sequence[float]]  # the figures of one panel by (prefix, part)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["new_figure", "to_svg"]
-
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty matplotlib figure, sizes in inches, that belongs to no window.

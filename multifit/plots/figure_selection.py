@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Iterable, Sequence
 
-__all__ = ["select_figures"]
-
 
 def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
     """Return the known names that `figures` selects, in their order, and the items that match nothing.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Line", "draw"]
-
 COLUMNS = 3
 MANY = 8  # a longer legend goes below the axes
 # Okabe and Ito's palette for all kinds of colour vision, its yellow darkened to be seen on white

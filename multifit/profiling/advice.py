@@ -7,8 +7,6 @@ from typing import Iterator
 from .measurements import median
 from .step_times import StepTimes
 
-__all__ = ["advice"]
-
 CLEAR = 0.2  # the share of a step below which a change might go unnoticed
 IDLE, BUSY = 0.5, 0.85  # shares of a step, for the engine
 

@@ -12,8 +12,6 @@ from ..gluon.validation.first_batch import check_first_batch
 from .measurements import Part
 from .stopwatch import Stopwatch
 
-__all__ = ["forward_pieces"]
-
 
 def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, count: int) -> list[Part]:
     """Time the parts of a forward pass by running it with and without them.

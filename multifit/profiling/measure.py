@@ -20,8 +20,6 @@ from .profile import Profile
 from .stopwatch import Stopwatch, part_times
 from .timed_steps import TimedEvents, TimedSteps
 
-__all__ = ["profile"]
-
 Clock = Callable[[], float]
 
 

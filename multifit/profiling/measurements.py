@@ -7,8 +7,6 @@ from typing import Sequence
 
 import numpy as np
 
-__all__ = ["KINDS", "Operator", "Part", "kind_of", "median"]
-
 KINDS = ("forward", "backward", "update", "engine")
 HOUSEKEEPING = ("DeleteVariable", "SetValueOp", "ResourceParallelRandomSetSeed")
 

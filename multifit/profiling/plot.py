@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot"]
-
 OPERATORS = 12
 COLOURS = dict(zip(KINDS, ("C0", "C1", "C2", "0.6")))
 PYTHON, ENGINE = "#0f4c75", "#8fc1e3"

@@ -15,8 +15,6 @@ from .summary import summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Profile"]
-
 
 class Profile(StepTimes):
     """The measurements of :meth:`multifit.MultiEstimator.profile`, to print, plot and save.

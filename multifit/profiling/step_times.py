@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from .measurements import Operator, Part
 
-__all__ = ["StepTimes"]
-
 NEGLIGIBLE = 0.005  # milliseconds
 
 

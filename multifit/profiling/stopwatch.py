@@ -6,8 +6,6 @@ from typing import Any, Callable
 
 from .measurements import Part
 
-__all__ = ["Laps", "Name", "Stopwatch", "part_times"]
-
 Name = tuple[str, ...]  # a part and its piece: ("handlers", "MixUp")
 Laps = list[dict[Name, list[float]]]  # per step and part: milliseconds that Python works, and in all
 

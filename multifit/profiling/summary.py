@@ -10,8 +10,6 @@ from .advice import advice
 from .measurements import Operator, Part
 from .step_times import StepTimes
 
-__all__ = ["summary"]
-
 BAR = 16  # characters of a whole bar
 ROOM_FOR_BARS = 100  # narrower terminals show no bars
 EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -17,8 +17,6 @@ from ..gluon.train_step import TrainStep
 from ..gluon.validation.first_batch import run_first_batch
 from .stopwatch import Stopwatch
 
-__all__ = ["TimedEvents", "TimedSteps"]
-
 KEPT_BATCHES = 8  # for timing the pieces of a forward pass
 PARTS = {
     "fetch": ("data", "placing"),

@@ -18,8 +18,6 @@ from ..gluon.train_step import TrainStep
 from ..gluon.trial_run import trial_run
 from .result import RateSearch, RunningMean
 
-__all__ = ["find_learning_rate"]
-
 DIVERGED = 4.0  # times the lowest mean: fastai's limit
 TOO_FEW = 10  # fewer batches make no useful mean or curve
 

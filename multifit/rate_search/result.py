@@ -10,8 +10,6 @@ import numpy as np
 from ..plots import new_figure
 from ..tables import table
 
-__all__ = ["RateSearch", "RunningMean"]
-
 MEMORY = 0.9  # of the mean of losses: half of its weight is on the last seven
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from ..errors import counted
 from ..plan import StagePlan, TrainerPlan
 
-__all__ = ["COLUMNS", "GAP", "Box", "net_boxes", "place", "stack", "stage_boxes"]
-
 LINE, PADDING, GAP = 14.0, 9.0, 10.0  # of a box's text, inside a box, between boxes
 COLUMNS = {  # where each column of boxes starts, and its width
     "input": (0.0, 150.0),

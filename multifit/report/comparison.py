@@ -11,8 +11,6 @@ from .folder import RunFolder
 from .images import Image, curves_image
 from .tables import Grid, comparison_grid, setting_texts
 
-__all__ = ["Comparison", "compare"]
-
 
 @dataclass(frozen=True)
 class Comparison:

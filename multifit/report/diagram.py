@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ..plan import StagePlan, TrainerPlan
 from .boxes import COLUMNS, GAP, Box, net_boxes, place, stack, stage_boxes
 
-__all__ = ["Arrow", "Diagram", "diagram"]
-
 TITLES = {
     "input": "inputs",
     "net": "net",

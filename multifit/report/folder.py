@@ -11,8 +11,6 @@ from typing import Callable, TypeVar
 from ..history import History
 from ..plan import Plan
 
-__all__ = ["RunFolder", "read_run"]
-
 FILES = ("settings.json", "plan.json", "plan.txt", "history.json")
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 

@@ -11,8 +11,6 @@ from ..plots import to_svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Image", "curves_image", "png_image"]
-
 
 @dataclass(frozen=True)
 class Image:

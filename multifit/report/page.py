@@ -10,8 +10,6 @@ from .comparison import compare
 from .folder import RunFolder
 from .run_section import run_section
 
-__all__ = ["page"]
-
 
 def page(runs: Sequence[RunFolder]) -> str:
     """Return an HTML page about runs, with its style and pictures inside; several are also compared."""

@@ -13,8 +13,6 @@ from .folder import RunFolder
 from .images import Image, curves_image, png_image
 from .tables import Grid, epoch_grids, last_epoch_grid, setting_texts
 
-__all__ = ["RunSection", "StageDrawing", "run_section"]
-
 
 @dataclass(frozen=True)
 class StageDrawing:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
 
-__all__ = ["Grid", "comparison_grid", "epoch_grids", "last_epoch_grid", "setting_texts"]
-
 COLUMNS = 12  # figures per table
 
 

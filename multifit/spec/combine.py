@@ -12,8 +12,6 @@ from .names import OUTPUTS, SLOTS, Ref, Tree, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Term
 
-__all__ = ["combine_problems", "combined_fields"]
-
 
 def combine_problems(parts: Mapping[str, Any], shared: Sequence[str]) -> list[Problem]:
     """Return why `parts`, by name, cannot be combined into one spec with the `shared` slots."""

@@ -9,8 +9,6 @@ from .names import Tree, leaves
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Taker, Term
 
-__all__ = ["Declarations"]
-
 
 @dataclass(frozen=True, eq=False)
 class Declarations:

@@ -10,8 +10,6 @@ from ..errors import names, shown
 from .names import Tree, listed
 from .specs import LabelSpec, LossSpec, MetricSpec
 
-__all__ = ["FieldParser"]
-
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
 
 T = TypeVar("T", LossSpec, MetricSpec)

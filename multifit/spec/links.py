@@ -8,8 +8,6 @@ from .declarations import Declarations
 from .names import OUTPUTS, SLOTS, Ref
 from .terms import Taker, Term
 
-__all__ = ["FEEDS", "NORMALIZES", "Link", "links", "targets"]
-
 FEEDS, NORMALIZES = "feeds", "normalises"  # as plan.json spells them
 
 

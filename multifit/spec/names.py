@@ -8,8 +8,6 @@ from typing import Any, Iterator, Mapping, Sequence
 from ..errors import names as quoted
 from ..errors import nearest, shown, suggest
 
-__all__ = ["LOSSES", "OUTPUTS", "SLOTS", "Ref", "Tree", "leaves", "listed", "resolve"]
-
 OUTPUTS = "outputs"
 SLOTS = "labels"
 LOSSES = "losses"

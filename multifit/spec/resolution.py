@@ -10,8 +10,6 @@ from .names import LOSSES, OUTPUTS, PLURAL, SINGULAR, SLOTS, Ref, listed, resolv
 from .specs import LossSpec, MetricSpec
 from .terms import MetricTerm, Term
 
-__all__ = ["Resolution", "resolve_terms"]
-
 Spaces = Mapping[str, Sequence[str]]
 
 

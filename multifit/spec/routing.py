@@ -9,8 +9,6 @@ from ..errors import Problem, names, suggest
 from .declarations import Declarations
 from .names import OUTPUTS, SINGULAR, SLOTS, Ref, resolve
 
-__all__ = ["routing_problems"]
-
 
 def routing_problems(declarations: Declarations) -> list[Problem]:
     """Return what is wrong with the batch's order, the normalizers, `unused`, and what nothing takes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Sequence
 
-__all__ = ["LabelSpec", "LossSpec", "MetricSpec", "TrainerSpec"]
-
 
 class _OneLineRepr:
     """Shows a dataclass in one line, without the fields that have their default."""

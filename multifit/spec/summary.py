@@ -10,8 +10,6 @@ from .links import FEEDS, Link, links, targets
 from .names import Tree
 from .terms import MetricTerm, Term
 
-__all__ = ["SummaryRow", "call_text", "loss_text", "one_line", "summary", "summary_rows"]
-
 
 class SummaryRow(NamedTuple):
     """One line of a summary."""

@@ -17,8 +17,6 @@ from .specs import LossSpec, MetricSpec
 from .summary import one_line, summary
 from .validate import declaration_problems
 
-__all__ = ["TaskSpec"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class TaskSpec(Declarations):

@@ -8,8 +8,6 @@ from typing import Union
 from .names import OUTPUTS, SLOTS, Ref
 from .specs import LossSpec, MetricSpec
 
-__all__ = ["MetricTerm", "Taker", "Term"]
-
 
 @dataclass(frozen=True)
 class Term:

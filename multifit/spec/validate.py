@@ -12,8 +12,6 @@ from .declarations import Declarations
 from .names import OUTPUTS, listed
 from .terms import MetricTerm, Term
 
-__all__ = ["declaration_problems", "weight_problem"]
-
 SCOPES = ("device", "batch")
 MODES = ("min", "max")
 

@@ -32,7 +32,7 @@ def make_estimator(trainers: Any = None, net: Any = None) -> MultiEstimator:
 
 def test_the_curve_is_the_hand_written_one() -> None:
     data = batches(12)
-    search, twin = make_estimator().find_learning_rate(data, 1e-3, 0.3, batches=12), mlp(1, norm=True)
+    search, twin = make_estimator().find_learning_rate(data, 1e-3, 0.05, batches=12), mlp(1, norm=True)
     trainer, losses = mx.gluon.Trainer(twin.collect_params(), "adam"), []
     for (x, y), rate in zip(data, search.rates):
         trainer.set_learning_rate(rate)
@@ -41,7 +41,7 @@ def test_the_curve_is_the_hand_written_one() -> None:
         losses.append(float(loss.mean().asscalar()))
         loss.backward()
         trainer.step(len(x))
-    assert search.rates == pytest.approx(np.geomspace(1e-3, 0.3, 12))
+    assert search.rates == pytest.approx(np.geomspace(1e-3, 0.05, 12))
     assert search.losses == pytest.approx(losses, rel=1e-5)
 
 

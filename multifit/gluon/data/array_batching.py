@@ -10,8 +10,6 @@ import numpy as np
 from ...protocols import Array, Shape
 from ..compat import mx
 
-__all__ = ["by_index", "columns_of"]
-
 DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # MXNet's
 
 Column = Union[Array, np.ndarray]

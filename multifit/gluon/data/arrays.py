@@ -10,8 +10,6 @@ import numpy as np
 from ...protocols import Array, Context, Shape
 from ..compat import mx
 
-__all__ = ["RawArray", "as_array", "cast_dtype", "joined", "place", "shapes_of", "to_numpy"]
-
 RawArray = Union[Array, np.ndarray]
 """An array as a loader yields it."""
 

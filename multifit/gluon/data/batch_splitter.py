@@ -16,8 +16,6 @@ from .batches import Batch, BatchLayout, Signature, layout_of, signature_of
 from .devices import shares
 from .raw_batches import arrays_in
 
-__all__ = ["BatchSplitter", "SlotSignature"]
-
 MAX_SIGNATURES = 50  # as many kinds of batches (sequences of many lengths) are remembered
 
 SlotSignature = dict[str, Optional[tuple[Shape, str]]]

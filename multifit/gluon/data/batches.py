@@ -8,8 +8,6 @@ from typing import Any, Mapping, Sequence
 from ...protocols import Context, Shape, Slots
 from ..compat import mx
 
-__all__ = ["Batch", "BatchLayout", "Signature", "layout_of", "signature_of"]
-
 Signature = tuple[tuple[Any, Any], ...]
 """The shape and the dtype of each array of a batch."""
 

@@ -8,8 +8,6 @@ from typing import Any, Iterable
 from ...protocols import Context, Parameter
 from ..compat import mx
 
-__all__ = ["parse_devices", "placed_on", "resolve_context", "shares"]
-
 VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
 
 

@@ -14,16 +14,6 @@ from ..compat import mx
 from .array_batching import by_index
 from .worker_seeding import iterate_seeded, pass_seed, seedable
 
-__all__ = [
-    "batch_count",
-    "iterate",
-    "iterate_from",
-    "no_batch_problems",
-    "peek_first",
-    "repeat",
-    "replay_epochs",
-]
-
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     """Iterate over a loader from its start.

@@ -10,8 +10,6 @@ from ...spec.names import leaves
 from ..compat import mx
 from .arrays import as_array
 
-__all__ = ["arrays_in"]
-
 
 def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
     """Return a batch's arrays, by name if the batch is a mapping, else in order.

@@ -10,8 +10,6 @@ import numpy as np
 
 from ..compat import mx
 
-__all__ = ["mixed", "preserve_rng", "seed_everything"]
-
 
 def seed_everything(seed: int) -> None:
     """Seed Python's, NumPy's and MXNet's random generators.

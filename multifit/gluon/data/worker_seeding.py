@@ -17,8 +17,6 @@ from ..compat import mx
 from .array_batching import columns_of
 from .seeding import mixed, seed_everything
 
-__all__ = ["has_own_workers", "iterate_seeded", "may_use_randomness", "pass_seed", "seedable"]
-
 _data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms
 DETERMINISTIC = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Resize, _vision.ToTensor}
 CONTAINERS = {_vision.Compose, _nn.Sequential, _nn.HybridSequential}

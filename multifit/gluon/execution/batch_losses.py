@@ -13,8 +13,6 @@ from .loss_graph import as_variable, call_loss, named_parts
 from .loss_weights import BatchLossScale
 from .result import StepResult
 
-__all__ = ["BatchLosses"]
-
 
 class BatchLosses:
     """The terms of scope "batch", each called once per batch with a list per device of every argument.

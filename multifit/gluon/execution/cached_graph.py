@@ -8,8 +8,6 @@ from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
 
-__all__ = ["CachedGraph"]
-
 MAX_CHANGES = 4  # of the shapes that memory is planned for: each change costs the time of several batches
 
 

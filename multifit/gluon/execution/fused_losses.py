@@ -11,8 +11,6 @@ from ..compat import mx
 from ..losses import SegmentationCELoss, sample_sums
 from ..ops import largest, split_maps
 
-__all__ = ["cross_entropy", "fused_loss", "negative_log_likelihood"]
-
 MANY_CLASSES = 24  # from here on a softmax over the last axis fills the processor's vectors
 
 

@@ -16,8 +16,6 @@ from ..metrics.base import DeviceMetric
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 
-__all__ = ["LossGraph", "LossOutputs", "as_variable", "by_reference", "call_loss", "named_parts"]
-
 
 @dataclass
 class LossOutputs:

@@ -17,8 +17,6 @@ from ..data.batches import Batch
 from ..user_code import user_code
 from .loss_graph import LossGraph
 
-__all__ = ["BatchLossScale", "LossScaler"]
-
 MAX_VECTORS = 256  # cached on the devices; more only if weights change with every batch
 
 

@@ -14,8 +14,6 @@ from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph
 
-__all__ = ["Network", "is_traceable"]
-
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
 

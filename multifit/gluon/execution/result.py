@@ -11,8 +11,6 @@ from ...spec.names import Ref, listed
 from ..data.batches import Batch
 from .loss_graph import by_reference
 
-__all__ = ["StepResult"]
-
 
 @dataclass
 class StepResult:

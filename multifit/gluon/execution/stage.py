@@ -22,8 +22,6 @@ from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 
-__all__ = ["Stage", "Timer", "untimed"]
-
 Timer = Callable[..., "AbstractContextManager[Any]"]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
 

@@ -12,8 +12,6 @@ from .cached_graph import CachedGraph
 from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
 
-__all__ = ["StepGraph"]
-
 
 class StepGraph:
     """Net, losses and metrics of one device's batch.

@@ -12,8 +12,6 @@ from .loss_graph import LossGraph, by_reference
 from .network import Network, is_traceable
 from .step_graph import StepGraph
 
-__all__ = ["MAX_GRAPHS", "StepGraphCache"]
-
 MAX_GRAPHS = 32  # batches of more signatures than this (sequences of many lengths) get no graph each
 
 

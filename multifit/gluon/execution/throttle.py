@@ -9,8 +9,6 @@ import numpy as np
 
 from ...protocols import Array
 
-__all__ = ["Throttle"]
-
 MAX_BATCHES = 64  # that may wait for the engine at most, and
 MIN_BATCHES = 2  # at least
 MAX_BYTES = 64 * 2**20  # that the arrays of waiting batches may take, unless MIN_BATCHES take more

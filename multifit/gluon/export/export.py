@@ -21,8 +21,6 @@ from .tracing import trace
 if TYPE_CHECKING:
     from ..engine import Engine
 
-__all__ = ["export"]
-
 MAX_BATCHES = 31  # of a loader, that are read for their shapes
 
 

@@ -15,8 +15,6 @@ from ..installed import installed_versions
 from .onnx_model import onnx_model
 from .traced_net import PortType, TracedNet
 
-__all__ = ["FORMATS"]
-
 SYMBOL, PARAMETERS, RECORD, ONNX = "net-symbol.json", "net-0000.params", "export.json", "net.onnx"
 
 

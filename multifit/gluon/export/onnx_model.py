@@ -17,8 +17,6 @@ from ..compat import mx
 from .onnx_names import rename_ports
 from .traced_net import TracedNet
 
-__all__ = ["onnx_model", "require_onnx"]
-
 # The newest operator set that mxnet 1.9.1 knows, and the file format that came with it. By default its
 # converter labels the model with the newest set of the installed onnx, in which some operators take other
 # arguments (ReduceMean's axes, from 18 on).

@@ -10,8 +10,6 @@ import numpy as np
 
 from .traced_net import PortType, TracedNet
 
-__all__ = ["rename_ports"]
-
 
 def rename_ports(onnx_graph: Any, converted_names: Mapping[str, str], net: TracedNet) -> None:
     """Change a converted graph in place.

@@ -10,8 +10,6 @@ from ...protocols import Array, Shape
 from ..compat import mx
 from .traced_net import BATCH, OpenShape, PortType
 
-__all__ = ["InputSignature", "port_types"]
-
 InputSignature = Mapping[str, tuple[Shape, str]]
 """Shape and dtype of each input in a batch."""
 

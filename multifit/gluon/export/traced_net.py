@@ -9,8 +9,6 @@ from typing import Optional, Union
 from ...protocols import Array, Shape
 from ..compat import mx
 
-__all__ = ["BATCH", "OpenShape", "PortType", "TracedNet"]
-
 BATCH = "N"  # stands for the size of the batch in a shape
 
 OpenShape = tuple[Optional[Union[int, str]], ...]

@@ -15,8 +15,6 @@ from ..data.batch_splitter import SlotSignature
 from .shapes import port_types
 from .traced_net import TracedNet
 
-__all__ = ["trace"]
-
 
 def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
     """Return the net as a graph with the spec's names.

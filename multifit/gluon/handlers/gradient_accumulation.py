@@ -10,8 +10,6 @@ from ...errors import Problem, raise_problems
 from ...events import EstimatorProtocol
 from ..optim.gradients import fresh_flags, set_fresh
 
-__all__ = ["GradientAccumulation"]
-
 
 class GradientAccumulation:
     """Adds up the gradients of `n` batches before all trainers update the parameters.

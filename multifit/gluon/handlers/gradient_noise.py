@@ -9,8 +9,6 @@ from ...arguments import finite_number
 from ...events import EstimatorProtocol
 from ..compat import mx
 
-__all__ = ["GradientNoise"]
-
 
 class GradientNoise:
     r"""Adds Gaussian noise to all gradients, which decays during training.

@@ -15,8 +15,6 @@ from ..losses import SegmentationCELoss, SequenceCELoss
 from ..user_code import user_code
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
-__all__ = ["LabelSmoothing"]
-
 
 class LabelSmoothing:
     r"""Smooths the labels of softmax losses: a share of each label is spread evenly over all classes.

@@ -16,8 +16,6 @@ from ..data.batches import Batch
 from ..execution.loss_graph import LossGraph, as_variable, by_reference
 from ..execution.loss_weights import LossScaler
 
-__all__ = ["BEFORE_PENALTIES", "LossBlend", "selected_terms"]
-
 # Handlers that only blend losses come before those that add to the objective (penalties, at the normal
 # priority), so that they scale nothing but losses.
 BEFORE_PENALTIES = -100.0

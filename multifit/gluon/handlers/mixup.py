@@ -16,8 +16,6 @@ from ..compat import mx
 from ..execution.loss_graph import call_loss
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
-__all__ = ["MixUp"]
-
 
 class MixUp:
     r"""Mixes the samples of each batch in pairs, with the losses of both labels.

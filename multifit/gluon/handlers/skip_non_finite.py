@@ -10,8 +10,6 @@ import numpy as np
 from ...events import EstimatorProtocol
 from ..compat import mx
 
-__all__ = ["SkipNonFinite"]
-
 CHUNK = 200  # MXNet takes no more arrays at once
 
 

@@ -11,8 +11,6 @@ from ...arguments import whole_number
 from ...events import EstimatorProtocol
 from ...triggers import Every
 
-__all__ = ["TerminateOnNaN"]
-
 
 class TerminateOnNaN:
     """Stops a fit at the first batch in which a loss is NaN or infinite, and logs the loss and the batch.

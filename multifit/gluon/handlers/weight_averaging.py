@@ -11,8 +11,6 @@ from ...errors import names, suggest
 from ...events import EstimatorProtocol, Priority
 from ..compat import mx
 
-__all__ = ["WeightAveraging"]
-
 KINDS = ("ema", "swa")
 
 

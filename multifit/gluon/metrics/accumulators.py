@@ -9,8 +9,6 @@ import numpy as np
 from ...protocols import Array
 from ..compat import mx
 
-__all__ = ["Accumulator", "ScalarSum"]
-
 CHUNK = 16  # arrays that are added in one call,
 SMALL = 4096  # unless they have more elements than this
 

@@ -8,8 +8,6 @@ from types import ModuleType
 from ...protocols import Shape, Tensor
 from .base import DeviceMetric, PairGraph, as_float64, sample_size
 
-__all__ = ["DeviceAccuracy", "DeviceBinaryAccuracy", "DeviceTopKAccuracy"]
-
 
 class MatchCount(DeviceMetric):
     """The number of elements in which predictions and labels agree, and the number of all elements."""

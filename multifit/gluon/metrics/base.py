@@ -11,8 +11,6 @@ import numpy as np
 from ...protocols import Shape, Tensor
 from ..compat import mx
 
-__all__ = ["DeviceMetric", "PairGraph", "as_float64", "float64_sum", "sample_size"]
-
 PairGraph = Callable[[ModuleType, Any, Any], "list[Tensor]"]
 """``graph(F, label, output)``: the statistics of one label and its output, in vectors."""
 

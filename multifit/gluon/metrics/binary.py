@@ -11,8 +11,6 @@ from ...protocols import Shape, Tensor
 from ..compat import mx
 from .base import DeviceMetric, PairGraph, as_float64
 
-__all__ = ["DeviceF1", "DeviceMCC"]
-
 
 class DeviceF1(DeviceMetric):
     """``mx.metric.F1``: the harmonic mean of precision and recall of class 1.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...protocols import Array
 from ..compat import mx
 
-__all__ = ["BinaryAccuracy"]
-
 
 class BinaryAccuracy(mx.metric.EvalMetric):
     """The share of elements in which ``output > threshold`` agrees with a label of 0 or 1.

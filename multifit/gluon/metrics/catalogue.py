@@ -16,8 +16,6 @@ from .probability import DeviceCrossEntropy, DevicePerplexity
 from .regression import DeviceMAE, DeviceMSE, DeviceRMSE
 from .segmentation import DeviceSegmentation
 
-__all__ = ["device_metric", "direction", "figure_names"]
-
 BINARY = f"{BinaryAccuracy.__module__}.{BinaryAccuracy.__qualname__}"
 SEGMENTATION = "gluoncv.utils.metrics.segmentation.SegmentationMetric"
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..compat import mx
 
-__all__ = ["copy_metric"]
-
 
 def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
     """Copy a metric and reset the copy.

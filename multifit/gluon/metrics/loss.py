@@ -9,8 +9,6 @@ from typing import Any
 from ...protocols import Shape, Tensor
 from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
-__all__ = ["DeviceLoss"]
-
 
 class DeviceLoss(DeviceMetric):
     """``mx.metric.Loss``: the sum of all output elements, divided by their number; labels are ignored."""

@@ -10,8 +10,6 @@ from ...protocols import Array
 from ...spec.terms import Term
 from .accumulators import Accumulator, ScalarSum
 
-__all__ = ["Layout", "MetricSums"]
-
 Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and width of each part
 
 

@@ -9,8 +9,6 @@ from ...protocols import Shape, Tensor
 from ..compat import mx
 from .base import DeviceMetric, PairGraph, as_float64, float64_sum, sample_size
 
-__all__ = ["DeviceCrossEntropy", "DevicePerplexity"]
-
 
 class DeviceCrossEntropy(DeviceMetric):
     """``mx.metric.CrossEntropy`` and ``mx.metric.NegativeLogLikelihood``, which compute the same.

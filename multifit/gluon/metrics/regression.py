@@ -7,8 +7,6 @@ from types import ModuleType
 from ...protocols import Shape, Tensor
 from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
-__all__ = ["DeviceMAE", "DeviceMSE", "DeviceRMSE"]
-
 
 class DeviceMAE(DeviceMetric):
     """``mx.metric.MAE``: the mean over pairs of the mean absolute error."""

@@ -13,8 +13,6 @@ from ..compat import mx
 from ..ops import first_largest, reaches
 from .base import DeviceMetric, PairGraph, as_float64
 
-__all__ = ["DeviceSegmentation"]
-
 MAX_CLASSES = 6  # up to this many, inner products are faster on one thread
 MAX_PIXELS = 2**21  # float32 counts up to 2**24, and later batches may be larger than the first
 

@@ -12,8 +12,6 @@ from .base import DeviceMetric
 from .metric_sums import MetricSums
 from .stage_metric import Place, StageMetric
 
-__all__ = ["StageFigures"]
-
 
 class StageFigures:
     """The figures of a stage: `sums` of its losses, and its `metrics`.

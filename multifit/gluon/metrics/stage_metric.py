@@ -18,8 +18,6 @@ from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import device_metric, direction, figure_names
 
-__all__ = ["SAMPLES", "Place", "StageMetric", "as_metric"]
-
 SAMPLES = "samples"  # the name of the number of samples among the sums
 
 

@@ -10,8 +10,6 @@ from ...spec import TrainerSpec
 from ..compat import mx
 from .parameters import listing, select
 
-__all__ = ["coverage_problems", "frozen_names", "moved_names"]
-
 
 def frozen_names(frozen: Any, parameters: Mapping[str, Parameter]) -> tuple[set[str], list[Problem]]:
     """Return the names of the parameters that ``frozen=`` selects."""

@@ -9,8 +9,6 @@ from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
 
-__all__ = ["declared_problems", "device_problems", "is_trainer"]
-
 
 def is_trainer(value: object) -> bool:
     """Whether a value declares a trainer."""

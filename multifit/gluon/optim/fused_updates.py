@@ -12,8 +12,6 @@ from ..compat import mx
 from .gradients import is_fresh, set_fresh
 from .update_rules import RULES, ParameterGroup, UpdateRule
 
-__all__ = ["FusedUpdate"]
-
 GROUP_SIZE = 45  # arrays in a call; MXNet's operators end the process at 64
 STOCK = {name: getattr(mx.gluon.Trainer, name) for name in ("update", "_update")}
 

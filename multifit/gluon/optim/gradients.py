@@ -10,16 +10,6 @@ from typing import Any, Iterable
 
 from ..compat import mx
 
-__all__ = [
-    "clip_gradients",
-    "fresh_flags",
-    "is_fresh",
-    "mark_used",
-    "moved_parameters",
-    "set_fresh",
-    "zero_stale",
-]
-
 
 def is_fresh(values: mx.nd.NDArray) -> bool:
     """Whether the gradient of a parameter's values on one device has not been used yet."""

@@ -10,8 +10,6 @@ from ...protocols import Context
 from ..compat import mx
 from .parameters import select
 
-__all__ = ["initialize"]
-
 Rules = list[tuple["re.Pattern[str]", Any]]
 """Patterns of parameter names, each with its initializer."""
 

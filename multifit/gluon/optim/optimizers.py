@@ -14,8 +14,6 @@ from ...errors import Problem, last_line, names, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
 
-__all__ = ["build_optimizer"]
-
 INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 
 

@@ -9,8 +9,6 @@ from ...errors import Problem, shown, suggest
 from ...protocols import Parameter
 from ..compat import mx
 
-__all__ = ["listing", "named_parameters", "select", "trainable"]
-
 
 def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
     """Return all parameters by name, each once.

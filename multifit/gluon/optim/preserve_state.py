@@ -10,8 +10,6 @@ from ..compat import mx
 from .gradients import is_fresh, set_fresh
 from .trainer_handle import TrainerHandle
 
-__all__ = ["preserve_state"]
-
 # The fields of a trainer that has no kvstore yet.
 NO_KVSTORE = {"_kv_initialized": False, "_kvstore": None, "_distributed": None, "_update_on_kvstore": None}
 

@@ -9,8 +9,6 @@ from ...errors import shown
 from ...protocols import Schedule
 from ..compat import mx
 
-__all__ = ["OneCycle", "ScaledSchedule", "WarmUp"]
-
 
 class OneCycle(mx.lr_scheduler.LRScheduler):
     r"""One rise and one long fall of the learning rate, both along half a cosine.

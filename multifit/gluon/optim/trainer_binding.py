@@ -14,8 +14,6 @@ from .optimizers import build_optimizer
 from .parameters import trainable
 from .trainers import Trainers
 
-__all__ = ["DEFAULT", "bind_trainers"]
-
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
 
 

@@ -10,8 +10,6 @@ from ..compat import mx
 from .optimizers import build_optimizer
 from .schedules import ScaledSchedule
 
-__all__ = ["TrainerHandle"]
-
 CONTROLS = ("learning_rate", "weight_decay", "momentum", "betas")
 HANDLE_ATTRIBUTES = {"name", "trainer", *CONTROLS}
 

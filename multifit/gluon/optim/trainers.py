@@ -10,8 +10,6 @@ from .fused_updates import FusedUpdate
 from .gradients import clip_gradients, mark_used, moved_parameters, zero_stale
 from .trainer_handle import TrainerHandle
 
-__all__ = ["Trainers", "refuse_distributed"]
-
 
 class Trainers(Mapping[str, TrainerHandle]):
     """The trainers by name, each behind a :class:`TrainerHandle`.

@@ -12,8 +12,6 @@ from typing import Any, Sequence, Union
 from ...protocols import Array
 from ..compat import mx
 
-__all__ = ["RULES", "ParameterGroup", "UpdateRule"]
-
 
 class ParameterGroup:
     """Arrays that are moved in one call: those at some positions among all arrays of a trainer."""

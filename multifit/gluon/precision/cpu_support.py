@@ -8,8 +8,6 @@ from ..compat import mx
 from .lowering import lower
 from .rules import Rules
 
-__all__ = ["cpu_supports_bfloat16"]
-
 
 @cache
 def cpu_supports_bfloat16() -> bool:

@@ -8,8 +8,6 @@ from ..compat import mx
 from .rewriting import Entry, Node, rewrite
 from .rules import Rules
 
-__all__ = ["lower"]
-
 FLOAT32 = "float32"
 
 

@@ -10,8 +10,6 @@ from ...protocols import Context
 from .cpu_support import cpu_supports_bfloat16
 from .rules import BFLOAT16_RULES, Rules
 
-__all__ = ["FULL", "PRECISIONS", "Precision", "named_precision", "precision_of"]
-
 
 @dataclass(frozen=True)
 class Precision:

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from ..compat import mx
 
-__all__ = ["Entry", "GraphBuilder", "Node", "rewrite"]
-
 Node = dict[str, Any]
 """An operator or a variable in MXNet's JSON format: ``op``, ``name``, ``attrs`` and ``inputs``."""
 Entry = list[int]

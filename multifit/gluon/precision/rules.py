@@ -8,8 +8,6 @@ from importlib import import_module
 
 from ..compat import mx
 
-__all__ = ["BFLOAT16_RULES", "Rules"]
-
 
 @dataclass(frozen=True)
 class Rules:

@@ -21,8 +21,6 @@ from ...errors import shown
 from ..compat import mx
 from .coding import encode
 
-__all__ = ["class_name", "load_attributes", "save_attributes", "stable_name"]
-
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
 RENAMED = {"Scaled": "ScaledSchedule"}  # classes of checkpoints written by older versions

@@ -15,8 +15,6 @@ import numpy as np
 from ...errors import shown
 from ..compat import mx
 
-__all__ = ["decode", "encode"]
-
 PACKED = 32  # from this length on, a list of numbers of one type becomes one array
 VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and dense NDArrays"
 

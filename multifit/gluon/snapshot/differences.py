@@ -8,8 +8,6 @@ from typing import Any, Mapping
 from ...errors import suggest
 from .format_1 import is_format_1, known_to_format_1, upgraded
 
-__all__ = ["differences"]
-
 _SHOWN = 6  # differences in parameters, of which there can be thousands
 _LONGEST = 160  # characters of a value
 # The keys of these are names that the user chose; of everything else, fields.

@@ -8,8 +8,6 @@ from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
 from .attributes import class_name, load_attributes, save_attributes, stable_name
 
-__all__ = ["load_figures", "save_figures"]
-
 
 def save_figures(figures: StageFigures) -> dict[str, Any]:
     """Return what a stage has measured since its last reset, as a tree.

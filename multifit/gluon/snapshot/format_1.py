@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Iterator, Mapping
 
-__all__ = ["is_format_1", "known_to_format_1", "upgraded"]
-
 _EVALUATING = "when evaluating and predicting:"
 
 

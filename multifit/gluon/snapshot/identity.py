@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...spec import LossSpec, MetricSpec, TaskSpec
     from ...spec.terms import MetricTerm, Term
 
-__all__ = ["identity", "spec_tree"]
-
 
 def identity(engine: Engine) -> dict[str, Any]:
     """Return the identity of a run: its spec, parameters, trainers, number of devices and precision."""

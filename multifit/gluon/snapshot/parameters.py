@@ -15,8 +15,6 @@ from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..optim.parameters import listing
 
-__all__ = ["load_device_state", "read_parameters", "save_device_state", "write_parameters"]
-
 NET, OTHERS = "net.params", "losses.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
 

@@ -10,8 +10,6 @@ import numpy as np
 from ..compat import mx
 from ..data.seeding import mixed, seed_everything
 
-__all__ = ["random_state", "reseed", "reseed_epoch", "set_random_state"]
-
 STEP, EPOCH = 0, 1  # separate streams for steps and epochs
 
 

@@ -19,8 +19,6 @@ from .random import random_state, set_random_state
 from .trainers import load_trainer, save_trainer
 from .tree import read_tree, write_tree
 
-__all__ = ["differences", "read", "read_random", "write"]
-
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 
 

@@ -15,8 +15,6 @@ from ..compat import mx
 from ..optim.schedules import ScaledSchedule
 from .attributes import class_name, load_attributes, save_attributes, stable_name
 
-__all__ = ["load_trainer", "save_trainer"]
-
 # The program sets the parameters; the counters are saved by parameter name.
 NOT_ATTRIBUTES = ("param_dict", "idx2name", "sym_info", "_all_index_update_counts", "_index_update_count")
 SCALED = f"multifit.{ScaledSchedule.__name__}"

@@ -14,8 +14,6 @@ import numpy as np
 from ...files import atomic_path, atomic_write
 from .coding import decode, encode
 
-__all__ = ["read_tree", "write_tree"]
-
 
 def write_tree(folder: Path, name: str, tree: Any) -> None:
     """Write a tree to ``<name>.json`` and, if it has arrays, ``<name>.npz``.

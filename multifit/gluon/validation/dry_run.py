@@ -13,8 +13,6 @@ from ..engine import Engine
 from ..execution.result import StepResult
 from .first_batch import check_first_batch
 
-__all__ = ["DryRun", "dry_run"]
-
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
 

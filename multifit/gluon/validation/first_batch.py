@@ -12,8 +12,6 @@ from ..execution.result import StepResult
 from ..execution.stage import Stage
 from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
 
-__all__ = ["check_first_batch", "run_first_batch"]
-
 
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     """Run the net on the first device's samples, and check outputs, losses and metrics; nothing is updated.

@@ -18,8 +18,6 @@ from ..metrics.stage_metric import StageMetric
 from ..user_code import user_code
 from .loss_gradient import check_loss_gradient
 
-__all__ = ["check_call", "inspect_metric", "inspect_slots", "inspect_term"]
-
 _LOSSES, _METRICS = mx.gluon.loss, mx.metric
 ELEMENTWISE = (
     _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.HuberLoss,

@@ -16,8 +16,6 @@ from ..execution.loss_graph import call_loss
 from ..losses import SegmentationCELoss
 from ..user_code import user_code
 
-__all__ = ["check_loss_gradient"]
-
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses follow their weight
 
 

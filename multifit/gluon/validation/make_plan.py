@@ -13,8 +13,6 @@ from ..execution.stage import Stage
 from ..metrics.stage_metric import Place
 from .dry_run import DryRun
 
-__all__ = ["make_plan"]
-
 PLACES = {Place.DEVICE: "summed on the device", Place.HOST: "updated batch by batch"}
 
 
