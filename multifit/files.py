@@ -1,12 +1,15 @@
-"""Write files atomically: a reader never sees an incomplete one.
+"""Write files atomically, and read files that anybody may have written.
 
-The content goes to a temporary file in the same folder, is flushed to the disk, and is renamed to the target
-in one step (`os.replace`). If anything fails before that step, the target is unchanged.
+A reader never sees an incomplete file: the content goes to a temporary file in the same folder, is flushed to
+the disk, and is renamed to the target in one step (`os.replace`). If anything fails before that step, the
+target is unchanged. What is read is bounded: no file can hang the reader, or exhaust its memory or stack.
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import secrets
 import stat
@@ -14,6 +17,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1 << 26  # of a file that is read: a history of a million epochs has fewer
+MOST_LEVELS = 100  # of lists and objects in each other
+TOO_DEEP = f"it nests lists or objects more than {MOST_LEVELS} deep"
 
 
 @contextmanager
@@ -67,6 +75,77 @@ def flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def read_json(path: str | os.PathLike[str], finite: bool = True) -> Any:
+    """Return the content of a JSON file; see :func:`read_regular` and :func:`parse_json`.
+
+    Raises OSError if it cannot be opened; ValueError, with the path, for all else that is wrong with it.
+    """
+    try:
+        return parse_json(read_regular(path), finite)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def read_regular(path: str | os.PathLike[str], limit: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a regular file, without waiting for the other end of a pipe.
+
+    Raises OSError if it cannot be opened; ValueError if it is a pipe or a device, or larger than `limit`.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it is larger than {limit >> 20} MiB")
+    return data
+
+
+def parse_json(data: bytes | str, finite: bool = True) -> Any:
+    """Return what JSON text, in UTF-8, says.
+
+    Its numbers fit a float, and with `finite` they are neither NaN nor infinite, which Python writes without
+    being asked. Lists and objects are at most `MOST_LEVELS` deep. Raises ValueError for all else.
+    """
+    text = data.decode("utf-8") if isinstance(data, bytes) else data
+    refuse = _refuse if finite else None
+    try:
+        content = json.loads(
+            text, parse_constant=refuse, parse_float=_finite if finite else None, parse_int=_int
+        )
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    level, levels = list(_inner([content])), 0  # not a recursion
+    while level:
+        levels += 1
+        if levels > MOST_LEVELS:
+            raise ValueError(TOO_DEEP)
+        level = [inner for container in level for inner in _inner(container)]
+    return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # else a pipe would wait for its writer
+
+
+def _inner(container: dict[str, Any] | list[Any]) -> Iterator[dict[str, Any] | list[Any]]:
+    values = container.values() if isinstance(container, dict) else container
+    return (value for value in values if isinstance(value, (dict, list)))
+
+
+def _refuse(number: str) -> float:
+    raise ValueError(f"the number {number[:20]} is not finite, or too large")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(number)
+
+
+def _int(number: str) -> int:
+    _finite(number)
+    return int(number)
 
 
 def _is_stream(path: str | os.PathLike[str]) -> bool:

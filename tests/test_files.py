@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 import stat
 from pathlib import Path
 
 import pytest
 
-from multifit.files import atomic_path, atomic_write
+from multifit.files import MOST_LEVELS, atomic_path, atomic_write, parse_json, read_json, read_regular
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff", "ein Häkchen ✓\r\nand a line"], ids=["bytes", "text"])
@@ -88,3 +91,61 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(path.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
+
+
+# -------------------------------------------------------------------------------- reading
+
+
+def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
+    content = {"a": [1, -2.5, None, True, "ü"], "b": {"deep": nested("[", MOST_LEVELS - 2)}, "c": 10**300}
+    atomic_write(tmp_path / "x", json.dumps(content))
+    assert read_json(tmp_path / "x") == content
+
+
+def nested(bracket: str, levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value] if bracket == "[" else {"x": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "Expecting value"),
+        (b'{"a": 1', "Expecting ',' delimiter"),
+        (b'"\xff"', "'utf-8' codec can't decode"),
+        (b"[NaN]", "the number NaN is not finite"),
+        (b"[-Infinity]", "the number -Infinity is not finite"),
+        (b"[1e999]", "the number 1e999 is not finite, or too large"),
+        (b"1" + b"0" * 400, "is not finite, or too large"),
+        (b"1" + b"0" * 100_000, "is not finite, or too large"),
+        (json.dumps(nested("[", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 100 deep"),
+        (json.dumps(nested("{", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 100 deep"),
+        (b"[" * 100_000, "it nests lists or objects more than 100 deep"),
+    ],
+)
+def test_json_that_cannot_be_used_is_an_error_with_its_path(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "x.json").write_bytes(data)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'x.json'}: ")) as error:
+        read_json(tmp_path / "x.json")
+    assert reason in str(error.value) and len(str(error.value)) < 300
+
+
+def test_what_python_writes_for_infinity_can_be_allowed() -> None:
+    assert parse_json("[Infinity, 1e999]", finite=False) == [math.inf, math.inf]
+    with pytest.raises(ValueError, match="too large"):
+        parse_json("1" + "0" * 400, finite=False)
+
+
+def test_only_a_regular_file_of_limited_size_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ValueError, match="it is not a regular file"):
+            read_regular(path)
+    (tmp_path / "x").write_bytes(b"12345")
+    assert read_regular(tmp_path / "x", limit=5) == b"12345"
+    with pytest.raises(ValueError, match="it is larger than 0 MiB"):
+        read_regular(tmp_path / "x", limit=4)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "nothing")
