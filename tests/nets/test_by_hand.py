@@ -1,0 +1,212 @@
+"""Nets of many kinds, each declared as its users would, train as in the hand-written loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gluonnlp as nlp
+import numpy as np
+
+from multifit import LossSpec, TaskSpec
+from tests.common.grids import plain_or_hybrid
+from tests.common.hand_loop import assert_trains_as_by_hand
+from tests.common.nets import sequential
+from tests.common.specs import CE, L2
+
+from mxnet import autograd, gluon  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+RANDOM = np.random.RandomState(0)
+WORDS, SAMPLES, STEPS = 12, 6, 5
+
+
+def real(*shape: int) -> np.ndarray:
+    """Return normally distributed numbers."""
+    return RANDOM.randn(*shape).astype("float32")
+
+
+def words(*shape: int, least: int = 0) -> np.ndarray:
+    """Return indices of words."""
+    return RANDOM.randint(least, WORDS, shape).astype("float32")
+
+
+def lengths(least: int, most: int) -> np.ndarray:
+    """Return a length for each sample."""
+    return RANDOM.randint(least, most + 1, SAMPLES).astype("float32")
+
+
+def test_an_embedding_learns_from_triplets() -> None:
+    """Schroff et al., 2015: one net is called three times, and the loss has no label."""
+    triplet = gluon.loss.TripletLoss()
+    names = ["anchor", "same", "other"]
+    spec = TaskSpec(
+        inputs=names,
+        outputs=names,
+        forward=lambda net, slots: tuple(net(slots[name]) for name in names),
+        losses={"triplet": LossSpec(triplet, names)},
+    )
+    batches = [tuple(real(size, 4) for _ in names) for size in (6, 6, 6, 5)]
+
+    def objective(net: Any, *images: Any) -> Any:
+        return triplet(*[net(image) for image in images])
+
+    assert_trains_as_by_hand(lambda: sequential(nn.Dense(8, "relu"), nn.Dense(3)), spec, batches, objective)
+
+
+class Reader(nn.HybridBlock):
+    """A bidirectional LSTM with a class for each column of a line of text, the blank included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = gluon.rnn.LSTM(6, layout="NTC", bidirectional=True)
+        self.character = nn.Dense(WORDS, flatten=False)
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        return self.character(self.lstm(image))
+
+
+def test_a_line_of_text_is_read_with_ctc() -> None:
+    """Graves et al., 2006: the loss aligns the text with the image, each of its own length."""
+    ctc = gluon.loss.CTCLoss()
+    spec = TaskSpec(
+        inputs=["image"],
+        outputs=["characters"],
+        labels=["text", "columns", "letters"],
+        losses={"ctc": LossSpec(ctc, "characters", ["text", "columns", "letters"],
+                                arguments=["characters", "text", "columns", "letters"])},
+    )  # fmt: skip
+    batches = [
+        (real(SAMPLES, 9, 3), words(SAMPLES, 3, least=1) - 1, lengths(8, 9), lengths(1, 3)) for _ in range(4)
+    ]
+
+    def objective(net: Any, image: Any, *labels: Any) -> Any:
+        return ctc(net(image), *labels)
+
+    assert_trains_as_by_hand(Reader, spec, batches, objective, hybrid=True)
+
+
+def test_bert_classifies_pairs_of_sentences() -> None:
+    """Devlin et al., 2019, as gluonnlp's fine-tuning scripts train it."""
+
+    def make() -> Any:
+        encoder = nlp.model.BERTEncoder(num_layers=1, units=8, hidden_size=16, max_length=STEPS, num_heads=2)
+        bert = nlp.model.BERTModel(
+            encoder, WORDS, 2, units=8, embed_size=8, use_decoder=False, use_classifier=False
+        )
+        return nlp.model.BERTClassifier(bert, num_classes=2)
+
+    spec = TaskSpec(
+        inputs=["words", "segments", "length"],
+        outputs=["label"],
+        labels=["label"],
+        losses={"label": CE},
+    )
+    batches = [
+        (words(SAMPLES, STEPS), words(SAMPLES, STEPS) % 2, lengths(2, STEPS), words(SAMPLES) % 2)
+        for _ in range(4)
+    ]
+
+    def objective(net: Any, *slots: Any) -> Any:
+        return CE(net(*slots[:3]), slots[3])
+
+    options = {"learning_rate": 1e-2}
+    assert_trains_as_by_hand(make, spec, batches, objective, None, True, "sgd", options, inputs=3)
+
+
+def test_a_language_model_is_regularized_by_its_activations() -> None:
+    """Merity et al., 2018: gluonnlp's AWD LSTM returns nested lists, all of which its loss takes."""
+    activation, change = (
+        nlp.loss.ActivationRegularizationLoss(2),
+        nlp.loss.TemporalActivationRegularizationLoss(1),
+    )
+
+    def make() -> Any:
+        none = dict.fromkeys(["dropout", "weight_drop", "drop_h", "drop_i", "drop_e"], 0)
+        return nlp.model.train.AWDRNN("lstm", WORDS, embed_size=6, hidden_size=6, num_layers=2, **none)
+
+    def forward(net: Any, slots: Any) -> Any:
+        text = slots["text"]
+        logits, _, raw, dropped = net(text.T, net.begin_state(text.shape[0], ctx=text.context))
+        return logits, raw, dropped
+
+    def loss(logits: Any, second: Any, dropped: Any, following: Any) -> Any:
+        return CE(logits, following.T).mean() + activation(dropped) + change(second)
+
+    spec = TaskSpec(
+        inputs=["text"],
+        outputs=["logits", ("first", "second"), ("dropped",)],
+        labels=["next"],
+        unused=["first"],
+        forward=forward,
+        losses={"perplexity": LossSpec(loss, ["logits", "second", "dropped"], "next")},
+    )
+    batches = [(words(SAMPLES, STEPS), words(SAMPLES, STEPS)) for _ in range(4)]
+
+    def objective(net: Any, text: Any, following: Any) -> Any:
+        logits, raw, dropped = forward(net, {"text": text})
+        return loss(logits, raw[1], dropped[0], following) * len(text)  # one number is the mean of the batch
+
+    assert_trains_as_by_hand(make, spec, batches, objective)
+
+
+class Factors(nn.HybridBlock):
+    """A rating is the product of a user's and a film's factors (Koren et al., 2009)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.user, self.film = nn.Embedding(WORDS, 4, **options), nn.Embedding(WORDS, 4, **options)
+
+    def hybrid_forward(self, F: Any, user: Any, film: Any) -> Any:
+        return F.sum(self.user(user) * self.film(film), axis=1, keepdims=True)
+
+
+@plain_or_hybrid
+def test_a_matrix_is_factorised_with_sparse_gradients(hybrid: bool) -> None:
+    spec = TaskSpec(inputs=["user", "film"], outputs=["rating"], labels=["rating"], losses={"rating": L2})
+    batches = [(words(SAMPLES), words(SAMPLES), real(SAMPLES, 1)) for _ in range(4)]
+
+    def objective(net: Any, user: Any, film: Any, rating: Any) -> Any:
+        return L2(net(user, film), rating)
+
+    def make() -> Any:
+        return Factors(sparse_grad=True)
+
+    options = {"learning_rate": 0.1}  # a momentum would move what a batch does not reach
+    assert_trains_as_by_hand(make, spec, batches, objective, None, hybrid, "sgd", options, inputs=2)
+
+
+def test_a_critic_with_a_gradient_penalty() -> None:
+    """Gulrajani et al., 2017: the penalty differentiates the critic with respect to its input."""
+
+    def forward(net: Any, slots: Any) -> Any:
+        real, fake, share = (slots[name] for name in ("real", "fake", "share"))
+        between = share * real + (1 - share) * fake
+        between.attach_grad()
+        slope = autograd.grad(net(between), between, create_graph=True, retain_graph=True)[0]
+        return net(real), net(fake), slope
+
+    def distance(real: Any, fake: Any) -> Any:
+        return (fake - real).reshape(-1)
+
+    def penalty(slope: Any) -> Any:
+        return ((slope**2).sum(axis=1).sqrt() - 1) ** 2
+
+    spec = TaskSpec(
+        inputs=["real", "fake", "share"],
+        outputs=["real", "fake", "slope"],
+        forward=forward,
+        losses={
+            "distance": LossSpec(distance, ["real", "fake"]),
+            "penalty": LossSpec(penalty, "slope", weight=10),
+        },
+    )
+    batches = [(real(SAMPLES, 4), real(SAMPLES, 4), np.abs(real(SAMPLES, 1)) % 1) for _ in range(4)]
+
+    def objective(net: Any, *arrays: Any) -> Any:
+        outputs = forward(net, dict(zip(spec.inputs, arrays)))
+        return distance(*outputs[:2]) + 10 * penalty(outputs[2])
+
+    def make() -> Any:
+        return sequential(nn.Dense(8), nn.HybridLambda("tanh"), nn.Dense(1))
+
+    assert_trains_as_by_hand(make, spec, batches, objective)

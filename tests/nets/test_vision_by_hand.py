@@ -1,0 +1,227 @@
+"""gluoncv's nets, made tiny, train as its scripts train them; YOLOv3 is in test_yolo, SSD among the tasks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from tests.common.compare import assert_same_parameters, copy_parameters
+from tests.common.hand_loop import SILENT, assert_trains_as_by_hand, train_by_hand, trainer_of
+from tests.common.nets import sequential
+from tests.common.specs import BCE, CE, L2
+
+import mxnet as mx  # isort: skip
+from gluoncv import loss as losses  # isort: skip
+from gluoncv.model_zoo import FasterRCNN, MaskRCNN  # isort: skip
+from gluoncv.model_zoo.center_net.center_net import CenterNet  # isort: skip
+from mxnet import gluon  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+RANDOM = np.random.RandomState(0)
+SAMPLES, SIDE, CLASSES = 2, 64, ("cat", "dog", "cow")
+SLOW = {"learning_rate": 1e-3}
+
+
+def real(*shape: int) -> np.ndarray:
+    """Return normally distributed numbers for each sample."""
+    return RANDOM.randn(SAMPLES, *shape).astype("float32")
+
+
+def whole(least: int, above: int, *shape: int) -> np.ndarray:
+    """Return whole numbers for each sample."""
+    return RANDOM.randint(least, above, (SAMPLES, *shape)).astype("float32")
+
+
+def body(channels: int = 8) -> Any:
+    """Return features at a sixteenth of the resolution."""
+    return sequential(*[nn.Conv2D(channels, 4, 4, activation="relu") for _ in range(2)])
+
+
+def test_objects_as_points() -> None:
+    """CenterNet, Zhou et al., 2019: three heads, two of which are only right where an object's middle is."""
+    heads = OrderedDict(
+        heatmap={"num_output": 3, "bias": -2.19}, size={"num_output": 2}, offset={"num_output": 2}
+    )
+    focal, masked = losses.HeatmapFocalLoss(from_logits=True), losses.MaskedL1Loss()
+    spec = TaskSpec(
+        inputs=["image"],
+        outputs=["heatmap", "size", "offset"],
+        labels=["heatmap", "size", "at size", "offset", "at offset"],
+        losses={
+            "heatmap": focal,
+            "size": LossSpec(masked, "size", ["size", "at size"], weight=0.1),
+            "offset": LossSpec(masked, "offset", ["offset", "at offset"]),
+        },
+    )
+
+    def batch() -> tuple[np.ndarray, ...]:
+        heatmap = np.abs(np.tanh(real(3, 4, 4)))
+        heatmap[:, 0, 1, 2] = 1
+        return real(3, SIDE, SIDE), heatmap, *[each(2, 4, 4) for each in (real, _mask, real, _mask)]
+
+    def objective(net: Any, image: Any, heatmap: Any, size: Any, at_size: Any, offset: Any, at: Any) -> Any:
+        outputs = net(image)
+        total = focal(outputs[0], heatmap) + 0.1 * masked(outputs[1], size, at_size)
+        return SAMPLES * (total + masked(outputs[2], offset, at))  # numbers for the whole batch
+
+    def make() -> Any:
+        return CenterNet(body(), heads, CLASSES, head_conv_channel=4, topk=4)
+
+    assert_trains_as_by_hand(make, spec, [batch() for _ in range(4)], objective, None, True, "sgd", SLOW)
+
+
+def _mask(*shape: int) -> np.ndarray:
+    return whole(0, 2, *shape)
+
+
+def test_joints_of_a_body_are_weighted_by_their_visibility() -> None:
+    """SimplePose, Xiao et al., 2018: a heat map for each joint, and the loss's sample weights."""
+    spec = TaskSpec(
+        inputs=["image"],
+        outputs=["joints"],
+        labels=["joints", "visible"],
+        losses={"joints": LossSpec(L2, "joints", ["joints", "visible"])},
+    )
+    batches = [(real(3, 32, 32), real(5, 4, 4), whole(0, 2, 5, 1, 1)) for _ in range(4)]
+
+    def make() -> Any:
+        deconvolution = nn.Conv2DTranspose(8, 4, strides=2, padding=1, use_bias=False)
+        return sequential(body(), deconvolution, nn.Activation("relu"), nn.Conv2D(5, 1))
+
+    def objective(net: Any, image: Any, joints: Any, visible: Any) -> Any:
+        return L2(net(image), joints, visible)
+
+    assert_trains_as_by_hand(make, spec, batches, objective, None, True)
+
+
+RCNN = {
+    "classes": CLASSES, "roi_size": (4, 4), "strides": 16, "rpn_channel": 8, "scales": (1, 2),
+    "alloc_size": (8, 8), "rpn_train_pre_nms": 96, "rpn_train_post_nms": 16, "num_sample": 8,
+    "per_device_batch_size": SAMPLES, "max_num_gt": 2, "rpn_min_size": 1,
+}  # fmt: skip
+TARGETS = ["rpn classes", "rpn boxes", "rpn masks"]
+FASTER = ["classes", "boxes", "rois", "samples", "matches", "rpn scores", "rpn offsets", "anchors",
+          "class targets", "box targets", "box masks", "indices"]  # fmt: skip
+UNUSED = ["rois", "samples", "matches", "anchors", "indices"]
+HUBER = gluon.loss.HuberLoss()
+
+
+def _normalised(loss: Any) -> Any:
+    """Divide a loss by the number of targets that are not ignored, as gluoncv's scripts do."""
+
+    def function(output: Any, targets: Any, valid: Any, counted: Any) -> Any:
+        return loss(output, targets, valid) * output.size / (counted >= 0).sum()
+
+    return function
+
+
+def _ignoring(loss: Any) -> Any:
+    def function(output: Any, targets: Any) -> Any:
+        valid = targets >= 0
+        weight = valid if output.ndim == targets.ndim else valid.expand_dims(-1)
+        return loss(output, targets, weight) * targets.size / valid.sum()
+
+    return function
+
+
+RCNN_LOSSES = {
+    "rpn classes": LossSpec(_ignoring(BCE), "rpn scores", "rpn classes"),
+    "rpn boxes": LossSpec(_normalised(HUBER), "rpn offsets", ["rpn boxes", "rpn masks", "rpn classes"]),
+    "classes": LossSpec(_ignoring(CE), ["classes", "class targets"]),
+    "boxes": LossSpec(_normalised(HUBER), ["boxes", "box targets", "box masks", "class targets"]),
+}
+
+
+def _scene() -> tuple[np.ndarray, ...]:
+    """Return images, two boxes in each, their classes, and targets of the region proposals."""
+    corner = whole(0, 24, 2, 2)
+    boxes = np.concatenate([corner, corner + whole(16, 40, 2, 2)], axis=2)
+    return real(3, SIDE, SIDE), boxes, whole(0, 3, 2, 1), whole(-1, 2, 96, 1), real(96, 4), whole(0, 2, 96, 4)
+
+
+def _sum_of(terms: dict[str, LossSpec], named: dict[str, Any]) -> Any:
+    """Return the sum of the losses, by hand."""
+    total = 0
+    for term in terms.values():
+        arguments = [term.outputs] if isinstance(term.outputs, str) else term.outputs
+        labels = [term.labels] if isinstance(term.labels, str) else term.labels or []
+        total = total + term.fn(*[named[name] for name in arguments], *[named[name] for name in labels])
+    return total
+
+
+class Seed:
+    """Seeds MXNet's generator before each batch."""
+
+    def batch_begin(self, estimator: Any, **_: Any) -> None:
+        mx.random.seed(1)
+
+
+def _assert_trains_as_by_hand(make: Any, spec: TaskSpec, batches: list[Any], objective: Any) -> None:
+    """Compare with the hand-written loop.
+
+    These nets take several images in training only, and draw the proposals to train on at random.
+    """
+    hand, net = make(), make()
+    for each in (hand, net):
+        each.initialize(mx.init.Xavier())
+        with mx.autograd.record():
+            each(*map(mx.nd.array, batches[0][:3]))
+    copy_parameters(hand, net)
+
+    def seeded(*arguments: Any) -> Any:
+        mx.random.seed(1)
+        return objective(*arguments)
+
+    train_by_hand(hand, trainer_of(hand, "sgd", SLOW), batches, seeded)
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SLOW))
+    estimator.fit(batches, epochs=1, event_handlers=[*SILENT, Seed()])
+    assert_same_parameters(net, hand)
+
+
+INPUTS = ["image", "true boxes", "true classes"]
+
+
+def test_region_proposals_and_boxes() -> None:
+    """Faster R-CNN, Ren et al., 2015: the net computes half of its targets itself."""
+    spec = TaskSpec(inputs=INPUTS, outputs=FASTER, labels=TARGETS, losses=RCNN_LOSSES, unused=UNUSED)
+
+    def make() -> Any:
+        return FasterRCNN(body(), nn.Conv2D(8, 3, padding=1), **RCNN)
+
+    def objective(net: Any, *arrays: Any) -> Any:
+        named = dict(zip(FASTER, net(*arrays[:3])))
+        return _sum_of(RCNN_LOSSES, {**named, **dict(zip(TARGETS, arrays[3:]))})
+
+    _assert_trains_as_by_hand(make, spec, [_scene() for _ in range(3)], objective)
+
+
+def test_masks_of_region_proposals() -> None:
+    """Mask R-CNN, He et al., 2017: the targets of the masks follow from the net's own regions."""
+
+    def forward(net: Any, slots: Any) -> Any:
+        outputs = net(*[slots[name] for name in INPUTS])
+        masks, rois, matches, classes, chosen = (outputs[at] for at in (2, 3, 5, 9, 12))
+        targets, counted = net.mask_target(rois, slots["true masks"], matches, classes)
+        rows = [[mx.nd.take(each[i], chosen[i]) for i in range(SAMPLES)] for each in (targets, counted)]
+        return *outputs[:2], *outputs[3:], masks, *[mx.nd.stack(*each) for each in rows]
+
+    outputs = [*FASTER, "masks", "mask targets", "mask weights"]
+    terms = {**RCNN_LOSSES, "masks": LossSpec(BCE, ["masks", "mask targets", "mask weights"])}
+    spec = TaskSpec(inputs=[*INPUTS, "true masks"], outputs=outputs, labels=TARGETS, forward=forward,
+                    losses=terms, unused=UNUSED)  # fmt: skip
+
+    def make() -> Any:
+        return MaskRCNN(body(), nn.Conv2D(8, 3, padding=1), mask_channels=8, target_roi_scale=2, **RCNN)
+
+    def objective(net: Any, *arrays: Any) -> Any:
+        named = dict(zip([*INPUTS, "true masks", *TARGETS], arrays))
+        return _sum_of(terms, {**named, **dict(zip(outputs, forward(net, named)))})
+
+    def batch() -> tuple[np.ndarray, ...]:
+        scene = _scene()
+        return *scene[:3], whole(0, 2, 2, SIDE, SIDE), *scene[3:]
+
+    _assert_trains_as_by_hand(make, spec, [batch() for _ in range(3)], objective)
