@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
@@ -72,10 +73,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         return outputs if isinstance(outputs, list) else [outputs]
 
     def _trace(self, arrays: Sequence[Any]) -> _Arguments:
-        with warnings.catch_warnings():
-            # MXNet warns of parameters that this graph does not need; the plan lists what is unused
-            warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
-            self._build_cache(*arrays)
+        _build(self, arrays)
         self._is_array = [array is not None for array in arrays]
         self._arguments = _Arguments(self._cached_op_args)
         return self._arguments
@@ -148,3 +146,22 @@ class _Arguments:
         for at, index in self._arrays:
             arguments[at] = arrays[index]
         return arguments, replaced
+
+
+def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
+    """Trace a hybridized net that has no graph of its own yet, as it evaluates.
+
+    Such a net gets one when it is called, which the graphs here never do; ``net.export`` and Gluon's
+    CheckpointHandler need it. Gluon keeps the mode of the first call. A net that cannot be traced in this
+    mode, or has parameters of unknown shape, is left without.
+    """
+    if not net._cached_graph and not any(p._deferred_init for p in net.collect_params().values()):
+        with suppress(Exception), mx.autograd.pause(train_mode=False):
+            _build(net, inputs)
+
+
+def _build(block: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
+    with warnings.catch_warnings():
+        # MXNet warns of parameters that this graph does not need; the plan lists what is unused
+        warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
+        block._build_cache(*inputs)

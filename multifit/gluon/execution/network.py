@@ -12,7 +12,7 @@ from ..data.arrays import shapes_of
 from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
-from .cached_graph import CachedGraph
+from .cached_graph import CachedGraph, give_graph
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
@@ -63,6 +63,9 @@ class Network:
         if others:
             message = f"returns {', '.join(others)}; every output that is declared must be an NDArray"
             return None, [Problem("spec", f"outputs: {where} {message}")]
+        evaluation = self.spec.evaluation
+        if self.traced and evaluation.forward is None and set(evaluation.inputs) <= slots.keys():
+            give_graph(self.net, [slots[name] for name in evaluation.inputs])
         return self._changed(outputs, slots), []
 
     def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
