@@ -52,7 +52,10 @@ def finite_number(
 
 def is_finite_number(value: object) -> bool:
     """Return whether `value` is a real number other than NaN and infinity; a bool is not a number."""
-    return is_number(value) and math.isfinite(value)  # type: ignore[arg-type]
+    try:
+        return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
+    except (OverflowError, TypeError, ValueError):  # 10**400, or a number that is none
+        return False
 
 
 def is_number(value: object) -> bool:

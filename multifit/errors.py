@@ -7,8 +7,12 @@ that users can fix everything in one go.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from dataclasses import dataclass
+from itertools import islice
 from typing import Iterable, Sequence
+
+MAX_SHOWN = 50  # problems of an error, and names in a list; more would hide what is wrong
 
 
 @dataclass(frozen=True)
@@ -93,14 +97,19 @@ def suggest(name: object, valid: Iterable[object]) -> str:
 
 def nearest(name: object, valid: Iterable[object]) -> str | None:
     """Return the valid name that is most like `name`; None if none is near or `name` itself is valid."""
+    if not isinstance(name, str) or len(name) > 200:  # the comparison takes a time of the length squared
+        return None
     candidates = [candidate for candidate in valid if isinstance(candidate, str)]
-    matches = difflib.get_close_matches(str(name), candidates, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     return matches[0] if matches and matches[0] != name else None
 
 
 def names(valid: Iterable[object]) -> str:
-    """Return the names quoted and separated by commas, or ``none``."""
-    return ", ".join(f'"{name}"' for name in valid) or "none"
+    """Return the names quoted and separated by commas, or ``none``; of many only the first."""
+    every = list(valid)
+    quoted = [f'"{name if isinstance(name, str) else shown(name)}"' for name in every[:MAX_SHOWN]]
+    quoted += [f"and {len(every) - MAX_SHOWN} more"] if len(every) > MAX_SHOWN else []
+    return ", ".join(quoted) or "none"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
@@ -113,19 +122,36 @@ def last_line(error: BaseException) -> str:
 
     MXNet's messages are whole stack traces; their last line says what is wrong.
     """
-    line = (str(error).strip().splitlines() or ["no message"])[-1]
+    try:
+        line = (str(error).strip().splitlines() or ["no message"])[-1]
+    except Exception:  # an exception of the user's own
+        line = "no message"
     return line.removeprefix(f"{type(error).__name__}: ")
 
 
 def shown(value: object) -> str:
-    """Return the value's `repr` in one line of at most 80 characters."""
+    """Return the value's `repr` in one line of at most 80 characters, however large or deep the value."""
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join(_SHORT.repr(value).split())
     except Exception:  # a value whose repr fails must not hide what is wrong with it
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:79] + "…"
 
 
+class _ShortRepr(reprlib.Repr):
+    def repr_instance(self, value: object, level: int) -> str:
+        """Return the whole `repr`; reprlib would replace one that fails by an address."""
+        return repr(value)
+
+
+_SHORT = _ShortRepr()
+_SHORT.maxlevel = 8
+_SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxarray = _SHORT.maxdict = 40
+_SHORT.maxset = _SHORT.maxfrozenset = _SHORT.maxdeque = 40
+_SHORT.maxstring = _SHORT.maxlong = 400
+
+
 def _numbered(problems: Sequence[Problem]) -> str:
-    lines = (f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1))
-    return "\n".join([f"{counted(len(problems), 'problem')} found:", *lines])
+    lines = [f"  {i}. {problem.message}" for i, problem in enumerate(islice(problems, MAX_SHOWN), 1)]
+    more = [f"  and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
+    return "\n".join([f"{counted(len(problems), 'problem')} found:", *lines, *more])

@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from ..errors import Problem, names, shown, suggest
+from ..errors import names, shown, suggest
 from .declarations import Declarations
-from .names import OUTPUTS, SLOTS, Ref, Tree, resolve
+from .names import OUTPUTS, SLOTS, Ref, Tree, bare_slots, listed, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Term
-
-
-def combine_problems(parts: Mapping[str, Any], shared: Sequence[str]) -> list[Problem]:
-    """Return why `parts`, by name, cannot be combined into one spec with the `shared` slots."""
-    return [Problem("spec", message) for message in _messages(parts, shared)]
 
 
 def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, Any]:
@@ -38,7 +33,14 @@ def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) ->
     }
 
 
-def _messages(parts: Mapping[str, Any], shared: Sequence[str]) -> Iterator[str]:
+def shared_slots(parts: Mapping[str, Any], shared: Any) -> tuple[Any, ...]:
+    """Return the names of the shared slots, without ``labels.`` in front."""
+    specs = [value for value in parts.values() if isinstance(value, Declarations)]
+    return bare_slots(listed(shared), _slots(specs))
+
+
+def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iterator[str]:
+    """Yield why `parts`, by name, cannot be combined into one spec with the `shared` slots."""
     if not parts:
         yield "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"
     for part, value in parts.items():
@@ -49,14 +51,20 @@ def _messages(parts: Mapping[str, Any], shared: Sequence[str]) -> Iterator[str]:
         for field in ("forward", "batch_fn"):
             if getattr(spec, field) is not None:
                 yield f"combine: {part} has a {field}= of its own, which cannot be combined; leave it out"
-    slots = list(dict.fromkeys(name for spec in specs.values() for name in spec.slot_names))
+    slots = _slots(specs.values())
     for name in shared if specs else ():
-        if name not in slots:
-            yield f'shared: no part has a slot "{name}"{suggest(name, slots)}; slots are {names(slots)}'
+        if not isinstance(name, str) or name not in slots:
+            near = suggest(name, slots)
+            yield f"shared: no part has a slot {names([name])}{near}; slots are {names(slots)}"
+            continue
         different = {spec.label_specs[name] for spec in specs.values() if name in _detailed(spec)}
         if len(different) > 1:
             labels = " and ".join(sorted(map(str, different)))
             yield f'shared: the parts declare the label "{name}" differently: {labels}; declare it alike'
+
+
+def _slots(specs: Iterable[Declarations]) -> list[str]:
+    return list(dict.fromkeys(name for spec in specs for name in spec.slot_names))
 
 
 def _detailed(declarations: Declarations) -> Mapping[str, LabelSpec]:
@@ -105,11 +113,9 @@ class _Part:
             yield replace(label, name=self.slot(name))
 
     def loss(self, term: Term) -> LossSpec:
-        by = term.spec.normalize_by
-        if callable(by):
-            by = self._on_own_names(by)
-        elif by is not None:
-            by = self.slot(by)
+        by: Any = term.spec.normalize_by
+        if by is not None:
+            by = self._on_own_names(by) if callable(by) else self.slot(by)
         arguments = [self.ref(ref) for ref in term.args]
         return replace(term.spec, outputs=None, labels=None, normalize_by=by, arguments=arguments)
 
@@ -125,7 +131,9 @@ class _Part:
     def unused(self) -> Iterator[str]:
         spaces = {OUTPUTS: self.declarations.output_names, SLOTS: self.declarations.slot_names}
         for name in self.declarations.unused:
-            yield from (self.ref(ref) for ref in resolve(name, spaces)[0])
+            refs, unknown = resolve(name, spaces)
+            if not unknown:  # else a slot that only `batch` names, which the combined batch does not have
+                yield from map(self.ref, refs)
 
     def _on_own_names(self, function: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
         def normalizer(slots: Mapping[str, Any]) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Iterator, TypeVar
 
-from ..arguments import is_number
+from ..arguments import is_finite_number
 from ..errors import names, shown
-from .names import Tree, listed
+from .names import MAX_DEPTH, PRINTABLE, Tree, bare_slots, is_name, leaves, listed
+from .resolution import resolve_terms
 from .specs import LabelSpec, LossSpec, MetricSpec
 
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
@@ -18,28 +21,75 @@ T = TypeVar("T", LossSpec, MetricSpec)
 class FieldParser:
     """Parses fields and collects what is wrong with them in `messages`.
 
-    What it returns is safe to work with: names are strings that are not empty; everything else is left out.
+    What it returns is safe to work with: names are names, numbers are Python's; all else is left out.
+    Names that losses and metrics refer to are looked up last: `unresolved` tells which do not exist.
     """
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.unresolved: list[str] = []
 
-    def names(self, field: str, value: Any) -> tuple[str, ...]:
+    def fields(
+        self,
+        outputs: Any,
+        labels: Any,
+        losses: Any,
+        metrics: Any,
+        inputs: Any,
+        batch: Any,
+        unused: Any,
+        needs_inputs: bool,
+    ) -> dict[str, Any]:
+        """Return what a TaskSpec declares by the fields of :class:`Declarations`."""
+        label_specs = self._labels(labels)
+        label_names = tuple(label.name for label in label_specs)
+        tree, input_names = self._tree("outputs", outputs), self._names("inputs", inputs)
+        unused_names = self._names("unused", unused)
+        output_names = tuple(leaf for _, leaf in leaves(tree) if leaf is not Ellipsis)
+        self._require("outputs", output_names)
+        self._require("inputs", input_names or not needs_inputs)
+        slots = tuple(dict.fromkeys([*input_names, *label_names]))
+        example = next(iter(output_names), "output")
+        loss_specs = self._mapping("losses", losses, LossSpec, example)
+        metric_specs = self._mapping("metrics", metrics, MetricSpec, example)
+        terms, metric_terms, self.unresolved = resolve_terms(
+            loss_specs, metric_specs, output_names, tuple(dict.fromkeys([*label_names, *input_names]))
+        )
+        return {
+            "outputs": tree,
+            "labels": label_names,
+            "losses": MappingProxyType(loss_specs),
+            "metrics": MappingProxyType(metric_specs),
+            "inputs": input_names,
+            "batch": slots if batch is None else bare_slots(self._names("batch", batch), slots),
+            "unused": unused_names,
+            "label_specs": MappingProxyType({label.name: label for label in label_specs}),
+            "terms": terms,
+            "metric_terms": metric_terms,
+        }
+
+    def _names(self, field: str, value: Any) -> tuple[str, ...]:
         """Return a name or a list of names as a tuple."""
         return tuple(name for name in self._items(field, value) if self._is_name(field, name))
 
-    def require(self, field: str, value: object) -> None:
+    def _require(self, field: str, value: object) -> None:
         """Report an empty field, unless something else is wrong already."""
         if not value and not self.messages:
             self.messages.append(f"{field}: no name is given; name at least one")
 
-    def tree(self, field: str, value: Any) -> Tree:
+    def _tree(self, field: str, value: Any) -> Tree:
         """Return names as nested tuples, with ``...`` at the end of any level; one name as a 1-tuple."""
+        if any(isinstance(leaf, (list, tuple)) for _, leaf in leaves(value)):
+            self.messages.append(
+                f"{field}: nested {MAX_DEPTH} levels deep or more, or contains itself; "
+                "nest the names as the net's outputs are nested"
+            )
+            return ()
         tree: list[Any] = []
         items = self._items(field, value)
         for i, item in enumerate(items):
             if isinstance(item, (list, tuple)):
-                tree.append(self.tree(field, item))
+                tree.append(self._tree(field, item))
             elif item is Ellipsis and i == len(items) - 1:
                 tree.append(item)
             elif item is Ellipsis:
@@ -50,17 +100,18 @@ class FieldParser:
                 tree.append(item)
         return tuple(tree)
 
-    def labels(self, value: Any) -> list[LabelSpec]:
+    def _labels(self, value: Any) -> list[LabelSpec]:
         """Return names and LabelSpecs as LabelSpecs."""
         labels = []
         for item in self._items("labels", value):
             label = item if isinstance(item, LabelSpec) else LabelSpec(item)
             if self._is_name("labels", label.name):
-                labels.append(label)
-                self.messages += _label_messages(label)
+                messages = list(_label_messages(label))
+                self.messages += messages
+                labels.append(LabelSpec(label.name) if messages else _plain(label))
         return labels
 
-    def mapping(self, field: str, value: Any, kind: type[T], example: str) -> dict[str, T]:
+    def _mapping(self, field: str, value: Any, kind: type[T], example: str) -> dict[str, T]:
         """Return a dict of declarations by name; a bare loss or metric becomes a `kind`."""
         if value is None:
             return {}
@@ -79,10 +130,9 @@ class FieldParser:
         return listed(value)
 
     def _is_name(self, field: str, value: object) -> bool:
-        if isinstance(value, str) and value:
-            return True
-        self.messages.append(f"{field}: {shown(value)} is not a name; a name is a string that is not empty")
-        return False
+        if not is_name(value):
+            self.messages.append(f"{field}: {shown(value)} is not a name; a name is a string {PRINTABLE}")
+        return is_name(value)
 
 
 def _label_messages(label: LabelSpec) -> Iterator[str]:
@@ -90,12 +140,23 @@ def _label_messages(label: LabelSpec) -> Iterator[str]:
     if label.dtype is not None and _dtype_name(label.dtype) not in DTYPES:
         yield f"{where}: dtype is {shown(label.dtype)}; valid are {names(DTYPES)}"
     classes = label.classes
-    if classes is not None and not (is_number(classes) and classes == classes // 1 >= 1):
+    if classes is not None and not (is_finite_number(classes) and classes == int(classes) >= 1):
         yield f"{where}: classes is {shown(classes)}; it must be a whole number of at least 1"
-    if label.ignore is not None and not is_number(label.ignore):
-        yield f'{where}: ignore is {shown(label.ignore)}; it must be a number, which means "no label"'
+    ignore = label.ignore
+    if ignore is not None and not is_finite_number(ignore):
+        yield f'{where}: ignore is {shown(ignore)}; it must be a number, and finite; it means "no label"'
+
+
+def _plain(label: LabelSpec) -> LabelSpec:
+    """Return a valid LabelSpec with Python's own types."""
+    dtype = None if label.dtype is None else _dtype_name(label.dtype)
+    classes = None if label.classes is None else int(label.classes)
+    ignore = label.ignore if isinstance(label.ignore, (int, float, type(None))) else float(label.ignore)
+    return replace(label, dtype=dtype, classes=classes, ignore=ignore)
 
 
 def _dtype_name(dtype: Any) -> str:
     # "float32", numpy.float32 and numpy.dtype("float32") all mean the same
-    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    name = name or getattr(dtype, "__name__", None)
+    return name if isinstance(name, str) else ""

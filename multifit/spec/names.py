@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import names as quoted
 from ..errors import nearest, shown, suggest
@@ -15,6 +15,9 @@ SINGULAR = {OUTPUTS: "output", SLOTS: "label", LOSSES: "loss"}
 PLURAL = {OUTPUTS: "outputs", SLOTS: "labels and inputs", LOSSES: "losses"}
 
 Tree = tuple[Any, ...]  # names, nested like the net's outputs; `...` may be the last item of any level
+
+PRINTABLE = "of 1 to 200 printable characters"
+MAX_DEPTH = 32  # of nested lists; deeper ones are a mistake, such as a list that contains itself
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,17 @@ class Ref:
         return f"{self.space}.{self.name}"
 
 
+def is_name(value: object) -> bool:
+    """Return whether `value` can be a name, which stands in messages, tables, plots and files."""
+    return isinstance(value, str) and 1 <= len(value) <= 200 and value.isprintable()
+
+
 def leaves(tree: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield ``(path, leaf)`` of nested tuples and lists in order; `path` holds the indices of the leaf."""
-    if isinstance(tree, (list, tuple)):
+    """Yield ``(path, leaf)`` of nested tuples and lists in order; `path` holds the indices of the leaf.
+
+    A list at a depth of `MAX_DEPTH` is a leaf.
+    """
+    if isinstance(tree, (list, tuple)) and len(path) < MAX_DEPTH:
         for i, item in enumerate(tree):
             yield from leaves(item, (*path, i))
     else:
@@ -42,6 +53,12 @@ def listed(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str) or not isinstance(value, (list, tuple)) else tuple(value)
+
+
+def bare_slots(declared: Iterable[Any], slots: Collection[str]) -> tuple[Any, ...]:
+    """Return names of slots without ``labels.`` in front; names of no slot as they are."""
+    short = {f"{SLOTS}.{slot}": slot for slot in slots}
+    return tuple(short.get(name, name) if isinstance(name, str) else name for name in declared)
 
 
 def resolve(name: object, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref], str | None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
+from ..arguments import is_finite_number
 from ..errors import names, suggest
 from .names import LOSSES, OUTPUTS, PLURAL, SINGULAR, SLOTS, Ref, listed, resolve
 from .specs import LossSpec, MetricSpec
@@ -13,119 +14,108 @@ from .terms import MetricTerm, Term
 Spaces = Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True)
-class Resolution:
-    """Losses and metrics with their references, and a message for every name that is not valid."""
-
-    terms: tuple[Term, ...]
-    metric_terms: tuple[MetricTerm, ...]
-    messages: tuple[str, ...]
-
-
 def resolve_terms(
     losses: Mapping[str, LossSpec],
     metrics: Mapping[str, MetricSpec],
     outputs: Sequence[str],
     slots: Sequence[str],
-) -> Resolution:
-    """Resolve the names of all losses and metrics: terms with whatever could be resolved."""
-    spaces = {OUTPUTS: outputs, SLOTS: slots}
+) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...], list[str]]:
+    """Return all losses and metrics with whatever could be resolved, and a message for every other name."""
     messages: list[str] = []
-    terms = [_loss(key, loss, spaces, messages) for key, loss in losses.items()]
-    figures = [figure for term in terms for figure in term.figures]
-    metric_terms = [_metric(key, metric, spaces, figures, messages) for key, metric in metrics.items()]
-    return Resolution(tuple(terms), tuple(metric_terms), tuple(messages))
+    spaces = {OUTPUTS: outputs, SLOTS: slots}
+    terms = [_Resolver("losses", key, spaces, messages).loss(spec) for key, spec in losses.items()]
+    spaces[LOSSES] = [figure for term in terms for figure in term.figures]
+    metric_terms = [_Resolver("metrics", key, spaces, messages).metric(m) for key, m in metrics.items()]
+    return tuple(terms), tuple(metric_terms), messages
 
 
-def _loss(key: str, spec: LossSpec, spaces: Spaces, messages: list[str]) -> Term:
-    args, problems = _arguments(key, spec, spaces, only_output=spec.fn is None)
-    messages += [f'losses["{key}"]: {problem}' for problem in problems]
-    parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
-    known = isinstance(spec.minimize, str) and spec.minimize in parts
-    return Term(key, spec, args, parts, parts.index(spec.minimize) if known else 0)
+class _Resolver:
+    """Resolves the names of one loss or metric; `messages` gets what is wrong."""
 
+    def __init__(self, field: str, key: str, spaces: Spaces, messages: list[str]) -> None:
+        self.where, self.key, self.spaces, self.messages = f'{field}["{key}"]', key, spaces, messages
 
-def _metric(
-    key: str, spec: MetricSpec, spaces: Spaces, figures: Sequence[str], messages: list[str]
-) -> MetricTerm:
-    args: tuple[Ref, ...] = ()
-    problems: list[str] = []
-    if spec.losses is None or any(value is not None for value in (spec.outputs, spec.labels, spec.arguments)):
-        args, problems = _arguments(key, spec, spaces)
-    for name in listed(spec.losses):
-        problems += _resolved(name, {LOSSES: figures})[1]
-    messages += [f'metrics["{key}"]: {problem}' for problem in problems]
-    return MetricTerm(key, spec, args, listed(spec.losses))
+    def loss(self, spec: LossSpec) -> Term:
+        """Return a loss with its arguments, its weight as a float, and a normalizer that is a bare name."""
+        args = self._arguments(spec, False, (OUTPUTS,) if spec.fn is None else (OUTPUTS, SLOTS))
+        by, weight = spec.normalize_by, spec.weight
+        if by is not None and not callable(by):
+            by = next((ref.name for ref in self._refs(by, SLOTS, field="normalize_by: ")), None)
+        if not callable(weight) and is_finite_number(weight):
+            weight = float(weight)
+        parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
+        known = isinstance(spec.minimize, str) and spec.minimize in parts
+        minimized = parts.index(spec.minimize) if known else 0
+        return Term(self.key, replace(spec, weight=weight, normalize_by=by), args, parts, minimized)
 
+    def metric(self, spec: MetricSpec) -> MetricTerm:
+        """Return a metric with its arguments and losses."""
+        losses = [ref.name for name in listed(spec.losses) for ref in self._refs(name, LOSSES)]
+        args: tuple[Ref, ...] = ()
+        takes_losses = bool(listed(spec.losses))
+        if not takes_losses or any(
+            value is not None for value in (spec.outputs, spec.labels, spec.arguments)
+        ):
+            args = self._arguments(spec, takes_losses, (OUTPUTS, SLOTS))
+        return MetricTerm(self.key, spec, args, tuple(losses))
 
-def _arguments(
-    key: str, spec: LossSpec | MetricSpec, spaces: Spaces, only_output: bool = False
-) -> tuple[tuple[Ref, ...], list[str]]:
-    outputs, labels = spec.outputs, spec.labels
-    takes_losses = bool(listed(getattr(spec, "losses", None)))
-    if outputs is None and labels is None and spec.arguments is None:
-        return _named_like_key(key, {OUTPUTS: spaces[OUTPUTS]} if only_output else spaces)
-    if outputs is None and labels is None:
-        args, problems = _in_order(spec.arguments, spaces)
-    else:
-        if outputs is None and not takes_losses:
-            outputs = key
-        args, problems = _outputs_then_labels(outputs, labels, spaces)
-        if spec.arguments is not None and not problems:
-            args, problems = _reordered(args, spec.arguments)
-    if not args and not problems and not takes_losses:
-        problems = ["takes nothing; name what it takes with outputs= and labels="]
-    return args, problems
+    def _arguments(
+        self, spec: LossSpec | MetricSpec, takes_losses: bool, defaults: Sequence[str]
+    ) -> tuple[Ref, ...]:
+        known = len(self.messages)
+        if spec.outputs is None and spec.labels is None:
+            if spec.arguments is None:
+                return self._named_like_key(defaults)
+            args = self._in_order(spec.arguments, self.spaces)
+        else:
+            outputs = self.key if spec.outputs is None and not takes_losses else spec.outputs
+            args = [ref for name in listed(outputs) for ref in self._refs(name, OUTPUTS)]
+            args += [ref for name in listed(spec.labels) for ref in self._refs(name, SLOTS)]
+            if spec.arguments is not None and len(self.messages) == known:
+                args = self._reordered(args, spec.arguments)
+        if not args and not takes_losses and len(self.messages) == known:
+            self._report("takes nothing; name what it takes with outputs= and labels=")
+        return tuple(args)
 
+    def _named_like_key(self, spaces: Sequence[str]) -> tuple[Ref, ...]:
+        """Return what a loss or metric without names takes: the output and the label that have its key."""
+        missing = [space for space in spaces if self.key not in self.spaces[space]]
+        if missing:
+            valid = "; ".join(f"{PLURAL[space]} are {names(self.spaces[space])}" for space in missing)
+            near = suggest(self.key, [name for space in missing for name in self.spaces[space]])
+            what = " and no ".join(SINGULAR[space] for space in missing)
+            fields = " and ".join(f"{space}=" for space in missing)
+            self._report(
+                f'there is no {what} "{self.key}"{near}; {valid}; '
+                f"declare it, or name what it takes with {fields}"
+            )
+        return tuple(Ref(space, self.key) for space in spaces if space not in missing)
 
-def _named_like_key(key: str, spaces: Spaces) -> tuple[tuple[Ref, ...], list[str]]:
-    """Resolve a loss or metric without names: it takes the output and the label that have its key."""
-    args = tuple(Ref(space, key) for space, valid in spaces.items() if key in valid)
-    missing = [space for space, valid in spaces.items() if key not in valid]
-    if not missing:
-        return args, []
-    valid = "; ".join(f"{PLURAL[space]} are {names(spaces[space])}" for space in missing)
-    near = suggest(key, [name for space in missing for name in spaces[space]])
-    what = " and no ".join(SINGULAR[space] for space in missing)
-    fields = " and ".join(f"{space}=" for space in missing)
-    return args, [
-        f'there is no {what} "{key}"{near}; {valid}; declare it, or name what it takes with {fields}'
-    ]
+    def _in_order(self, arguments: Any, spaces: Spaces) -> list[Ref]:
+        args: list[Ref] = []
+        for name in listed(arguments):
+            refs = self._refs(name, OUTPUTS, SLOTS, within=spaces)
+            if len(refs) > 1:
+                qualified = " or ".join(f'"{ref}"' for ref in refs)
+                self._report(f'"{name}" is an output and a label; write {qualified} in arguments')
+            args += refs[:1]
+        return args
 
+    def _reordered(self, args: list[Ref], order: Any) -> list[Ref]:
+        known = len(self.messages)
+        taken = {space: [ref.name for ref in args if ref.space == space] for space in (OUTPUTS, SLOTS)}
+        ordered = self._in_order(order, taken)
+        missing = ", ".join(f'"{ref}"' for ref in args if ref not in ordered)
+        if missing and len(self.messages) == known:
+            self._report(f"arguments= must name every output and label that it takes; {missing} missing")
+        return args if missing else ordered
 
-def _outputs_then_labels(outputs: Any, labels: Any, spaces: Spaces) -> tuple[tuple[Ref, ...], list[str]]:
-    args: list[Ref] = []
-    problems: list[str] = []
-    for space, declared in ((OUTPUTS, outputs), (SLOTS, labels)):
-        for name in listed(declared):
-            refs, wrong = _resolved(name, {space: spaces[space]})
-            args += refs
-            problems += wrong
-    return tuple(args), problems
+    def _refs(self, name: object, *spaces: str, field: str = "", within: Spaces | None = None) -> list[Ref]:
+        valid = self.spaces if within is None else within
+        refs, problem = resolve(name, {space: valid[space] for space in spaces})
+        if problem:
+            self._report(field + problem)
+        return refs
 
-
-def _in_order(arguments: Any, spaces: Spaces) -> tuple[tuple[Ref, ...], list[str]]:
-    args: list[Ref] = []
-    problems: list[str] = []
-    for name in listed(arguments):
-        refs, wrong = _resolved(name, spaces)
-        problems += wrong
-        if len(refs) > 1:
-            qualified = " or ".join(f'"{ref}"' for ref in refs)
-            problems.append(f'"{name}" is an output and a label; write {qualified} in arguments')
-        args += refs[:1]
-    return tuple(args), problems
-
-
-def _reordered(args: tuple[Ref, ...], order: Any) -> tuple[tuple[Ref, ...], list[str]]:
-    spaces = {space: [ref.name for ref in args if ref.space == space] for space in (OUTPUTS, SLOTS)}
-    ordered, problems = _in_order(order, spaces)
-    missing = ", ".join(f'"{ref}"' for ref in args if ref not in ordered)
-    if missing and not problems:
-        problems = [f"arguments= must name every output and label that it takes; {missing} missing"]
-    return (args if problems else ordered), problems
-
-
-def _resolved(name: Any, spaces: Spaces) -> tuple[list[Ref], list[str]]:
-    refs, problem = resolve(name, spaces)
-    return refs, [problem] if problem else []
+    def _report(self, problem: str) -> None:
+        self.messages.append(f"{self.where}: {problem}")

@@ -1,24 +1,20 @@
-"""Checks across declarations: the batch's order, normalizers, and names that nothing takes."""
+"""Checks across declarations: the batch's order, and names that nothing takes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Iterator
 
-from ..errors import Problem, names, suggest
+from ..errors import names, suggest
 from .declarations import Declarations
 from .names import OUTPUTS, SINGULAR, SLOTS, Ref, resolve
 
 
-def routing_problems(declarations: Declarations) -> list[Problem]:
-    """Return what is wrong with the batch's order, the normalizers, `unused`, and what nothing takes."""
-    messages = [
-        *_batch(declarations),
-        *_normalizers(declarations),
-        *_unknown_unused(declarations),
-        *_not_taken(declarations),
-    ]
-    return [Problem("spec", message) for message in messages]
+def routing_messages(declarations: Declarations) -> Iterator[str]:
+    """Yield what is wrong with the batch's order, `unused`, and what nothing takes."""
+    yield from _batch(declarations)
+    yield from _unknown_unused(declarations)
+    yield from _not_taken(declarations)
 
 
 def _batch(declarations: Declarations) -> Iterator[str]:
@@ -34,14 +30,6 @@ def _batch(declarations: Declarations) -> Iterator[str]:
     missing = [name for name in slots if name not in batch]
     if missing:
         yield f"batch: {names(missing)} missing; it must name every input and label, it names {names(batch)}"
-
-
-def _normalizers(declarations: Declarations) -> Iterator[str]:
-    for term in declarations.terms:
-        by = term.spec.normalize_by
-        wrong = None if by is None or callable(by) else resolve(by, {SLOTS: declarations.slot_names})[1]
-        if wrong:
-            yield f"{term.where}: normalize_by: {wrong}"
 
 
 def _unknown_unused(declarations: Declarations) -> Iterator[str]:
@@ -70,9 +58,11 @@ def _used(declarations: Declarations) -> set[Ref]:
     slots = {SLOTS: declarations.slot_names}
     used = {ref for item in declarations.takers for ref in item.args}
     used |= {Ref(SLOTS, name) for name in declarations.inputs}
-    for term in declarations.terms:
-        if term.spec.normalize_by is not None and not callable(term.spec.normalize_by):
-            used.update(resolve(term.spec.normalize_by, slots)[0])
+    used |= {
+        Ref(SLOTS, by)
+        for by in (term.spec.normalize_by for term in declarations.terms)
+        if isinstance(by, str)
+    }
     for name in declarations.unused:
         used.update(resolve(name, {OUTPUTS: declarations.output_names, **slots})[0])
     return used

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Callable, Mapping, Sequence
 
 from ..errors import Problem, raise_problems
-from .combine import combine_problems, combined_fields
+from .combine import combine_messages, combined_fields, shared_slots
 from .declarations import Declarations
 from .field_parser import FieldParser
-from .names import leaves, listed
-from .resolution import resolve_terms
-from .routing import routing_problems
-from .specs import LossSpec, MetricSpec
+from .routing import routing_messages
 from .summary import one_line, summary
-from .validate import declaration_problems
+from .validate import declaration_messages
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -74,42 +70,12 @@ class TaskSpec(Declarations):
         name: str | None = None,
     ) -> None:
         parser = FieldParser()
-        label_specs = parser.labels(labels)
-        label_names = tuple(label.name for label in label_specs)
-        output_tree, input_names = parser.tree("outputs", outputs), parser.names("inputs", inputs)
-        unused_names = parser.names("unused", unused)
-        output_names = tuple(leaf for _, leaf in leaves(output_tree) if leaf is not Ellipsis)
-        parser.require("outputs", output_names)
-        parser.require("inputs", input_names or forward is not None)
-        slots = tuple(dict.fromkeys([*input_names, *label_names]))
-        order = slots if batch is None else parser.names("batch", batch)
-        example = next(iter(output_names), "output")
-        loss_specs = parser.mapping("losses", losses, LossSpec, example)
-        metric_specs = parser.mapping("metrics", metrics, MetricSpec, example)
-        resolution = resolve_terms(
-            loss_specs, metric_specs, output_names, tuple(dict.fromkeys([*label_names, *input_names]))
-        )
-        super().__init__(
-            outputs=output_tree,
-            labels=label_names,
-            losses=MappingProxyType(loss_specs),
-            metrics=MappingProxyType(metric_specs),
-            inputs=input_names,
-            batch=order,
-            unused=unused_names,
-            forward=forward,
-            batch_fn=batch_fn,
-            evaluate=evaluate,
-            name=name,
-            label_specs=MappingProxyType({label.name: label for label in label_specs}),
-            terms=resolution.terms,
-            metric_terms=resolution.metric_terms,
-        )
-        problems = [Problem("spec", message) for message in parser.messages] + declaration_problems(self)
+        fields = parser.fields(outputs, labels, losses, metrics, inputs, batch, unused, forward is None)
+        super().__init__(**fields, forward=forward, batch_fn=batch_fn, evaluate=evaluate, name=name)
+        messages = [*parser.messages, *declaration_messages(self)]
         if not parser.messages:  # a name that could not be parsed would be reported again wherever it is used
-            problems += routing_problems(self)
-            problems += [Problem("spec", message) for message in resolution.messages]
-        raise_problems(problems)
+            messages += [*routing_messages(self), *parser.unresolved]
+        raise_problems(Problem("spec", message) for message in messages)
 
     @property
     def evaluation(self) -> TaskSpec:
@@ -145,8 +111,8 @@ class TaskSpec(Declarations):
             A part is not a TaskSpec, or has a `forward` or `batch_fn`; or `shared` names a slot that no part
             has.
         """
-        common = listed(shared)
-        raise_problems(combine_problems(parts, common))
+        common = shared_slots(parts, shared)
+        raise_problems(Problem("spec", message) for message in combine_messages(parts, common))
         evaluate = None
         if any(spec.evaluate is not None for spec in parts.values()):
             evaluations = {name: spec.evaluation for name, spec in parts.items()}

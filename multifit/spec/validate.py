@@ -6,27 +6,26 @@ from collections import Counter
 from typing import Any, Iterator
 
 from ..arguments import is_finite_number
-from ..errors import Problem, names, shown, suggest
+from ..errors import names, shown, suggest
 from ..stages import STAGES
 from .declarations import Declarations
-from .names import OUTPUTS, listed
+from .names import OUTPUTS, PRINTABLE, is_name, listed
 from .terms import MetricTerm, Term
 
 SCOPES = ("device", "batch")
 MODES = ("min", "max")
 
 
-def declaration_problems(declarations: Declarations) -> list[Problem]:
-    """Return what is wrong with duplicate names, losses, metrics, functions and names of figures."""
-    messages = [
-        *_duplicates(declarations),
-        *(message for term in declarations.terms for message in _loss(term)),
-        *(message for metric in declarations.metric_terms for message in _metric(metric)),
-        *_functions(declarations),
-        *_never_computed(declarations),
-        *_colliding_figures(declarations),
-    ]
-    return [Problem("spec", message) for message in messages]
+def declaration_messages(declarations: Declarations) -> Iterator[str]:
+    """Yield what is wrong with duplicate names, losses, metrics, functions and names of figures."""
+    yield from _duplicates(declarations)
+    for term in declarations.terms:
+        yield from _loss(term)
+    for metric in declarations.metric_terms:
+        yield from _metric(metric)
+    yield from _functions(declarations)
+    yield from _never_computed(declarations)
+    yield from _colliding_figures(declarations)
 
 
 def weight_problem(where: str, weight: object) -> str | None:
@@ -103,8 +102,8 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
 def _strings(where: str, field: str, value: Any) -> Iterator[str]:
     items = listed(value)
     for item in items:
-        if not isinstance(item, str) or not item:
-            yield f"{where}: {field} holds {shown(item)}; give a list of strings that are not empty"
+        if not is_name(item):
+            yield f"{where}: {field} holds {shown(item)}; give a list of strings {PRINTABLE}"
     for item, count in Counter(item for item in items if isinstance(item, str)).items():
         if count > 1:
             yield f'{where}: {field} names "{item}" {count} times; give each its own name'
