@@ -115,7 +115,7 @@ class FitLoop:
     def _step(self, fit_batch: Callable[[Any], StepResult], batch: Any) -> StepResult:
         if self._engine.hooks is None:
             return fit_batch(batch)
-        with self._engine.hooks.around("step"):
+        with self._engine.hooks.step(batch):
             return fit_batch(batch)
 
 

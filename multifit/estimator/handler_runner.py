@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping
 
 from ..events import (
+    BEFORE_UPDATE,
     TRAINING_EVENTS,
     EstimatorProtocol,
     EventDispatcher,
@@ -17,7 +18,11 @@ from ..events import (
 from ..gluon.execution.result import StepResult
 from ..handlers import ProgressBar, StoppingHandler
 
-HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update")  # may be handed a batch's outputs and losses
+HOOKS_WITH_OUTPUTS = (
+    "change_objective",
+    "hold_update",
+    BEFORE_UPDATE,
+)  # may be handed a batch's outputs and losses
 
 
 class HandlerRunner:

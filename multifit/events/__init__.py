@@ -10,6 +10,7 @@ from .dispatcher import EventDispatcher, HandlerError
 from .estimator_protocol import EstimatorProtocol
 from .evaluation_adapter import adapt_for_evaluation
 from .events import (
+    BEFORE_UPDATE,
     CHANGES,
     EVALUATION_EVENTS,
     EVENTS,
@@ -23,6 +24,7 @@ from .handler_validation import checked_handlers, handler_name
 from .training_hooks import TrainingHooks
 
 __all__ = [
+    "BEFORE_UPDATE",
     "CHANGES",
     "EVALUATION_EVENTS",
     "EVENTS",

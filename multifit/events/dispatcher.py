@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import DataError, SpecError, TrainerError, UserCodeError
 from .estimator_protocol import EstimatorProtocol
-from .events import EVENTS, HOOKS, implements, priority_of
+from .events import BEFORE_UPDATE, EVENTS, HOOKS, Priority, implements, priority_of
 from .handler_method import HandlerMethod, handler_method
 from .handler_validation import checked_handlers, handler_name
 
 VIEWS = ("pred", "label", "loss")  # facts of a batch's end that are sorted out of its result
-_CAN_STOP = ("batch_end", "epoch_end")  # a true return value of these methods stops the run
+_CAN_STOP = ("batch_end", "epoch_end", BEFORE_UPDATE)  # a true return value of these methods stops the run
 
 
 class HandlerError(UserCodeError):
@@ -23,7 +23,9 @@ class EventDispatcher:
     """Calls handlers for the events and hooks that they implement, in order of priority.
 
     A handler's method is called as ``handler.epoch_end(estimator, **facts)``, with those facts of the event
-    that its signature accepts. Raises ValueError, with all of them, if some handlers cannot be used.
+    that its signature accepts. ``batch_end`` of handlers up to `Priority.UPDATE` belongs to `BEFORE_UPDATE`:
+    Gluon's Estimator calls it between backward and update. Raises ValueError, with all of them, if some
+    handlers cannot be used.
     """
 
     def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
@@ -34,6 +36,9 @@ class EventDispatcher:
             event: [handler_method(handler, event) for handler in self.handlers if implements(handler, event)]
             for event in EVENTS + HOOKS
         }
+        ends = self._methods["batch_end"]
+        early = [method for method in ends if priority_of(method.handler) <= Priority.UPDATE]
+        self._methods["batch_end"], self._methods[BEFORE_UPDATE] = ends[len(early) :], early
 
     def listens(self, event: str) -> bool:
         """Return whether any handler implements `event`."""

@@ -30,6 +30,9 @@ HOOKS = (
     "around_fit",
 )
 
+# What handlers that Gluon's Estimator calls before its update have in ``batch_end``; see `TrainingHooks`.
+BEFORE_UPDATE = "before_update"
+
 # Older names of the same; `multifit.MOMENTS` and `multifit.CHANGES` stay.
 MOMENTS, CHANGES = EVENTS, HOOKS
 
@@ -54,9 +57,10 @@ class Priority:
     """Named values for a handler's ``priority``: handlers with lower numbers are called earlier.
 
     Handlers of equal priority are called in the order in which they were passed. The scale is that of Gluon's
-    handlers: its MetricHandler has -1000, its LoggingHandler infinity.
+    handlers: its GradientUpdateHandler has -2000, its MetricHandler -1000, its LoggingHandler infinity.
     """
 
+    UPDATE = -2000.0  # up to here, ``batch_end`` is called between backward and update
     METRICS = -1000.0  # records the epoch's training figures, which all others may read
     VALIDATION = -900.0  # records the validation figures
     NORMAL = 0.0  # a handler without a priority

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..errors import names, suggest
 from .dispatcher import EventDispatcher, HandlerError
-from .events import HOOKS
+from .events import BEFORE_UPDATE, HOOKS, Priority
 from .handler_method import HandlerMethod
 from .handler_validation import handler_name
 
@@ -18,14 +18,25 @@ class TrainingHooks:
 
     Hooks are called in training only: an evaluation measures the data and the net as they are. A hook that
     raises, or returns something other than a dict of the arrays that it may replace, is a HandlerError.
+
+    Raises ValueError if a handler holds updates back that others expect after each batch.
     """
 
     def __init__(self, events: EventDispatcher) -> None:
         self._events = events
+        self._batch: Any = None  # of the running step, as the loader yielded it
+        self._updates_unseen = False
+        if self.active(BEFORE_UPDATE) and self.active("hold_update"):
+            early, holding = self._names(BEFORE_UPDATE), self._names("hold_update")
+            raise ValueError(
+                f"{early}: with a priority up to {Priority.UPDATE:g}, batch_end is called between backward "
+                f"and update of each batch, but {holding} holds updates back; implement change_gradients in "
+                "place of batch_end: it is called before each update"
+            )
 
     def active(self, *hooks: str) -> bool:
         """Return whether any handler implements one of `hooks`; by default, any hook but ``around_fit``."""
-        hooks = hooks or tuple(hook for hook in HOOKS if hook != "around_fit")
+        hooks = hooks or (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
         return any(self._events.listens(hook) for hook in hooks)
 
     def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,9 +64,33 @@ class TrainingHooks:
         answers = [self._events.call(method, facts) for method in self._events.methods("hold_update")]
         return any(map(bool, answers))
 
+    def before_update(self, views: Callable[[], Mapping[str, Any]]) -> None:
+        """Call ``batch_end`` of the handlers that Gluon's Estimator calls between backward and update.
+
+        `views` returns the batch's arrays by name, if a handler takes them.
+        """
+        self._updates_unseen = False
+        self._events.emit_result(BEFORE_UPDATE, self._batch, views)
+
     def change_gradients(self) -> None:
         """Let handlers change the gradients in place."""
         self._events.emit("change_gradients")
+
+    @contextmanager
+    def step(self, batch: Any) -> Iterator[None]:
+        """Enter the handlers' context managers around a step on `batch`, as the loader yielded it.
+
+        Raises HandlerError if the step never called :meth:`before_update`, and handlers wait for it.
+        """
+        self._batch, self._updates_unseen = batch, self.active(BEFORE_UPDATE)
+        with self.around("step"):
+            yield
+        if self._updates_unseen:
+            raise HandlerError(
+                f"{self._names(BEFORE_UPDATE)} must be called between backward and update, because of a "
+                f"priority up to {Priority.UPDATE:g}, but fit_batch did not call super().fit_batch(), which "
+                "does that; call it, or raise the priority"
+            )
 
     @contextmanager
     def around(self, what: str) -> Iterator[None]:
@@ -68,6 +103,9 @@ class TrainingHooks:
                 except Exception as error:
                     raise self._events.handler_error(method, error) from error
             yield
+
+    def _names(self, event: str) -> str:
+        return ", ".join(handler_name(method.handler) for method in self._events.methods(event))
 
 
 def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: Any) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..events import TrainingHooks
+from ..events import BEFORE_UPDATE, TrainingHooks
 from .compat import mx
 from .data.batches import Batch
 from .engine import Engine
@@ -47,6 +47,7 @@ class TrainStep:
         All gradients are ready before the first trainer moves a parameter.
         """
         self.backward(result)
+        self.before_update(result)
         if self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"]):
             return
         self.reduce()
@@ -60,6 +61,22 @@ class TrainStep:
             if self._hooks is not None and self._hooks.active("change_objective"):
                 _change_objective(result, self._hooks)
             mx.autograd.backward(result.objectives)
+
+    def before_update(self, result: StepResult) -> None:
+        """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.
+
+        Each device has the gradients of its own share of the batch, and of its sum, not of its mean. The
+        batch counts as done, as at any other ``batch_end``.
+        """
+        if self._hooks is None or not self._hooks.active(BEFORE_UPDATE):
+            return
+        state, samples, trainers = self._state, result.batch.samples, self._trainers.get()
+        with self._timer("change"):
+            trainers.scale_gradients(samples)
+            state.step, state.samples = state.step + 1, state.samples + samples
+            self._hooks.before_update(result.views)
+            state.step, state.samples = state.step - 1, state.samples - samples
+            trainers.scale_gradients(1 / samples)
 
     def reduce(self) -> None:
         """Add up the gradients over the devices."""

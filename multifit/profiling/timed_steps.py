@@ -85,7 +85,7 @@ class TimedSteps:
         with ExitStack() as around:
             if hooks is not None:
                 with watch("handlers"):
-                    around.enter_context(hooks.around("step"))
+                    around.enter_context(hooks.step(raw))
             result = self._train_batch(raw)
             if hooks is not None:
                 with watch("handlers"):

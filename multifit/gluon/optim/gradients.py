@@ -56,6 +56,14 @@ def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
                 set_fresh(values, True)
 
 
+def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> None:
+    """Multiply fresh gradients, on each device, in place."""
+    for parameter in parameters:
+        for values, gradient in zip(parameter.list_data(), parameter.list_grad()):
+            if is_fresh(values):
+                gradient *= factor
+
+
 def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
     """Scale a trainer's fresh, reduced gradients so that their global norm is at most `norm`."""
     fresh = [p for p in moved_parameters(trainer) if is_fresh(p.list_data()[0])]

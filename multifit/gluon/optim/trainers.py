@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from ...errors import TrainerError, names
 from ..compat import mx
 from .fused_updates import FusedUpdate
-from .gradients import clip_gradients, mark_used, moved_parameters, zero_stale
+from .gradients import clip_gradients, mark_used, moved_parameters, scale_gradients, zero_stale
 from .trainer_handle import TrainerHandle
 
 
@@ -50,6 +50,11 @@ class Trainers(Mapping[str, TrainerHandle]):
         zero_stale(trainer, on_kvstore)
         if not on_kvstore:
             trainer.allreduce_grads()
+
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply the gradients that the last backward pass wrote, on each device."""
+        for trainer in self._trainers.values():
+            scale_gradients(moved_parameters(trainer), factor)
 
     def clip(self, name: str) -> None:
         """Scale a trainer's gradients down to its largest global norm, if it has one."""
