@@ -45,6 +45,10 @@ class _ProblemsError(ValueError):
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__(_numbered(self.problems))
 
+    def at(self, place: str) -> None:
+        """Put the place in the run, such as ``epoch 3, batch 8``, in front of the message."""
+        self.args = (f"{place}: {self}",)
+
 
 class SpecError(_ProblemsError):
     """The TaskSpec contradicts itself, the net or the data. `problems` lists everything that is wrong."""

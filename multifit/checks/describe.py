@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Mapping, Protocol
 
 MOST = 8  # arrays that are listed
+DEEPEST = 4  # levels of nested arrays that are listed
 
 
 class ArrayLike(Protocol):
@@ -35,10 +36,16 @@ def arrays(values: Iterable[object]) -> str:
     return (", ".join(texts[:MOST]) or "nothing") + more
 
 
-def structure(tree: object) -> str:
-    """Return nested arrays with their structure, such as ``[(8, 10) float32, [(8, 1) float32]]``."""
+def structure(tree: object, depth: int = 0) -> str:
+    """Return nested arrays with their structure, such as ``[(8, 10) float32, [(8, 1) float32]]``.
+
+    What is nested deeper than a few levels, as in a list that contains itself, is left out.
+    """
+    if isinstance(tree, (Mapping, list, tuple)) and depth == DEEPEST:
+        return "…"
     if isinstance(tree, Mapping):
-        return "{" + ", ".join(f'"{key}": {structure(item)}' for key, item in tree.items()) + "}"
+        items = (f'"{key}": {structure(item, depth + 1)}' for key, item in tree.items())
+        return "{" + ", ".join(items) + "}"
     if isinstance(tree, (list, tuple)):
-        return "[" + ", ".join(structure(item) for item in tree) + "]"
+        return "[" + ", ".join(structure(item, depth + 1) for item in tree) + "]"
     return array(tree)

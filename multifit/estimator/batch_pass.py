@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable
 
-from ..errors import UserCodeError
+from ..errors import DataError, SpecError, UserCodeError
 from ..events import EVALUATION_EVENTS, PassEvents
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
@@ -35,6 +35,10 @@ def run_pass(
             result = step(batch)
         except UserCodeError as error:
             error.at(place())
+            raise
+        except (SpecError, DataError) as error:
+            if state.step:  # the first batch's problems are those of the declarations
+                error.at(place())
             raise
         index += 1
         state.step += 1

@@ -9,6 +9,7 @@ from ...spec.names import Ref
 from ...spec.terms import Term
 from ..compat import mx
 from ..metrics.metric_sums import MetricSums
+from .forms import ResultForms
 from .loss_graph import as_variable, call_loss, named_parts
 from .loss_weights import BatchLossScale
 from .result import StepResult
@@ -18,10 +19,11 @@ class BatchLosses:
     """The terms of scope "batch", each called once per batch with a list per device of every argument.
 
     What a loss returns (per part a list per device, or one array) is already normalised: its sum is the term.
+    `forms` hold it to what it was in the first batch.
     """
 
-    def __init__(self, terms: Sequence[Term], training: bool) -> None:
-        self.terms, self._training = list(terms), training
+    def __init__(self, terms: Sequence[Term], training: bool, forms: ResultForms) -> None:
+        self.terms, self._training, self._forms = list(terms), training, forms
 
     def __call__(self, result: StepResult, scale: BatchLossScale) -> dict[str, list[Array]]:
         """Compute all terms from the result's outputs; add their objectives and parts to it.
@@ -33,11 +35,13 @@ class BatchLosses:
         for term in self.terms:
             arguments = {ref: [device[ref] for device in arrays] for ref in term.args}
             values = _parts(term, call_loss(term, arguments))
+            for device, parts in enumerate(result.parts):
+                of_device = [value[min(device, len(value) - 1)] for value in values]
+                self._forms.hold_loss(term, of_device, samples=1)  # its rows are not counted
+                parts.update(named_parts(term, of_device))
             if self._training:
                 weight = scale.weights[term.key]
                 result.objectives += [_weighted(value, weight) for value in values[term.minimized]]
-            for device, parts in enumerate(result.parts):
-                parts.update(named_parts(term, [value[min(device, len(value) - 1)] for value in values]))
             with mx.autograd.pause():
                 sums[term.where] = [_total(value) for value in values]
         return sums
@@ -57,7 +61,7 @@ class BatchLosses:
 def _parts(term: Term, values: list[Any]) -> list[list[Any]]:
     if not term.spec.returns:
         values = [values]  # one part, a list per device
-    return [list(value) if isinstance(value, (list, tuple)) else [value] for value in values]
+    return [list(value) or [None] if isinstance(value, (list, tuple)) else [value] for value in values]
 
 
 def _weighted(value: Array, weight: float) -> Array:

@@ -15,6 +15,7 @@ from ..compat import mx
 from ..metrics.base import DeviceMetric
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
+from .forms import ResultForms
 
 
 @dataclass
@@ -35,8 +36,8 @@ class LossOutputs:
 class LossGraph:
     """Some of a spec's terms and metrics, computed together.
 
-    Each term adds one sum per part to the statistics, each metric its `width` statistics. `samples` is the
-    batch size that this is built for: with more than one, a scalar differs from a row. `fused` are faster
+    Each term adds one sum per part to the statistics, each metric its `width` statistics. `forms` know what
+    the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms.
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
@@ -47,15 +48,14 @@ class LossGraph:
         self,
         terms: Sequence[Term],
         metrics: Sequence[tuple[MetricTerm, DeviceMetric]],
-        samples: int = 1,
+        forms: ResultForms | None = None,
         fused: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
-        self._samples, self._fused = samples, fused or {}
+        self._forms, self._fused = forms or ResultForms(), fused or {}
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
-        self._scalars: set[tuple[str, int]] = set()  # parts that are one number for the whole device
-        self._rows: set[str] = set()  # terms whose loss is one number for each sample
+        self._only_rows = False  # whether all losses are stock ones with a number for each sample
         self.layout = tuple(
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
@@ -77,6 +77,8 @@ class LossGraph:
         outputs, values = LossOutputs(), []
         for term in self.terms:
             values.append(call_loss(term, arrays, self._fused.get(term.key)))
+            if F is mx.nd:
+                self._forms.hold_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))
         losses, sums = self._sum_losses(F, values, size)
         if weights is not None and self.terms:
@@ -98,13 +100,13 @@ class LossGraph:
 
     def _sum_losses(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
         """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""
-        if F is mx.nd:
-            self._learn_shapes(values)
-        if self.terms and self._rows == {term.key for term in self.terms}:
+        if F is mx.nd:  # symbols, which are traced after a batch of arrays, have no shapes
+            self._only_rows = bool(values) and all(map(self._is_row, self.terms, values))
+        if self._only_rows:
             losses = _sum_rows(F, [parts[0] for parts in values])
             return losses, [losses]
         sums = [
-            [self._sum(F, (term.key, i), part, size) for i, part in enumerate(parts)]
+            [self._sum(F, term, i, part, size) for i, part in enumerate(parts)]
             for term, parts in zip(self.terms, values)
         ]
         losses = _concat(F, [parts[term.minimized] for term, parts in zip(self.terms, sums)])
@@ -112,17 +114,12 @@ class LossGraph:
             return losses, [losses] * bool(sums)
         return losses, [part for parts in sums for part in parts]
 
-    def _learn_shapes(self, values: Sequence[Sequence[Any]]) -> None:
-        # from the first batch, which runs on arrays: symbols have no size
-        for term, parts in zip(self.terms, values):
-            if self._samples > 1:
-                self._scalars |= {(term.key, i) for i, part in enumerate(parts) if part.size == 1}
-                stock = type(term.spec.fn).__module__ == mx.gluon.loss.__name__
-                if stock and [part.shape for part in parts] == [(self._samples,)]:
-                    self._rows.add(term.key)
+    def _is_row(self, term: Term, parts: Sequence[Any]) -> bool:
+        stock = type(term.spec.fn).__module__ == mx.gluon.loss.__name__
+        return stock and [part.shape for part in parts] == [(self._forms.samples,)]
 
-    def _sum(self, F: Any, part: tuple[str, int], value: Any, size: Any) -> Any:
-        return F.sum(value) * size if part in self._scalars else F.sum(value)
+    def _sum(self, F: Any, term: Term, part: int, value: Any, size: Any) -> Any:
+        return F.sum(value) * size if self._forms.is_number(term, part) else F.sum(value)
 
 
 def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] | None = None) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ...checks import at_path, bind_outputs
-from ...errors import Problem, counted, last_line
+from ...errors import Problem, SpecError, counted, last_line, raise_problems
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.arrays import shapes_of
@@ -15,6 +15,7 @@ from ..user_code import user_code
 from .cached_graph import CachedGraph, give_graph
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
+MAX_DEPTH = 32  # of the lists in what a net returns
 STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
 
 
@@ -45,15 +46,14 @@ class Network:
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
-        self._structure: Any = None
+        self._structure: Any = None  # of what the net's own graph returns
+        self._bound: Any = None  # of the result whose paths are known
         self._graph: CachedGraph | None = None
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in its result."""
         result = self._run(slots)
-        where = "the net" if self.stage == "train" else "the net when evaluating"
-        self.paths, problems = bind_outputs(self.spec.outputs, result, where)
-        problems += self._not_lowered(where)
+        problems = self._bind(result) + self._not_lowered()
         if problems:
             return None, problems
         outputs = self._pick(result)
@@ -62,7 +62,7 @@ class Network:
         ]
         if others:
             message = f"returns {', '.join(others)}; every output that is declared must be an NDArray"
-            return None, [Problem("spec", f"outputs: {where} {message}")]
+            return None, [Problem("spec", f"outputs: {self._where} {message}")]
         evaluation = self.spec.evaluation
         if self.traced and evaluation.forward is None and set(evaluation.inputs) <= slots.keys():
             give_graph(self.net, [slots[name] for name in evaluation.inputs])
@@ -94,8 +94,20 @@ class Network:
         structure = _flatten(self.net(*inputs), flat)
         return self._pick(_regroup(structure, iter(self._lower(flat))))
 
+    @property
+    def _where(self) -> str:
+        return "the net" if self.stage == "train" else "the net when evaluating"
+
+    def _bind(self, result: Any) -> list[Problem]:
+        """Find the paths of the declared outputs in a result; return what does not fit."""
+        self._bound = _flatten(result, [])
+        self.paths, problems = bind_outputs(self.spec.outputs, result, self._where)
+        return problems
+
     def _pick(self, result: Any) -> dict[str, Any]:
-        """Index the net's result by the bound paths."""
+        """Return the declared outputs in a result; raises SpecError if its structure no longer fits."""
+        if _flatten(result, []) != self._bound:
+            raise_problems(self._bind(result))
         assert self.paths is not None
         return {name: at_path(result, path) for name, path in self.paths.items()}
 
@@ -132,7 +144,7 @@ class Network:
             symbols, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
         return symbols
 
-    def _not_lowered(self, where: str) -> list[Problem]:
+    def _not_lowered(self) -> list[Problem]:
         """Return why the net, which was called, did not compute in the requested precision."""
         if self.precision.rules is None or self._lowered_operators:
             return []
@@ -147,7 +159,9 @@ class Network:
         else:
             why = self._failure or "it has a forward or hooks of its own"
             way_out = "write it as a hybrid_forward that uses only F's operators"
-        message = f"precision: {where} cannot compute in {self.precision.name}, as {why}; {way_out}, or use "
+        message = (
+            f"precision: {self._where} cannot compute in {self.precision.name}, as {why}; {way_out}, or use "
+        )
         return [Problem("spec", message + 'precision="float32"')]
 
 
@@ -181,11 +195,15 @@ def _has_own_call(net: Any) -> bool:
     return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)
 
 
-def _flatten(result: Any, flat: list[Any]) -> Any:
+def _flatten(result: Any, flat: list[Any], depth: int = 0) -> Any:
+    """Append the arrays of a net's result to `flat`; return the result's structure."""
+    if depth > MAX_DEPTH:
+        message = f"the net returns lists nested more than {MAX_DEPTH} levels deep, or one that holds itself"
+        raise SpecError(f"outputs: {message}; return the arrays themselves, or lists of them")
     if isinstance(result, Mapping):
-        return {key: _flatten(item, flat) for key, item in result.items()}
+        return {key: _flatten(item, flat, depth + 1) for key, item in result.items()}
     if isinstance(result, (list, tuple)):
-        return [_flatten(item, flat) for item in result]
+        return [_flatten(item, flat, depth + 1) for item in result]
     if result is not None:
         flat.append(result)
         return True

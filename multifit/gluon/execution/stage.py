@@ -72,9 +72,10 @@ class Stage:
         self.training, self.needs_outputs, self.checked = training, True, False
         self.network = network
         self.figures = StageFigures(self.spec, metrics, len(contexts) == 1)
-        self._batch_losses = BatchLosses([t for t in self.spec.terms if t.spec.scope == "batch"], training)
-        differentiable = bool(self._batch_losses.terms) or changes_objective
+        batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
+        differentiable = bool(batch_terms) or changes_objective
         self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable)
+        self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(self.spec.terms)
         self._throttle = Throttle()
 
@@ -95,6 +96,7 @@ class Stage:
         with self.recording():
             ran = []
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
+                self.graphs.forms.samples = size
                 with context:
                     ran.append(self._run_device(result, slots, size, scale, first_outputs))
                 first_outputs = None
@@ -139,6 +141,7 @@ class Stage:
         graph = self.graphs.find(shapes, size)
         if graph is None or outputs is not None:
             outputs = self.network(slots) if outputs is None else outputs
+            self.graphs.forms.hold_outputs(outputs)
             graph = self.graphs.build(outputs, slots, size, shapes)
             losses = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
             arrays = [*slots.values(), *_last_arrays([(graph, losses)])]

@@ -9,6 +9,7 @@ from ...errors import counted
 from ..compat import mx
 from ..user_code import user_code
 from .cached_graph import CachedGraph
+from .forms import ResultForms
 from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
 
@@ -18,16 +19,21 @@ class StepGraph:
 
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
     it. The eager losses run operator by operator. The first batch of every signature runs without a graph: it
-    is the one that is checked. `differentiable` says whether something outside of the graph differentiates
-    through the outputs.
+    is the one that is checked; `forms` hold what runs without a graph to it. `differentiable` says whether
+    something outside of the graph differentiates through the outputs.
     """
 
     def __init__(
-        self, network: Network, traced: LossGraph, eager: LossGraph, differentiable: bool = False
+        self,
+        network: Network,
+        traced: LossGraph,
+        eager: LossGraph,
+        forms: ResultForms,
+        differentiable: bool = False,
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs = (traced, eager)
-        self._differentiable = differentiable
+        self._forms, self._differentiable = forms, differentiable
         self._with_net = network.joins_losses
         self._is_graph = self._with_net or bool(traced.width)
         self._failure = ""
@@ -53,22 +59,24 @@ class StepGraph:
         (1,), is the device's number of samples. Slots of equal shapes have equal signatures. Unless outputs
         or the losses of single samples are needed, a graph may leave them out.
         """
-        if not self._is_graph:
-            outputs = self.network(slots)
-            return outputs, self.run_eagerly(outputs, slots, weights, size)
-        try:
-            outputs, losses = self._run_graph(slots, weights[0], size, signature, needs_outputs)
-        except Exception as error:
-            if any(graph.is_traced for graph, _ in self._graphs.values()):
-                with user_code(lambda: "the graph of the net and its losses", *slots.items()):
-                    raise
-            # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A real
-            # error is raised again by the eager run, which can name it.
-            self._is_graph, self._failure = False, f"{type(error.__cause__ or error).__name__} while tracing"
-            return self.run(slots, weights, size)
-        if not self.eager.width:
-            return outputs, [losses]
-        return outputs, [losses, self.eager(mx.nd, by_reference(outputs, slots), weights[1], size)]
+        outputs = {} if self._is_graph and self._with_net else self._call_net(slots)
+        if self._is_graph:
+            try:
+                losses = self._run_graph(outputs, slots, weights[0], size, signature, needs_outputs)
+            except Exception as error:
+                if any(graph.is_traced for graph, _ in self._graphs.values()):
+                    with user_code(lambda: "the graph of the net and its losses", *slots.items()):
+                        raise
+                # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
+                # real error is raised again by the eager run, which can name it.
+                self._is_graph = False
+                self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
+            else:
+                arrays = by_reference(outputs, slots)
+                more = [self.eager(mx.nd, arrays, weights[1], size)] if self.eager.width else []
+                return outputs, [losses, *more]
+        outputs = outputs or self._call_net(slots)
+        return outputs, self.run_eagerly(outputs, slots, weights, size)
 
     def run_eagerly(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], weights: Sequence[Any], size: Any
@@ -93,10 +101,21 @@ class StepGraph:
         losses = f"{computed} are one graph behind it" if self._is_graph else "so do the losses and metrics"
         return f"the net runs as it is ({reason}); {losses}; {eager}"
 
+    def _call_net(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = self.network(slots)
+        self._forms.hold_outputs(outputs)
+        return outputs
+
     def _run_graph(
-        self, slots: Mapping[str, Any], weights: Any, size: Any, signature: Hashable, needs_outputs: bool
-    ) -> tuple[dict[str, Any], LossOutputs]:
-        outputs = {} if self._with_net else self.network(slots)
+        self,
+        outputs: dict[str, Any],
+        slots: Mapping[str, Any],
+        weights: Any,
+        size: Any,
+        signature: Hashable,
+        needs_outputs: bool,
+    ) -> LossOutputs:
+        """Run the graph, with the net's outputs or, if the net is part of it, adding them to `outputs`."""
         from_net = [] if self._with_net else [outputs[name] for name in self._outputs_read]
         full = needs_outputs or bool(self.eager.width) or self._differentiable
         if full not in self._graphs:
@@ -109,7 +128,7 @@ class StepGraph:
         for name, value in values.items():
             kind, _, name = name.partition(".")
             (outputs if kind == "output" else losses.parts)[name] = value
-        return outputs, losses
+        return losses
 
     def _new_graph(self, full: bool, weighted: bool, signature: Hashable) -> tuple[CachedGraph, list[str]]:
         names: list[str] = []  # filled when the graph is traced

@@ -7,6 +7,7 @@ from typing import Any, Mapping, Sequence
 from ...spec import TaskSpec
 from ...spec.terms import Term
 from ..metrics.stage_figures import StageFigures
+from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
 from .loss_graph import LossGraph, by_reference
 from .network import Network, is_traceable
@@ -19,7 +20,8 @@ class StepGraphCache:
     """Finds and builds the step graphs of a stage.
 
     `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
-    outside of a graph differentiates through the outputs.
+    outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
+    those of the first batch.
     """
 
     def __init__(self, network: Network, spec: TaskSpec, figures: StageFigures, differentiable: bool) -> None:
@@ -29,6 +31,7 @@ class StepGraphCache:
         self._eager = [term for term in terms if term not in self._traced]
         self._graphs: dict[Any, StepGraph] = {}
         self._fixed_sizes = False
+        self.forms = ResultForms()
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -51,9 +54,9 @@ class StepGraphCache:
         """
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
-        traced = LossGraph(self._traced, traced_metrics, size, self._fused(self._traced, arrays))
-        eager = LossGraph(self._eager, eager_metrics, size)
-        graph = StepGraph(self._network, traced, eager, self._differentiable)
+        traced = LossGraph(self._traced, traced_metrics, self.forms, self._fused(self._traced, arrays))
+        eager = LossGraph(self._eager, eager_metrics, self.forms)
+        graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph
         return graph

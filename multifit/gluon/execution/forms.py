@@ -1,0 +1,90 @@
+"""The form of outputs and losses: what the first batch showed, to which later batches are held."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ...checks import describe
+from ...errors import SpecError, counted
+from ...protocols import Shape
+from ...spec.terms import Term
+from ..compat import mx
+
+
+class ResultForms:
+    """Holds outputs and losses to the form that they had in the first batch; only shapes are read.
+
+    The number of parts of a loss, the number of axes and the dtype of an array never change. A first axis
+    with an element per sample keeps one per sample (or its length, which may have been that by chance); one
+    of another length may change from batch to batch, as that of boxes does. A loss that was one number for
+    all samples stays one number: it is a mean, and counts for all of them, whereas elements are added up. A
+    batch of a single sample does not show which of these an array is; the first batch with more does.
+
+    `samples` is the number of samples of the device whose arrays come next.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 1
+        self._forms: dict[tuple[str, int], _Form] = {}  # by output, or by loss and part
+        self._parts: dict[str, int] = {}
+
+    def is_number(self, term: Term, part: int) -> bool:
+        """Whether a part of a loss is one number for all samples of a device."""
+        form = self._forms.get((term.where, part))
+        return form is not None and form.is_number
+
+    def hold_outputs(self, outputs: Mapping[str, Any]) -> None:
+        """Check one device's outputs; raises SpecError if one has another form than in the first batch."""
+        for name, value in outputs.items():
+            self._hold((f'outputs: the net returns "{name}" as', 0), value, self.samples)
+
+    def hold_loss(self, term: Term, parts: Sequence[Any], samples: int | None = None) -> None:
+        """Check the parts of a loss on one device; raises SpecError as :meth:`hold_outputs` does."""
+        samples = self.samples if samples is None else samples
+        before = self._parts.setdefault(term.where, len(parts))
+        if len(parts) != before:
+            returned = f"returns {counted(len(parts), 'part')}, {describe.structure(list(parts))}"
+            raise SpecError(f"{term.where}: {returned}, but {before} in the first batch; {_WAY_OUT}")
+        for i, value in enumerate(parts):
+            self._hold((term.where, i), value, samples, of_loss=True)
+
+    def _hold(self, key: tuple[str, int], value: Any, samples: int, of_loss: bool = False) -> None:
+        first = self._forms.get(key)
+        if isinstance(value, mx.nd.NDArray):
+            is_number = of_loss and samples > 1 and value.size == 1
+            form = _Form(value.shape, value.dtype, samples, is_number)
+            if first is None or _is_alike(first, form):
+                if first is None or first.samples == 1:
+                    self._forms[key] = form
+                return
+        where = f"{key[0]}: returns" if of_loss else key[0]
+        returned = f"{where} {describe.structure(value)} in a batch of {counted(samples, 'sample')}"
+        before = (
+            "an array" if first is None else f"{describe.array(first)} in the first batch, of {first.samples}"
+        )
+        raise SpecError(f"{returned}, but {before}; {_WAY_OUT}")
+
+
+class _Form(NamedTuple):
+    shape: Shape
+    dtype: Any
+    samples: int
+    is_number: bool
+
+
+_WAY_OUT = (
+    "return the same form in every batch: as many axes, and a row for each sample or one number for all "
+    "(0 * loss, in the loss's shape, where there is nothing to learn)"
+)
+
+
+def _is_alike(first: _Form, form: _Form) -> bool:
+    """Whether an array has the form of the first batch's."""
+    if form.dtype != first.dtype:
+        return False
+    if first.is_number:
+        return all(length == 1 for length in form.shape)
+    if len(form.shape) != len(first.shape):
+        return False
+    had_rows = first.samples > 1 and first.shape[:1] == (first.samples,)
+    return not had_rows or form.shape[0] in (form.samples, first.shape[0])

@@ -1,0 +1,166 @@
+"""What nets and losses return in later batches is held to what they returned in the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import LossSpec, SpecError
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import regression_batches
+from tests.common.hand_loop import SILENT, train, train_by_hand, trainer_of
+from tests.common.specs import one_loss_spec
+
+from mxnet import nd  # isort: skip
+from mxnet.gluon import nn
+
+from .setups import around, arrays
+
+ODD = 1e3  # the first label of a batch in which something else is returned
+WAY_OUT = "return the same form in every batch: as many axes, and a row for each sample or one number for all"
+
+
+def rows(out: Any, y: Any) -> Any:
+    return nd.square(out - y.reshape((-1, 1))).mean(axis=1)
+
+
+def is_odd(array: Any) -> bool:
+    return float(array.reshape(-1)[0].asscalar()) == ODD
+
+
+def holding_itself(*items: Any) -> list[Any]:
+    result = list(items)
+    result.append(result)
+    return result
+
+
+def deep(item: Any) -> Any:
+    for _ in range(5000):
+        item = [item]
+    return item
+
+
+# What a loss returns at first, in an odd batch, and what the message says of the latter.
+LOSSES = {
+    "a number, not rows": (rows, lambda a, y: rows(a, y).mean(), "(1,) float32"),
+    "rows, not a number": (lambda a, y: rows(a, y).mean(), rows, "(8,) float32"),
+    "some of the rows": (rows, lambda a, y: rows(a, y)[:3], "(3,) float32"),
+    "more axes": (rows, lambda a, y: nd.square(a), "(8, 3) float32"),
+    "another dtype": (rows, lambda a, y: rows(a, y).astype("float64"), "(8,) float64"),
+    "None": (rows, lambda a, y: None, "None"),
+    "a string": (rows, lambda a, y: "loss", "str"),
+    "a float": (rows, lambda a, y: 0.0, "float"),
+    "numpy": (rows, lambda a, y: rows(a, y).asnumpy(), "(8,) float32"),
+    "a tuple": (rows, lambda a, y: (rows(a, y), rows(a, y)), "2 parts, [(8,) float32, (8,) float32]"),
+    "nothing": (rows, lambda a, y: (), "0 parts, []"),
+    "a list that holds itself": (rows, lambda a, y: [holding_itself()], "[[[[…]]]]"),
+    "deep": (rows, lambda a, y: [deep(a)], "[[[[…]]]]"),
+    "more axes, of any length": (lambda a, y: rows(a, y)[:3], lambda a, y: a[:3], "(3, 3) float32"),
+}  # fmt: skip
+
+
+def with_odd(position: int, batches: int = 4) -> list[list[np.ndarray]]:
+    data = [arrays()[:2] for _ in range(batches)]
+    data[position][1] = np.full_like(data[position][1], ODD)
+    return data
+
+
+OF_BATCH = ("more axes", "another dtype", "None", "a string", "numpy")  # its arrays need not have rows
+
+
+@pytest.mark.parametrize(
+    ("case", "scope"), [*((case, "device") for case in LOSSES), *((case, "batch") for case in OF_BATCH)]
+)
+def test_a_loss(case: str, scope: str) -> None:
+    usual, other, text = LOSSES[case]
+
+    def loss(a: Any, y: Any) -> Any:
+        a, y = (a[0], y[0]) if scope == "batch" else (a, y)
+        return other(a, y) if is_odd(y) else usual(a, y)
+
+    setup = around(lambda dense, x: dense(x), losses={"digit": LossSpec(loss, scope=scope)})
+    estimator = setup.make()
+    for run, place in (
+        (lambda: estimator.fit(with_odd(2), epochs=1, event_handlers=SILENT), "epoch 1, batch 3: "),
+        (lambda: estimator.evaluate(with_odd(1), event_handlers=SILENT), "evaluating, batch 2: "),
+    ):
+        with pytest.raises(SpecError) as raised:
+            run()
+        message = str(raised.value)
+        assert message.startswith(place)
+        assert f'losses["digit"]: returns {text}' in message
+        assert WAY_OUT in message
+        assert len(message) < 700
+    assert estimator.state.step == 2
+    estimator.fit([arrays()[:2]], epochs=1, event_handlers=SILENT)
+
+
+# What a net returns for the output "digit" in an odd batch, and what the message says.
+NETS = {
+    "more axes": (lambda a: a.reshape((8, 3, 1)), 'outputs: the net returns "digit" as (8, 3, 1) float32'),
+    "fewer rows": (lambda a: a[:3], 'returns "digit" as (3, 3) float32 in a batch of 8 samples, but (8, 3)'),
+    "another dtype": (lambda a: a.astype("int32"), 'returns "digit" as (8, 3) int32'),
+    "numpy": (lambda a: a.asnumpy(), 'returns "digit" as (8, 3) float32'),
+    "a string": (lambda a: "digit", 'returns "digit" as str'),
+    "a tuple": (lambda a: (a, a), "outputs: 1 declared (digit), the net returns 2 arrays"),
+    "nested": (lambda a: [[a]], "the net returns 1 array: [[(8, 3) float32]]"),
+    "None": (lambda a: None, "the net returns 1 array: None"),
+    "a dict": (lambda a: {"digits": a}, 'the net returns no "digit" (did you mean "digits"?)'),
+    "a list that holds itself": (lambda a: holding_itself(a), "nested more than 32 levels deep"),
+    "deep": (deep, "nested more than 32 levels deep, or one that holds itself"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NETS)
+def test_a_net(case: str) -> None:
+    other, text = NETS[case]
+    setup = around(lambda dense, x: other(dense(x)) if is_odd(x) else dense(x))
+    data = [arrays()[:2] for _ in range(3)]
+    odd = [np.full_like(data[0][0], ODD), data[0][1]]
+    estimator = setup.make()
+    with pytest.raises(SpecError) as raised:
+        estimator.fit([*data, odd], epochs=1)
+    assert str(raised.value).startswith("epoch 1, batch 4: ")
+    assert text in str(raised.value)
+    with pytest.raises(SpecError, match="evaluating, batch 2: "):
+        estimator.evaluate([data[0], odd])
+    if case in ("a list that holds itself", "deep"):
+        around(lambda dense, x: other(dense(x))).refused(SpecError, text)
+
+
+def test_a_loss_that_holds_itself_is_refused_in_the_first_batch() -> None:
+    for result in (holding_itself(), deep(nd.ones(3))):
+        setup = around(lambda dense, x: dense(x), losses={"digit": LossSpec(lambda a, y: [result])})  # noqa: B023
+        setup.refused(SpecError, "a loss must return an array, or several")
+
+
+def test_a_structure_that_still_binds_is_no_error() -> None:
+    def net(dense: Any, x: Any) -> Any:
+        return (dense(x), None, [x]) if is_odd(x) else dense(x)
+
+    data = arrays()[:2]
+    odd = [np.full_like(data[0], ODD), data[1]]
+    around(net, outputs=["digit", ...]).make().fit([data, odd, data], epochs=2, event_handlers=SILENT)
+
+
+# Forms that may change: the shapes come from batches of many sizes, the first of which may be one sample.
+@pytest.mark.parametrize("sizes", [[8, 8, 5, 1, 2], [1, 8, 3, 1]])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda a, y: nd.square(a - y).mean(axis=1),
+        lambda a, y: nd.square(a - y),
+        lambda a, y: nd.square(a - y)[: max(1, len(a) // 2 - 1)].mean(axis=1),
+        lambda a, y: (a * nd.ones_like(a)).reshape(-1)[: 2 + len(a) % 3],
+        lambda a, y: nd.square(a).sum(axis=0),  # as long as the outputs are wide, in every batch
+    ],
+    ids=["rows", "tokens", "some of the rows", "any number", "columns"],
+)
+def test_what_may_change(loss: Any, sizes: list[int]) -> None:
+    batches = regression_batches(sizes, outputs=(8,))
+    hand, net = twins(lambda: nn.Dense(8), batches[0][0])
+    train_by_hand(hand, trainer_of(hand), batches, lambda net, x, y: loss(net(x), y))
+    train(net, one_loss_spec(loss), batches)
+    assert_same_parameters(net, hand)
