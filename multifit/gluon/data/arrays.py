@@ -39,6 +39,11 @@ def _cast(dtype: Any) -> str | None:
     return CASTS.get(np.dtype(dtype).name)
 
 
+def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
+    """Return some samples of an array; sparse arrays can be sliced along axis 0 only."""
+    return array[(slice(None),) * axis + (rows,)] if axis else array[rows]
+
+
 def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
     """Return the shape of each array; None for None."""
     return tuple([None if array is None else array.shape for array in arrays])

@@ -11,7 +11,7 @@ from ...errors import Problem, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
 from ..user_code import user_code
-from .arrays import RawArray, cast_dtype, place
+from .arrays import RawArray, cast_dtype, place, samples
 from .batches import Batch, BatchLayout, Signature, layout_of, signature_of
 from .devices import shares
 from .raw_batches import arrays_in
@@ -86,11 +86,11 @@ class BatchSplitter:
 
     def distribute(self, raw: Any, arrays: Mapping[str, RawArray | None]) -> Batch:
         """Split named arrays over the devices; devices without samples are left out."""
-        samples = next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
-        batch, start = Batch(raw, samples), 0
-        for context, size in zip(self.contexts, shares(samples, len(self.contexts))):
+        count = next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
+        batch, start = Batch(raw, count), 0
+        for context, size in zip(self.contexts, shares(count, len(self.contexts))):
             if size:
-                rows = slice(start, start + size) if size < samples else None
+                rows = slice(start, start + size) if size < count else None
                 batch.contexts.append(context)
                 batch.sizes.append(size)
                 batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
@@ -105,7 +105,7 @@ class BatchSplitter:
 
     def _place(self, name: str, array: RawArray | None, rows: slice | None, context: Context) -> Any:
         if array is not None and rows is not None:
-            array = array[(slice(None),) * self.batch_axis + (rows,)]
+            array = samples(array, rows, self.batch_axis)
         return place(array, context, self._dtypes.get(name))
 
     def _apply_change(self, batch: Batch) -> Batch:

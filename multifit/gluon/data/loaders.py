@@ -12,29 +12,23 @@ from ...errors import DataError, Problem, raise_problems
 from ...protocols import Loader
 from ..compat import mx
 from .array_batching import by_index
+from .data_iters import is_resettable, read_pass, replay_pass
 from .worker_seeding import iterate_seeded, pass_seed, seedable
 
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     """Iterate over a loader from its start.
 
-    A DataIter is reset first. A Gluon DataLoader over arrays is read by index, and the workers of one with
+    A DataIter begins a new pass. A Gluon DataLoader over arrays is read by index, and the workers of one with
     worker processes are seeded. `number` is that of this pass over the data in its run, such as the epoch;
     see :func:`pass_seed`.
     """
-    _reset(data)
-    if seedable(data):
+    if is_resettable(data):
+        yield from read_pass(data)
+    elif seedable(data):
         yield from iterate_seeded(data, pass_seed(data, number))
     else:
         yield from _in_this_process(data)
-
-
-def _reset(data: Any) -> bool:
-    """Reset a DataIter; return whether it is one."""
-    resettable = callable(getattr(data, "reset", None))
-    if resettable:
-        data.reset()
-    return resettable
 
 
 def _in_this_process(data: Loader) -> Iterable[Any]:
@@ -101,9 +95,8 @@ def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) 
     sampler = getattr(data, "_batch_sampler", None)
     for epoch in range(epochs):
         seed_epoch(epoch)
-        if _reset(data):
-            if getattr(data, "last_batch_handle", "") == "roll_over":
-                deque(data, maxlen=0)
+        if is_resettable(data):
+            replay_pass(data)
         elif sampler is not None and not _is_stateless(sampler):
             deque(sampler, maxlen=0)
 

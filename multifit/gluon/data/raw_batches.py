@@ -8,7 +8,7 @@ import numpy as np
 
 from ...spec.names import leaves
 from ..compat import mx
-from .arrays import as_array
+from .arrays import as_array, samples
 
 
 def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
@@ -39,8 +39,7 @@ def _without_padding(batch: Any, axis: int) -> list[Any]:
     pad = getattr(batch, "pad", 0) or 0
     if not pad:
         return arrays
-    before = (slice(None),) * axis
-    return [array[before + (slice(0, array.shape[axis] - pad),)] for array in arrays]
+    return [samples(array, slice(0, array.shape[axis] - pad), axis) for array in arrays]
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
