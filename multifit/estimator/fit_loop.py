@@ -17,7 +17,7 @@ from ..gluon.train_step import TrainStep
 from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.make_plan import make_plan
 from .batch_pass import run_pass
-from .fit_setup import check_monitors
+from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
 from .run import Run
@@ -77,6 +77,7 @@ class FitLoop:
     def _check(self, batch: Any) -> StepResult:
         run = dry_run(self._engine, batch, self._val_data)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
+        check_copies(self._engine, self._handlers.handlers)
         self._run.plan = make_plan(self._engine, run, self._log_once)
         self._val_data = None
         return run.train

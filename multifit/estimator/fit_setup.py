@@ -73,6 +73,16 @@ def log_oversubscription(log_once: Callable[[str], None], train_data: Any) -> No
         log_once(message)
 
 
+def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
+    """Raise ValueError if a handler copies parameters and one is sparse: the net has but some of its rows."""
+    sparse = engine.trainers.sparse()
+    copying = [handler for handler in handlers if getattr(handler, "copies_parameters", False)]
+    if sparse and copying:
+        kind = type(copying[0]).__name__
+        way_out = "leave the handler out, or use a layer with dense weights, such as nn.Embedding"
+        raise ValueError(f"{kind}: it copies parameters, and {names(sparse)} is row_sparse; {way_out}")
+
+
 def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 

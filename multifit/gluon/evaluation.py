@@ -22,7 +22,7 @@ def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
     if stage.checked:
         result = stage.run(batch, engine.state)
     else:
-        raise_problems(engine.model.initialize())
+        engine.trainers.prepare()
         result = run_first_batch(stage, batch, engine.state)
     stage.measure(result)
     return result
@@ -35,7 +35,8 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
     """
     stage = engine.stages["evaluate"]
     batch = engine.splitter("evaluate", labels=False).split(raw)
-    raise_problems(engine.model.initialize())
+    if stage.network.paths is None:
+        engine.trainers.prepare()
     pieces = []
     with stage.recording():
         for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):

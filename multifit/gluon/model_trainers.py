@@ -7,7 +7,7 @@ from typing import Any, Callable
 from ..errors import Problem, TrainerError, raise_problems
 from ..protocols import Array
 from .model import Model
-from .optim.gradients import is_fresh
+from .optim.gradients import is_fresh, replicas
 from .optim.parameters import trainable
 from .optim.trainer_binding import DEFAULT, bind_trainers
 from .optim.trainers import Trainers
@@ -41,6 +41,17 @@ class ModelTrainers:
         )
         return problems
 
+    def prepare(self) -> None:
+        """Initialise the parameters, and build the trainers if sparse ones need them to be read.
+
+        Raises what is wrong with them.
+        """
+        raise_problems(self.build() if self.sparse() else self._model.initialize())
+
+    def sparse(self) -> list[str]:
+        """Return the names of the parameters whose values are row_sparse, on their trainer's kvstore."""
+        return [name for name, p in self._model.parameters.items() if p._stype != "default"]
+
     def get(self) -> Trainers:
         """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""
         if self._trainers is None:
@@ -64,7 +75,7 @@ class ModelTrainers:
         gradients: dict[str, dict[str, list[Array]]] = {}
         for trainer, names in self.get().parameter_names.items():
             parameters = {name: self._model.parameters[name] for name in names}
-            fresh = {name: p for name, p in parameters.items() if is_fresh(p.list_data()[0])}
+            fresh = {name: p for name, p in parameters.items() if is_fresh(replicas(p)[0])}
             gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}
         return gradients
 

@@ -65,7 +65,7 @@ class EarlyStoppingHandler:
         self.patience = whole_number("EarlyStoppingHandler: patience", patience, least=0)
         self.min_delta = self._monitor.min_delta
         self.baseline = baseline
-        self.restore_best = restore_best
+        self.restore_best = self.copies_parameters = restore_best
         self._waited = self._best_epoch = 0
         self._best_parameters: dict[str, Array] = {}  # of the first device
 

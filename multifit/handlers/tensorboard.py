@@ -66,7 +66,7 @@ class TensorBoardHandler:
                 'TensorBoardHandler needs tensorboardX: pip install "multifit[tensorboard]"'
             ) from error
         self.folder = Path(folder)
-        self.weights = weights
+        self.weights = self.copies_parameters = weights
         self.pictures = pictures
         period = None if every is None else whole_number("TensorBoardHandler: every", every)
         self._trigger = None if period is None else Every(period, "batch")

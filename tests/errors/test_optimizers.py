@@ -40,7 +40,7 @@ FAULTS = {
     "clipping is a list": (TrainerSpec(ALL, "adam", {"clip_gradient": [1]}),
         "trainers: adam cannot make a step with its options: MXNetError"),
     "beta is NaN": (TrainerSpec(ALL, "adam", {"beta1": float("nan")}),
-        "trainers: a step of adam with its options is not finite; mend optimizer_params"),
+        "trainers: a step of adam with its options is not finite; change its optimizer_params"),
     "scheduler is a number": (TrainerSpec(ALL, "sgd", lr_scheduler=0.1),
         "trainers: lr_scheduler is 0.1; give an instance, such as "
         "mx.lr_scheduler.FactorScheduler(step=1000"),
@@ -93,7 +93,8 @@ def test_options_of_a_gluon_trainer_are_tried_too(setup: Setup) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(mx.optimizer.Optimizer.opt_registry) - {"test"}))
 def test_every_optimizer_of_mxnet_can_be_named(setup: Setup, name: str) -> None:
-    setup.with_trainers(TrainerSpec(ALL, name)).check()
+    vectors = [".*(bias|beta|gamma)"] if name == "groupadagrad" else []  # it moves matrices only
+    setup.with_trainers(TrainerSpec(ALL, name), frozen=vectors).fit()
 
 
 def test_an_optimizer_of_the_users_own_is_not_tried(setup: Setup) -> None:

@@ -64,6 +64,7 @@ class WeightAveraging:
         self.decay = finite_number("WeightAveraging: decay", decay, least=0, below=1)
         self.start = whole_number("WeightAveraging: start", start, least=0)
         self.every = whole_number("WeightAveraging: every", every)
+        self.copies_parameters = True
         self._epochs = self._elapsed = self._count = 0
         self.averages: dict[str, Any] = {}
 

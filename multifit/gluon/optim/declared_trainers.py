@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from ...errors import Problem, shown
 from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
+from .parameters import listing
 
 
 def is_trainer(value: object) -> bool:
@@ -64,7 +65,8 @@ def device_problems(
                 f"{where}: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas "
                 'would diverge; use kvstore="device", or a TrainerSpec'
             )
-        if len(contexts) == 1 and value._kvstore_params["update_on_kvstore"]:
+        on_kvstore = value._kvstore_params["update_on_kvstore"]
+        if len(contexts) == 1 and on_kvstore and not value._contains_sparse_weight:
             messages.append(
                 f"{where}: update_on_kvstore=True on one device, where MXNet has no kvstore to update on; "
                 "leave it out"
@@ -78,3 +80,36 @@ def device_problems(
                 "initialise the net there before building the gluon.Trainer, or give a TrainerSpec"
             )
     return [Problem("trainer", message) for message in messages]
+
+
+def sparse_problems(
+    where: str,
+    value: TrainerSpec | mx.gluon.Trainer,
+    parameters: Mapping[str, mx.gluon.Parameter],
+    contexts: Sequence[Context],
+) -> list[Problem]:
+    """Check that a trainer can hold its row_sparse parameters, which MXNet keeps on one trainer's kvstore."""
+    sparse = {name: p for name, p in parameters.items() if p._stype != "default"}
+    messages = []
+    if sparse and isinstance(value, mx.gluon.Trainer):
+        config = value._kvstore_params
+        if config["kvstore"] is None or config["update_on_kvstore"] is False:
+            messages.append("MXNet moves them on a kvstore; leave kvstore= and update_on_kvstore= out")
+    elif sparse:
+        if any(p._trainer is not None for p in sparse.values()):
+            messages.append("MXNet binds them to one trainer, and they have one; give that as trainers=")
+        if value.clip_norm is not None and len(contexts) > 1:
+            messages.append("their kvstore adds up and uses gradients at once; leave clip_norm out")
+    held = listing(list(sparse))
+    return [Problem("trainer", f"{where}: holds row_sparse parameters, {held}: {text}") for text in messages]
+
+
+def unread_problems(parameters: Mapping[str, mx.gluon.Parameter], moved: Iterable[str]) -> list[Problem]:
+    """Check that each row_sparse parameter has a trainer, without which MXNet cannot read it."""
+    unread = [n for n, p in parameters.items() if p._stype != "default" and p._trainer is None]
+    unread = [name for name in unread if name not in set(moved)]
+    way_out = "leave them to a trainer, and set their lr_mult to 0"
+    message = (
+        f"frozen: MXNet reads row_sparse parameters through a trainer only: {listing(unread)}; {way_out}"
+    )
+    return [Problem("trainer", message)] if unread else []

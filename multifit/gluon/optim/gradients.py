@@ -21,15 +21,20 @@ def set_fresh(values: mx.nd.NDArray, fresh: bool) -> None:
     values._fresh_grad = fresh
 
 
+def replicas(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
+    """Return a parameter's arrays, one per device; those of a sparse parameter hold the rows used last."""
+    return parameter._check_and_get(parameter._data, list)
+
+
 def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
     """Return for each device whether the parameter's gradient is fresh."""
-    return [is_fresh(values) for values in parameter.list_data()]
+    return [is_fresh(values) for values in replicas(parameter)]
 
 
 def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:
     """Mark gradients as used on all devices."""
     for parameter in parameters:
-        for values in parameter.list_data():
+        for values in replicas(parameter):
             set_fresh(values, False)
 
 
@@ -48,9 +53,9 @@ def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
     if len(trainer._contexts) == 1 and not on_kvstore:
         return
     for parameter in moved_parameters(trainer):
-        replicas = list(zip(parameter.list_data(), parameter.list_grad()))
-        stale = [(values, gradient) for values, gradient in replicas if not is_fresh(values)]
-        if stale and (on_kvstore or len(stale) < len(replicas)):
+        pairs = list(zip(replicas(parameter), parameter.list_grad()))
+        stale = [(values, gradient) for values, gradient in pairs if not is_fresh(values)]
+        if stale and (on_kvstore or len(stale) < len(pairs)):
             for values, gradient in stale:
                 mx.nd.zeros_like(gradient, out=gradient)
                 set_fresh(values, True)
@@ -66,7 +71,7 @@ def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> 
 
 def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
     """Scale a trainer's fresh, reduced gradients so that their global norm is at most `norm`."""
-    fresh = [p for p in moved_parameters(trainer) if is_fresh(p.list_data()[0])]
+    fresh = [p for p in moved_parameters(trainer) if is_fresh(replicas(p)[0])]
     for context in fresh[0].list_ctx() if fresh else ():
         # each device scales its own copy; checking the norm for infinity would wait for the device
         mx.gluon.utils.clip_global_norm([p.grad(context) for p in fresh], norm, check_isfinite=False)

@@ -5,32 +5,35 @@ from __future__ import annotations
 import copy
 import inspect
 from types import SimpleNamespace
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 
 from ...arguments import is_finite_number
-from ...errors import Problem, last_line, names, shown, suggest
+from ...errors import Problem, counted, last_line, names, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
 
+MATRIX = (2, 2)  # the shape of an array to try an optimizer on
 INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 
 
 def build_optimizer(
-    where: str, declared: TrainerSpec | mx.gluon.Trainer
+    where: str, declared: TrainerSpec | mx.gluon.Trainer, parameters: Iterable[mx.gluon.Parameter] = ()
 ) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
     """Return the optimizer of a TrainerSpec or gluon.Trainer, and what is wrong with it.
 
-    `where` is the trainer's name in messages. The optimizer of a gluon.Trainer is only tried; None if one
-    could not be built.
+    `where` is the trainer's name in messages, `parameters` are those that it moves. The optimizer of a
+    gluon.Trainer is only tried; None if one could not be built.
     """
     messages: list[str] = []
     if isinstance(declared, mx.gluon.Trainer):
         optimizer = declared.optimizer
     else:
         optimizer, messages = _from_spec(where, declared)
-    messages = messages or _try_step(where, optimizer)
+    kinds = dict.fromkeys((p._stype, p._grad_stype, len(p.shape or MATRIX)) for p in parameters)
+    for kind in kinds or [("default", "default", len(MATRIX))]:
+        messages = messages or _try_step(where, optimizer, *kind)
     return optimizer, [Problem("trainer", message) for message in messages]
 
 
@@ -94,23 +97,28 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
     return messages + _scheduler_problems(where, options.get("lr_scheduler"))
 
 
-def _try_step(where: str, optimizer: mx.optimizer.Optimizer) -> list[str]:
-    """Let a copy of the optimizer make a step, because an error within an update would leave half of it done.
+def _try_step(
+    where: str, optimizer: mx.optimizer.Optimizer, stype: str, grad_stype: str, axes: int
+) -> list[str]:
+    """Let a copy of the optimizer move a small array of one kind of parameter.
 
-    Only MXNet's optimizers are tried: a user's own may rely on its parameters.
+    An error within an update would leave half of it done, and a kvstore, which moves sparse parameters, would
+    even ignore it. Only MXNet's optimizers are tried: a user's own may rely on its parameters.
     """
     if not type(optimizer).__module__.startswith("mxnet."):
         return []
-    kind, weight = type(optimizer).__name__.lower(), mx.nd.ones((2, 2))
+    kind, ones = type(optimizer).__name__.lower(), mx.nd.ones((2,) * axes)
+    weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
     try:
         twin = copy.deepcopy(optimizer)  # which leaves out its parameters
         twin.param_dict = {0: SimpleNamespace(lr_mult=1.0, wd_mult=1.0)}
-        mx.optimizer.get_updater(twin)(0, mx.nd.ones((2, 2)), weight)
+        mx.optimizer.get_updater(twin)(0, gradient, weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())
     except Exception as error:
         why = f"{type(error).__name__}: {last_line(error)}"
-        return [f"{where}: {kind} cannot make a step with its options: {why}"]
-    message = f"{where}: a step of {kind} with its options is not finite; mend optimizer_params"
+        on = "" if axes == len(MATRIX) else f" on a parameter of {counted(axes, 'axis', 'axes')}"
+        return [f"{where}: {kind} cannot make a step with its options{on}: {why}"]
+    message = f"{where}: a step of {kind} with its options is not finite; change its optimizer_params"
     return [] if finite else [message]
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Iterable, Iterator
 
 from ..compat import mx
-from .gradients import is_fresh, set_fresh
+from .gradients import is_fresh, replicas, set_fresh
 from .trainer_handle import TrainerHandle
 
 # The fields of a trainer that has no kvstore yet.
@@ -35,6 +35,11 @@ def preserve_state(
 
 @contextmanager
 def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]:
+    for parameter in parameters:
+        if parameter._stype != "default":  # its values are in its trainer's kvstore
+            values = parameter._reduce()
+            for array in replicas(parameter):
+                values.copyto(array)
     arrays = [array for p in parameters for array in (*p._data, *(p._grad or ()))]
     copies = [array.copy() for array in arrays]
     flags = [(values, is_fresh(values)) for p in parameters if p._grad for values in p._data]

@@ -9,7 +9,13 @@ from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
 from .coverage import coverage_problems, frozen_names, moved_names
-from .declared_trainers import declared_problems, device_problems, is_trainer
+from .declared_trainers import (
+    declared_problems,
+    device_problems,
+    is_trainer,
+    sparse_problems,
+    unread_problems,
+)
 from .optimizers import build_optimizer
 from .parameters import trainable
 from .trainers import Trainers
@@ -41,8 +47,11 @@ def bind_trainers(
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
-        optimizers[name], more = build_optimizer(where[name], value)
+        held = {parameter: parameters[parameter] for parameter in moved[name]}
+        optimizers[name], more = build_optimizer(where[name], value, held.values())
         problems += more + device_problems(where[name], value, contexts)
+        problems += sparse_problems(where[name], value, held, contexts)
+    problems += unread_problems(parameters, [name for names in moved.values() for name in names])
     if problems:
         return None, problems
     trainers = {n: _build(v, [parameters[p] for p in moved[n]], optimizers[n]) for n, v in valid.items()}
@@ -63,4 +72,6 @@ def _build(
 ) -> mx.gluon.Trainer:
     if isinstance(declared, mx.gluon.Trainer):
         return declared
-    return mx.gluon.Trainer(parameters, optimizer, kvstore="device", update_on_kvstore=False)
+    is_sparse = any(parameter._stype != "default" for parameter in parameters)  # moved on a kvstore only
+    on_kvstore = None if is_sparse else False
+    return mx.gluon.Trainer(parameters, optimizer, kvstore="device", update_on_kvstore=on_kvstore)

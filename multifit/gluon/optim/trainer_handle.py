@@ -171,7 +171,7 @@ class TrainerHandle:
 
     def _reset_states(self, before: float) -> None:
         """Delete states, so that the next update creates them: without momentum, MXNet keeps none."""
-        problems = build_optimizer(f'trainers["{self.name}"]', self.trainer)[1]
+        problems = build_optimizer(f'trainers["{self.name}"]', self.trainer, self.trainer._params)[1]
         if problems:  # not every optimizer of MXNet's works with momentum
             self._write("momentum", [before])
             raise TrainerError(problems)

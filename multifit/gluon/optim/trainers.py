@@ -58,7 +58,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     def clip(self, name: str) -> None:
         """Scale a trainer's gradients down to its largest global norm, if it has one."""
-        if name in self.clip_norms and not _updates_on_kvstore(self._trainers[name]):
+        if name in self.clip_norms:
             clip_gradients(self._trainers[name], self.clip_norms[name])
 
     def update(self, name: str) -> None:
@@ -95,7 +95,8 @@ class Trainers(Mapping[str, TrainerHandle]):
         if closed:
             raise TrainerError(
                 f"trainers: {names(closed)} update on the kvstore, where no handler can change gradients; "
-                "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
+                "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False); row_sparse parameters "
+                "can only be moved there: train them on one device"
             )
 
     def learning_rates(self) -> dict[str, float]:

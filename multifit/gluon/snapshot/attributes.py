@@ -24,6 +24,7 @@ from .coding import encode
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
 RENAMED = {"Scaled": "ScaledSchedule"}  # classes of checkpoints written by older versions
+ARRAYS = (mx.nd.NDArray, mx.nd.sparse.RowSparseNDArray)
 NUMBERS = {bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
 FIXED = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
@@ -92,7 +93,7 @@ def _save(value: Any, where: str, unsaved: list[str], parents: tuple[int, ...]) 
     if _is_plain_object(value):
         attributes = save_attributes(value, where, unsaved, parents=parents)
         return {CLASS: class_name(value), "attributes": attributes}
-    if type(value) is not mx.nd.NDArray:  # encoding would wait for the engine
+    if type(value) not in ARRAYS:  # encoding would wait for the engine
         encode(value, where, [])
     return value
 

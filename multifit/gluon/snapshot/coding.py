@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ...errors import shown
 from ..compat import mx
 
 PACKED = 32  # from this length on, a list of numbers of one type becomes one array
-VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and dense NDArrays"
+VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and NDArrays but CSR's"
 
 
 def encode(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
@@ -37,6 +37,9 @@ def encode(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
         return {"dict": [[_key(k, where), encode(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
     if kind is mx.nd.NDArray:
         return {"ndarray": _add(tree.asnumpy(), arrays), "on": str(tree.context)}
+    if kind is mx.nd.sparse.RowSparseNDArray:
+        rows = [_add(part.asnumpy(), arrays) for part in (tree.data, tree.indices)]
+        return {"rows": rows, "shape": list(tree.shape), "on": str(tree.context)}
     if kind is np.ndarray and not tree.dtype.hasobject:
         return {"array": _add(tree, arrays)}
     if isinstance(tree, np.generic) and not isinstance(tree, np.object_):
@@ -85,10 +88,22 @@ def _key(key: object, where: str) -> str | int:
 
 
 def _array_on(array: np.ndarray, device: str) -> mx.nd.NDArray:
+    return mx.nd.array(array, ctx=_context(device), dtype=array.dtype)
+
+
+def _rows_on(rows: Sequence[np.ndarray], shape: Sequence[int], device: str) -> mx.nd.sparse.RowSparseNDArray:
+    values, indices = rows
+    options = {"ctx": _context(device), "dtype": values.dtype}
+    if not len(indices):
+        return mx.nd.sparse.zeros("row_sparse", tuple(shape), **options)
+    return mx.nd.sparse.row_sparse_array((values, indices), tuple(shape), **options)
+
+
+def _context(device: str) -> mx.Context:
     match = re.fullmatch(r"(\w+)\((\d+)\)", device)
     if match is None or match[1] not in mx.Context.devstr2type:
         raise ValueError(f'there is no device "{device}"')
-    return mx.nd.array(array, ctx=mx.Context(match[1], int(match[2])), dtype=array.dtype)
+    return mx.Context(match[1], int(match[2]))
 
 
 READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {
@@ -100,4 +115,7 @@ READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {
     "scalars": lambda content, _, arrays: list(arrays[content]),
     "numbers": lambda content, _, arrays: arrays[content].tolist(),
     "ndarray": lambda content, tagged, arrays: _array_on(arrays[content], tagged["on"]),
+    "rows": lambda content, tagged, arrays: _rows_on(
+        [arrays[i] for i in content], tagged["shape"], tagged["on"]
+    ),
 }

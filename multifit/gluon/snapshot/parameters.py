@@ -61,7 +61,8 @@ def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[st
     Each device has its own running statistics, of which Gluon's format stores the mean. Because of rounding,
     even the mean of equal values can differ from them.
     """
-    several = {n: p for n, p in parameters.items() if _is_dense(p) and len(p.list_ctx()) > 1}
+    dense = {n: p for n, p in parameters.items() if p._data is not None and p._stype == "default"}
+    several = {name: p for name, p in dense.items() if len(p.list_ctx()) > 1}
     pending = {name: parameters[name] for name in trained if _is_pending(parameters[name])}
     return {
         "replicas": {name: list(p.list_data()) for name, p in several.items() if not _is_mean(p)},
@@ -83,18 +84,12 @@ def load_device_state(parameters: Parameters, trained: Iterable[str], state: Map
             _set(name, parameter.list_grad(), state["gradients"][name])
         elif parameter.grad_req == "add":
             parameter.zero_grad()
-        for values, flag in zip(
-            parameter.list_data() if _is_dense(parameter) else (), fresh or repeat(False)
-        ):
+        for values, flag in zip(parameter._data or (), fresh or repeat(False)):
             set_fresh(values, flag)
 
 
-def _is_dense(parameter: mx.gluon.Parameter) -> bool:
-    return parameter._data is not None and parameter._stype == "default"
-
-
 def _is_pending(parameter: mx.gluon.Parameter) -> bool:
-    return _is_dense(parameter) and parameter.grad_req != "null" and any(fresh_flags(parameter))
+    return parameter._data is not None and parameter.grad_req != "null" and any(fresh_flags(parameter))
 
 
 def _is_mean(parameter: mx.gluon.Parameter) -> bool:

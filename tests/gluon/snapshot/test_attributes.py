@@ -98,7 +98,7 @@ def test_an_object_with_hidden_state_is_reported():
     held = {
         "set": {1}, "bytes": b"x", "random": random.Random(0), "numpy": np.random.RandomState(0),
         "sub": Sub([1]), "colour": Colour.RED, "loop": loop, "objects": np.array([None]), "keys": {(1, 2): 3},
-        "sparse": mx.nd.ones((2, 2)).tostype("row_sparse"),
+        "sparse": mx.nd.ones((2, 2)).tostype("csr"),
     }  # fmt: skip
     unsaved: list[str] = []
     assert (

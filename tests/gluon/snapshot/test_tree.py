@@ -100,7 +100,7 @@ def test_many_numbers_are_one_array(tmp_path):
         (b"bytes", "a builtins.bytes"),
         (OrderedDict(a=1), "a collections.OrderedDict"),
         (np.array([None]), "a numpy.ndarray of objects"),
-        (mx.nd.ones((2, 2)).tostype("row_sparse"), "RowSparseNDArray"),
+        (mx.nd.ones((2, 2)).tostype("csr"), "CSRNDArray"),
     ],
 )
 def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(tmp_path, value, said):

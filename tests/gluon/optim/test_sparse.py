@@ -1,0 +1,194 @@
+"""Sparse parameters and gradients: trained, saved and searched as by hand, and refused by name otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import CheckpointHandler, EarlyStoppingHandler, MultiEstimator, TrainerSpec, WeightAveraging
+from multifit.errors import TrainerError
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+from tests.common.grids import ONE, TWO
+from tests.common.hand_loop import SILENT
+from tests.common.specs import L2
+
+WORDS, UNITS = 12, 3
+SPARSE_WEIGHT = gluon.contrib.nn.SparseEmbedding
+OPTIMIZERS = {
+    "sgd": {"learning_rate": 0.1, "momentum": 0.9},
+    "adam": {"learning_rate": 0.1},
+    "adagrad": {"learning_rate": 0.1},
+}
+
+
+def sparse_gradient(*shape: int) -> Any:
+    return nn.Embedding(*shape, sparse_grad=True)
+
+
+class Net(gluon.Block):
+    """An embedding and a dense layer, with the same values whenever it is made."""
+
+    def __init__(self, embedding: Any, contexts: Any) -> None:
+        super().__init__()
+        self.words, self.head = embedding(WORDS, UNITS), nn.Dense(1, in_units=2 * UNITS)
+        mx.random.seed(2)
+        self.initialize(mx.init.Normal(0.5), ctx=contexts)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.words(x))
+
+
+def batches(count: int = 4) -> list[Any]:
+    random = np.random.RandomState(1)
+    return [(random.randint(0, WORDS, (8, 2)), random.randn(8, 1).astype("float32")) for _ in range(count)]
+
+
+def values(net: Any) -> dict[str, np.ndarray]:
+    """Return all parameters; those that are sparse from their trainer."""
+    return {name: p._reduce().asnumpy() for name, p in net._collect_params_with_prefix().items()}
+
+
+def assert_same(net: Any, other: Any, **tolerance: float) -> None:
+    expected = values(other)
+    for name, value in values(net).items():
+        np.testing.assert_allclose(value, expected[name], err_msg=name, **tolerance)
+
+
+def by_hand(embedding: Any, contexts: Any, optimizer: str, clip_norm: float | None = None) -> Any:
+    net = Net(embedding, contexts)
+    trainer = gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]))
+    for x, y in batches():
+        parts = [gluon.utils.split_and_load(nd.array(a, dtype=a.dtype), contexts) for a in (x, y)]
+        with autograd.record():
+            losses = [L2(net(a), b) for a, b in zip(*parts)]
+        autograd.backward(losses)
+        if clip_norm is not None:
+            gradients = [p.list_grad()[0] for p in net.collect_params().values()]
+            gluon.utils.clip_global_norm(gradients, clip_norm * len(x))
+        trainer.step(len(x))
+    return net
+
+
+def estimator_of(net: Any, optimizer: str = "adam", contexts: Any = None, **options: Any) -> MultiEstimator:
+    trainer = TrainerSpec(".*", optimizer, OPTIMIZERS[optimizer], **options)
+    return MultiEstimator(net, L2, trainer, context=contexts)
+
+
+@pytest.mark.parametrize("contexts", [ONE, TWO], ids=["one", "two"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("embedding", [SPARSE_WEIGHT, sparse_gradient], ids=["weight", "gradient"])
+@pytest.mark.parametrize("users", [False, True], ids=["spec", "trainer"])
+def test_trains_as_by_hand(embedding: Any, optimizer: str, contexts: Any, users: bool) -> None:
+    net = Net(embedding, contexts)
+    estimator = estimator_of(net, optimizer, contexts)
+    if users:
+        trainer = gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]))
+        estimator = MultiEstimator(net, L2, trainer, context=contexts)
+    estimator.check(batches())
+    before = values(net)
+    estimator.fit(batches(), batches(1), epochs=1, event_handlers=SILENT)
+    assert_same(net, by_hand(embedding, contexts, optimizer), rtol=1e-5, atol=1e-6)
+    assert all((values(net)[name] != value).any() for name, value in before.items())
+
+
+@pytest.mark.parametrize("embedding", [SPARSE_WEIGHT, sparse_gradient], ids=["weight", "gradient"])
+def test_clips_as_by_hand(embedding: Any) -> None:
+    net = Net(embedding, ONE)
+    estimator_of(net, clip_norm=0.05).fit(batches(), epochs=1, event_handlers=SILENT)
+    assert_same(net, by_hand(embedding, ONE, "adam", 0.05), rtol=1e-4, atol=1e-5)
+
+
+def test_a_net_is_evaluated_before_it_is_trained() -> None:
+    net = Net(SPARSE_WEIGHT, ONE)
+    x, y = batches(1)[0]
+    output = estimator_of(net).predict(x)["output"]
+    np.testing.assert_allclose(
+        estimator_of_same(net).evaluate([(x, y)])["loss"], ((output - y) ** 2).mean() / 2, 1e-5
+    )
+
+
+def estimator_of_same(net: Any) -> MultiEstimator:
+    """Return a second estimator with the trainer that has the net's sparse parameters."""
+    return MultiEstimator(net, L2, net.words.weight._trainer)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("contexts", [ONE, TWO], ids=["one", "two"])
+@pytest.mark.parametrize("embedding", [SPARSE_WEIGHT, sparse_gradient], ids=["weight", "gradient"])
+def test_resumes_exactly(embedding: Any, contexts: Any, optimizer: str, tmp_path: Path) -> None:
+    def fit(folder: Path, epochs: int, resume: Any = None) -> Any:
+        net = Net(embedding, contexts)
+        handlers = [CheckpointHandler(folder, 1, seed=1), *SILENT]
+        estimator_of(net, optimizer, contexts).fit(batches(), None, epochs, None, handlers, resume)
+        return net
+
+    whole = fit(tmp_path / "whole", 3)
+    fit(tmp_path / "part", 2)
+    assert_same(fit(tmp_path / "part", 3, tmp_path / "part"), whole, rtol=0, atol=0)
+
+
+def test_tools_leave_everything_as_it_was() -> None:
+    whole, net = Net(SPARSE_WEIGHT, ONE), Net(SPARSE_WEIGHT, ONE)
+    estimators = estimator_of(whole), estimator_of(net)
+    for estimator in estimators:
+        estimator.fit(batches(), epochs=1, event_handlers=SILENT)
+    estimators[1].find_learning_rate(batches(), batches=10)
+    estimators[1].profile(batches(), batches=2)
+    assert_same(net, whole, rtol=0, atol=0)
+    for estimator in estimators:
+        estimator.fit(batches(), epochs=1, event_handlers=SILENT)
+    assert_same(net, whole, rtol=0, atol=0)
+
+
+def options_of(**options: Any) -> Any:
+    return lambda net: gluon.Trainer(net.collect_params(), "sgd", **options)
+
+
+SPEC = TrainerSpec(".*", "sgd")
+REFUSED = {
+    "update_on_kvstore": (options_of(update_on_kvstore=False), ONE, (),
+        'trainers: holds row_sparse parameters, "words.weight": MXNet moves them on a kvstore; leave '
+        "kvstore= and update_on_kvstore= out"),
+    "kvstore": (options_of(kvstore=None), ONE, (), "MXNet moves them on a kvstore; leave"),
+    "clip_norm": (lambda net: TrainerSpec(".*", "sgd", clip_norm=1.0), TWO, (), "leave clip_norm out"),
+    "frozen": (lambda net: SPEC, ONE, ("words.*",),
+        'frozen: MXNet reads row_sparse parameters through a trainer only: "words.weight"; leave them to a '
+        "trainer, and set their lr_mult to 0"),
+    "optimizer": (lambda net: TrainerSpec(".*", "groupadagrad"), ONE, (),
+        "groupadagrad cannot make a step with its options on a parameter of 1 axis: AssertionError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_by_name(case: str) -> None:
+    trainers, contexts, frozen, message = REFUSED[case]
+    net = Net(SPARSE_WEIGHT, contexts)
+    estimator = MultiEstimator(net, L2, trainers(net), context=contexts, frozen=frozen)
+    for run in (estimator.check, lambda data: estimator.fit(data, epochs=1), estimator.evaluate):
+        with pytest.raises(TrainerError, match=message.replace("(", r"\(")):
+            run(batches())
+
+
+def test_a_second_trainer_is_refused() -> None:
+    net = Net(SPARSE_WEIGHT, ONE)
+    estimator = estimator_of(net)
+    estimator.check(batches())
+    with pytest.raises(TrainerError, match="MXNet binds them to one trainer, and they have one; give that"):
+        estimator_of(net).check(batches())
+    MultiEstimator(net, L2, estimator.trainers["trainer"]).check(batches())
+
+
+@pytest.mark.parametrize(
+    "handler", [WeightAveraging, lambda: EarlyStoppingHandler("train_loss", restore_best=True)]
+)
+def test_handlers_that_copy_parameters_are_refused(handler: Any) -> None:
+    estimator = estimator_of(Net(SPARSE_WEIGHT, ONE))
+    with pytest.raises(ValueError, match='copies parameters, and "words.weight" is row_sparse'):
+        estimator.fit(batches(), epochs=1, event_handlers=[handler(), *SILENT])
