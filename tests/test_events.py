@@ -246,6 +246,21 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("handlers", "message"),
+    [
+        ("x" * 3000, "event_handlers is 'xxx.*; valid is a handler or a list of handlers"),
+        ({"a": handler(epoch_end=nothing)}, "event_handlers is {'a': .*; valid is a handler or a list"),
+        ([object()] * 3000, "1. object implements no event"),
+        ([handler(epoch_end=nothing)] * 3000, "1. Handler is passed twice"),
+    ],
+)
+def test_the_message_about_handlers_that_cannot_be_used_is_short(handlers: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        EventDispatcher(SimpleNamespace(), handlers)
+    assert len(str(caught.value)) < 10_000
+
+
 def test_a_handler_passed_twice_is_an_error_also_within_every() -> None:
     good = handler("Good", epoch_end=nothing)
     for handlers in ([good, good], [good, Every(2, "epoch", good)], [Every(2, "epoch", good), good]):

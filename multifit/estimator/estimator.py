@@ -149,7 +149,6 @@ class MultiEstimator:
         max_epoch, max_batch = limits(epochs, batches)
         check_loaders(train_data, val_data, max_epoch)
         log_oversubscription(self._log_once, train_data)
-        self._run.max_epoch, self._run.max_batch = max_epoch, max_batch  # handlers may look at them
         events, val_batch = fit_events(self, event_handlers, val_data)
         hooks = TrainingHooks(events)
         self._engine.restart(hooks if hooks.active() else None)
@@ -178,11 +177,10 @@ class MultiEstimator:
         not fit.
         """
         self._check_idle("check")
+        engine = self._engine.fork(self.state)
         with preserve_rng():
-            self._engine.restart()
-            run = dry_run(self._engine, peek_first(data, "data")[0], val_data)
-            self._run.plan = make_plan(self._engine, run, self._log_once)
-            self._engine.restart()
+            run = dry_run(engine, peek_first(data, "data")[0], val_data)
+        self._run.plan = make_plan(engine, run, self._log_once)
         return self._run.plan
 
     # ---- evaluating ----------------------------------------------------------------------------------------

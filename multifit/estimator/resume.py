@@ -104,9 +104,17 @@ class RunCheckpointer:
 
     def _stop_if_finished(self, tree: Mapping[str, Any]) -> None:
         """Stop a run that has reached its limits, or that stopped for another reason and is not extended."""
+        run, logger = self._run, self._log_once.logger
         reason = self._handlers.limit_reached()
-        if reason is None and tree["limits"] == [self._run.max_epoch, self._run.max_batch]:
-            reason = tree["stop_reason"]
         if reason is not None:
-            self._log_once.logger.info("the run had finished: %s", reason)
-            self._run.state.stop(reason)
+            logger.info("the run had finished: %s", reason)
+        elif tree["limits"] == [run.max_epoch, run.max_batch] and tree["stop_reason"] is not None:
+            reason = tree["stop_reason"]
+            limit = f"epochs={run.max_epoch}" if run.max_batch is None else f"batches={run.max_batch}"
+            logger.warning(
+                "the run had finished: %s; nothing is trained: to go on, resume with more than %s",
+                reason,
+                limit,
+            )
+        if reason is not None:
+            run.state.stop(reason)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 
-from ..errors import names, suggest
+from ..errors import names, shown, suggest
 from ..triggers import Every
 from .events import EVENTS, HOOKS, Priority, implements
+
+MOST = 20  # problems in one message
 
 
 def checked_handlers(handlers: object) -> list[object]:
@@ -16,17 +19,23 @@ def checked_handlers(handlers: object) -> list[object]:
 
     Raises ValueError, with a numbered line per problem, if some cannot be used.
     """
+    if isinstance(handlers, (str, bytes, Mapping)):
+        raise ValueError(f"event_handlers is {shown(handlers)}; valid is a handler or a list of handlers")
     listed = [] if handlers is None else list(handlers) if isinstance(handlers, Iterable) else [handlers]
-    problems = [problem for handler in listed for problem in _problems(handler)]
-    problems += [
-        f"{handler_name(handler)} is passed twice"
-        for index, handler in enumerate(listed)
-        if any(_unwrapped(handler) is _unwrapped(other) for other in listed[:index])
-    ]
+    problems = list(islice(chain(chain.from_iterable(map(_problems, listed)), _repeated(listed)), MOST + 1))
     if problems:
-        lines = (f"  {number}. {problem}" for number, problem in enumerate(problems, 1))
-        raise ValueError("\n".join(["event_handlers that cannot be used:", *lines]))
+        lines = [f"  {number}. {problem}" for number, problem in enumerate(problems[:MOST], 1)]
+        more = ["  … and more"] * (len(problems) > MOST)
+        raise ValueError("\n".join(["event_handlers that cannot be used:", *lines, *more]))
     return listed
+
+
+def _repeated(handlers: list[object]) -> Iterator[str]:
+    seen: set[int] = set()
+    for handler in map(_unwrapped, handlers):
+        if id(handler) in seen:
+            yield f"{handler_name(handler)} is passed twice"
+        seen.add(id(handler))
 
 
 def handler_name(handler: object) -> str:

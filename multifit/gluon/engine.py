@@ -88,12 +88,17 @@ class Engine:
         mx.nd.waitall()
 
     def fork(self, state: RunState) -> Engine:
-        """Return an engine for the same model and trainers with metrics, figures and graphs of its own."""
+        """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
+
+        What it learns about the shapes of batches is shared.
+        """
         metrics = {
             name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
             for name, stage_metrics in self._metrics.items()
         }
-        return Engine(self.model, self.trainers, self.spec, state, self._log_once, metrics)
+        fork = Engine(self.model, self.trainers, self.spec, state, self._log_once, metrics)
+        fork.signatures = self.signatures
+        return fork
 
 
 def _stage_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:

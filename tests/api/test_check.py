@@ -30,14 +30,19 @@ def gradients(net: Any) -> list[np.ndarray]:
 def test_check_moves_nothing(devices: list, hybrid: bool, arrays: Any) -> None:
     net = hybridized(normed_heads(), hybrid)
     estimator = MultiEstimator(net, two_head_spec(), context=devices)
-    estimator.fit(loader(arrays), epochs=1)
-    parameters, grads = snapshot(net), gradients(net)
+    estimator.fit(loader(arrays), loader(arrays), epochs=1)
+    parameters, grads, figures = (
+        snapshot(net),
+        gradients(net),
+        (estimator.figures(), estimator.figures("evaluate")),
+    )
     random.seed(3), np.random.seed(3)
     estimator.check(loader(arrays), loader(arrays))
     after = random.random(), np.random.rand()
     random.seed(3), np.random.seed(3)
     assert after == (random.random(), np.random.rand())
     assert_unchanged(net, parameters)
+    assert all(figures) and (estimator.figures(), estimator.figures("evaluate")) == figures
     for gradient, before in zip(gradients(net), grads):
         np.testing.assert_array_equal(gradient, before)
 

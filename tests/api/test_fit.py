@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Iterator
 
 import numpy as np
 import pytest
 
 from multifit import (
+    CheckpointHandler,
     DataError,
     EarlyStoppingHandler,
     Every,
+    HandlerError,
     History,
     LossSpec,
     MultiEstimator,
@@ -19,6 +22,7 @@ from multifit import (
     UserCodeError,
     ValidationHandler,
 )
+from multifit.checkpoints import newest_checkpoint
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -127,6 +131,46 @@ def test_an_error_of_the_net(batches: Any, log: Any) -> None:
     assert log()[-1].endswith("stopped: UserCodeError")
     net.size._forward_hooks.clear()
     assert estimator.fit(batches, epochs=1).epochs == 1
+
+
+class FailsInBatch5:
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == 5:
+            raise OSError("disk full")
+
+
+@pytest.mark.parametrize("cause", ["loader", "batch", "net", "handler"])
+def test_an_error_in_a_later_batch_ends_the_fit_properly(cause: str, batches: Any, tmp_path: Path) -> None:
+    """``train_end`` is called, and the newest checkpoint is whole: a resumed run goes on from it."""
+
+    def data() -> Iterator[Any]:
+        for number, batch in enumerate(batches * 3, 1):
+            if number == 5 and cause == "loader":
+                raise ConnectionResetError("a worker died")
+            if number == 5 and cause in ("batch", "net"):
+                batch = batch[:2] if cause == "batch" else (batch[0][:, :5], *batch[1:])
+            yield batch
+
+    ended = []
+
+    class Ends:
+        def train_end(self, estimator: Any) -> None:
+            ended.append(estimator.state.step)
+
+    def estimator() -> MultiEstimator:
+        return MultiEstimator(two_heads(), two_head_spec())
+
+    saving = CheckpointHandler(tmp_path, every=Every(2, "batch"))
+    handlers = [saving, Ends(), *([FailsInBatch5()] * (cause == "handler"))]
+    errors = {"loader": Exception, "batch": DataError, "net": UserCodeError, "handler": HandlerError}
+    with pytest.raises(errors[cause]):
+        estimator().fit(data(), batches=9, event_handlers=handlers)
+    assert ended == [5 if cause == "handler" else 4]
+    newest, damaged = newest_checkpoint(tmp_path)
+    assert newest is not None and newest.name.endswith("step-00000004") and not damaged
+    resumed = estimator()
+    resumed.fit(batches * 3, batches=9, event_handlers=CheckpointHandler(tmp_path), resume=tmp_path)
+    assert resumed.state.step == 9
 
 
 def test_weights_follow_the_state(batches: Any) -> None:

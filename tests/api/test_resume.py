@@ -463,6 +463,23 @@ def test_a_finished_run_stays_finished(tmp_path: Path, log: Any) -> None:
     assert f"the run had finished: {EPOCHS} epochs" in log()
 
 
+def test_a_run_that_a_handler_stopped_goes_on_only_if_it_is_extended(tmp_path: Path, caplog: Any) -> None:
+    class Stops:
+        def epoch_end(self, estimator: Any) -> bool:
+            return True
+
+    run = Run(tmp_path / "run")
+    run.fit(Stops(), epochs=3)
+    run.resume(epochs=3)
+    assert run.estimator.state.epoch == 1
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert warning == (
+        "the run had finished: Stops; nothing is trained: to go on, resume with more than epochs=3"
+    )
+    run.resume(epochs=4)
+    assert run.estimator.state.epoch == 4
+
+
 def wider_net() -> Any:
     return Heads(
         body=sequential(nn.Dense(9, activation="relu"), nn.BatchNorm(), nn.Dropout(0.3)), **TWO_HEADS
