@@ -1,57 +1,111 @@
-"""Checks of arguments that must be numbers."""
+"""Arguments of public functions, checked against their annotations before anything else happens.
+
+``@checked`` reads a function's annotations at its first call; bounds and choices stand in them::
+
+    @checked
+    def __init__(self, monitor: FigureName, mode: Optional[Mode] = None, patience: FromZero = 0) -> None:
+
+NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1"`` and NaN are not. ``Any``
+and ``object`` are not checked. Python 3.9 can evaluate ``Optional`` and ``Union``, but not ``|``.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import numbers
-import operator
+import os
+import typing
+from collections import abc
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Callable, Iterable, Iterator, Sequence, TypeVar, Union
 
-from .errors import shown
+from .errors import shown, suggest
+
+_LIMIT = 2**63  # of whole numbers, as in NumPy
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`; raise ValueError for anything else.
+@dataclass(frozen=True)
+class Valid:
+    """What is valid besides the type, for ``Annotated``.
 
-    NumPy's integers are accepted, ``True`` and ``3.0`` are not. `name` is the argument in the message, such
-    as ``Every: n``.
+    `words` describe it, with ``{}`` for the type. Where there are `choices`, these describe it.
     """
+
+    words: str
+    holds: Callable[[Any], bool] = lambda value: True
+    choices: Sequence[str] = ()
+
+
+def bounds(least: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> Valid:
+    """Return the bounds of a number; `least` is inclusive."""
+    limits = (("of at least", least), ("above", above), ("below", below))
+    words = " and ".join(f"{name} {limit:.10g}" for name, limit in limits if math.isfinite(limit))
+    return Valid(f"{{}} {words}", lambda number: number >= least and above < number < below)
+
+
+def one_of(*choices: str) -> Valid:
+    """Return a choice of strings."""
+    return Valid("", choices.__contains__, choices)
+
+
+Count = Annotated[int, bounds(least=1)]
+FromZero = Annotated[int, bounds(least=0)]
+Seed = Annotated[int, bounds(least=0, below=2**32)]
+Positive = Annotated[float, bounds(above=0)]
+NotNegative = Annotated[float, bounds(least=0)]
+Share = Annotated[float, bounds(least=0, below=1)]
+OpenShare = Annotated[float, bounds(above=0, below=1)]
+Mode = Annotated[str, one_of("min", "max")]
+FigureName = Annotated[str, Valid('a name such as "val_loss"')]
+_Name = Annotated[str, Valid("a name")]
+Names = Union[_Name, Annotated[Sequence[str], Valid("a list of names", lambda value: len(value) > 0)]]
+Patterns = Union[_Name, Annotated[Iterable[str], Valid("a list of names")]]
+TextStream = Annotated[Any, Valid("a text stream", lambda value: hasattr(value, "write"))]
+PathLike = Annotated[Union[str, os.PathLike[str]], Valid("a path")]
+
+
+def checked(function: _Function) -> _Function:
+    """Let a function or constructor raise one ValueError for all arguments that are not as annotated."""
+    owner = function.__qualname__.rpartition("<locals>.")[2].replace(".__init__", "")
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # one is missing or unknown: Python's own message names it
+        hints, problems = _hints(function), []
+        for name, value in bound.arguments.items():
+            try:
+                bound.arguments[name] = checked_value(f"{owner}: {name}", value, hints.get(name, Any))
+            except ValueError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
+        return function(*bound.args, **bound.kwargs)
+
+    return typing.cast(_Function, call)
+
+
+def checked_value(name: str, value: object, hint: Any) -> Any:
+    """Return `value` converted to what `hint` says, or raise ValueError; `name` stands in its message."""
     try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise ValueError(f"{name} is {shown(value)}; valid is a whole number of at least {least}")
-    return number
-
-
-def finite_number(
-    name: str,
-    value: object,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> float:
-    """Return `value` as a finite float within the bounds; raise ValueError for anything else.
-
-    `least` is an inclusive bound, `above` and `below` are exclusive. NumPy's numbers are accepted, ``True``
-    and ``"1"`` are not. `name` is the argument in the message, such as ``MixUp: alpha``.
-    """
-    if is_finite_number(value):
-        number = float(value)  # type: ignore[arg-type]
-        if (
-            (least is None or number >= least)
-            and (above is None or number > above)
-            and (below is None or number < below)
-        ):
-            return number
-    bounds = [f"of at least {least:g}"] if least is not None else []
-    bounds += [f"above {above:g}"] if above is not None else []
-    bounds += [f"below {below:g}"] if below is not None else []
-    raise ValueError(f"{name} is {shown(value)}; valid is a finite number {' and '.join(bounds)}".rstrip())
+        return _converted(value, hint)
+    except (TypeError, ValueError):
+        *most, last = _words(hint)
+    near = suggest(value, _choices(hint)) if isinstance(value, str) else ""
+    valid = f"{', '.join(most)} or {last}" if most else last
+    limit = ", below 2**63" if isinstance(value, int) and value >= _LIMIT else ""
+    raise ValueError(f"{name} is {shown(value)}{near}; valid is {valid}{limit}")
 
 
 def is_finite_number(value: object) -> bool:
-    """Return whether `value` is a real number other than NaN and infinity; a bool is not a number."""
+    """Return whether `value` is a real number that is finite as a float; a bool is not a number."""
     try:
         return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
     except (OverflowError, TypeError, ValueError):  # 10**400, or a number that is none
@@ -61,3 +115,68 @@ def is_finite_number(value: object) -> bool:
 def is_number(value: object) -> bool:
     """Return whether `value` is a real number; a bool is not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    """Return `value` as `hint` says; raise TypeError or ValueError if it is not valid."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        value = _converted(value, arguments[0])
+        if not arguments[1].holds(value):
+            raise ValueError
+    elif origin is Union:
+        for argument in arguments:
+            with suppress(TypeError, ValueError):
+                return _converted(value, argument)
+        raise TypeError
+    elif origin in (abc.Iterable, abc.Sequence):
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        items = [_converted(item, arguments[0]) for item in value]
+        return value if isinstance(value, abc.Sequence) else items
+    elif hint is int:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or abs(int(value)) >= _LIMIT:
+            raise ValueError
+        return int(value)
+    elif hint is float:
+        if not is_finite_number(value):
+            raise ValueError
+        return float(value)
+    elif hint is not Any and not isinstance(value, origin or hint):
+        raise TypeError
+    return value
+
+
+def _words(hint: Any) -> Iterator[str]:
+    """Yield what is valid, in words."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Union:
+        for argument in arguments:
+            yield from _words(argument)
+    elif origin is Annotated:
+        base, valid = arguments
+        if valid.choices:
+            yield from (f'"{choice}"' for choice in valid.choices)
+        else:
+            yield valid.words.format(next(_words(base)))
+    else:
+        yield _WORDS.get(origin or hint) or f"a {(origin or hint).__name__}"
+
+
+def _choices(hint: Any) -> Iterator[str]:
+    for argument in typing.get_args(hint):
+        yield from argument.choices if isinstance(argument, Valid) else _choices(argument)
+
+
+_hints = functools.lru_cache(maxsize=None)(functools.partial(typing.get_type_hints, include_extras=True))
+_WORDS = {
+    Any: "anything",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "True or False",
+    str: "a string",
+    type(None): "None",
+    abc.Callable: "a function",
+    abc.Iterable: "a list",
+    abc.Sequence: "a list",
+}

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Callable
+from typing import Annotated, Callable, Optional
 
-from .arguments import finite_number, whole_number
-from .errors import shown
+from .arguments import Count, FromZero, NotNegative, Valid, checked, checked_value
 from .gluon.optim.schedules import OneCycle, WarmUp
 from .state import RunState
 
 __all__ = ["OneCycle", "WarmUp", "piecewise", "ramp"]
 
+_Weights = Annotated[
+    Mapping[int, float],
+    Valid(
+        "a dict with epoch 0, such as {{0: 0.1, 5: 1.0}}: 0.1 for five epochs, then 1",
+        lambda value: 0 in value,
+    ),
+]
 
+
+@checked
 def ramp(
-    start: float, end: float, epochs: int | None = None, steps: int | None = None
+    start: NotNegative, end: NotNegative, epochs: Optional[Count] = None, steps: Optional[Count] = None
 ) -> Callable[[RunState], float]:
     """Return a weight that changes linearly from `start` to `end` and then stays there.
 
@@ -41,14 +49,14 @@ def ramp(
     ValueError
         An argument is not valid.
     """
-    if (epochs is None) == (steps is None):
-        raise ValueError(f"ramp was given epochs={epochs!r} and steps={steps!r}; give exactly one of them")
     unit, length = ("epochs", epochs) if steps is None else ("steps", steps)
-    first, last = finite_number("ramp: start", start, least=0), finite_number("ramp: end", end, least=0)
-    return _Ramp(first, last, unit, whole_number(f"ramp: {unit}", length))
+    if length is None or None not in (epochs, steps):
+        raise ValueError(f"ramp was given epochs={epochs} and steps={steps}; give exactly one of them")
+    return _Ramp(start, end, unit, length)
 
 
-def piecewise(weights: Mapping[int, float]) -> Callable[[RunState], float]:
+@checked
+def piecewise(weights: _Weights) -> Callable[[RunState], float]:
     """Return a weight that changes at some epochs and is constant in between.
 
     Parameters
@@ -67,15 +75,10 @@ def piecewise(weights: Mapping[int, float]) -> Callable[[RunState], float]:
     ValueError
         Epoch 0 is missing, or an epoch or weight is not valid.
     """
-    if not isinstance(weights, Mapping) or 0 not in weights:
-        raise ValueError(
-            f"piecewise: {shown(weights)} has no weight for epoch 0; pass a dict such as "
-            "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"
-        )
     pairs = [
         (
-            whole_number("piecewise: the epoch", epoch, least=0),
-            finite_number(f"piecewise: epoch {epoch}", weight, least=0),
+            checked_value("piecewise: an epoch of weights", epoch, FromZero),
+            checked_value(f"piecewise: weights[{epoch}]", weight, NotNegative),
         )
         for epoch, weight in weights.items()
     ]

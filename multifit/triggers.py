@@ -7,10 +7,9 @@ log, write checkpoints or call any other handler.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from typing import Annotated, Any, Callable, Optional
 
-from .arguments import whole_number
-from .errors import names, suggest
+from .arguments import Count, FromZero, checked, one_of
 from .state import RunState
 
 # For each unit, its events, and the number of the current epoch or batch at these, counted from 1. The run's
@@ -47,13 +46,15 @@ class Every:
         `n`, `unit` or `skip` is not valid, or `handler` is a class or has none of the unit's events.
     """
 
-    def __init__(self, n: int, unit: str = "epoch", handler: object | None = None, skip: int = 0) -> None:
-        if unit not in _UNITS:
-            raise ValueError(f'Every: the unit is "{unit}"{suggest(unit, _UNITS)}; valid are {names(_UNITS)}')
-        self.n = whole_number("Every: n", n)
-        self.unit = unit
-        self.skip = whole_number("Every: skip", skip, least=0)
-        self.handler = handler
+    @checked
+    def __init__(
+        self,
+        n: Count,
+        unit: Annotated[str, one_of(*_UNITS)] = "epoch",
+        handler: Optional[object] = None,
+        skip: FromZero = 0,
+    ) -> None:
+        self.n, self.unit, self.handler, self.skip = n, unit, handler, skip
         if handler is not None:
             self._check_handler(handler)
 
@@ -86,12 +87,11 @@ class Every:
 
     def _check_handler(self, handler: object) -> None:
         if isinstance(handler, type):
-            raise ValueError(
-                f"Every: {handler.__name__} is a class; pass an instance, {handler.__name__}(...)"
-            )
+            name = handler.__name__
+            raise ValueError(f"Every: handler is the class {name}; pass an instance, {name}(...)")
         events = _UNITS[self.unit]
         if not any(callable(getattr(handler, event, None)) for event in events):
             raise ValueError(
-                f'Every({self.n}, "{self.unit}") would change nothing: {type(handler).__name__} has neither '
-                f"{' nor '.join(events)}; implement one of them, or use the other unit"
+                f'Every({self.n}, "{self.unit}") would change nothing: the handler {type(handler).__name__} '
+                f"has neither {' nor '.join(events)}; implement one of them, or use the other unit"
             )

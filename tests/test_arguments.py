@@ -1,49 +1,132 @@
-"""Checks of arguments that must be numbers."""
+"""Arguments that are checked against their annotations, and numbers."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import os
+from pathlib import Path
+from typing import Annotated, Any, Callable, Iterable, Optional, Sequence, Union
 
 import numpy as np
 import pytest
 
-from multifit.arguments import finite_number, is_finite_number, is_number, whole_number
-
-NAN, INFINITY = float("nan"), float("inf")
-
-
-def test_numpys_numbers_become_pythons() -> None:
-    assert type(whole_number("n", np.int64(3))) is int
-    assert type(finite_number("x", np.float32(0.5), least=0)) is float
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.0, "1", None, True, NAN])
-def test_not_a_whole_number(value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^n is {value!r}; valid is a whole number of at least 1$"):
-        whole_number("n", value)
-
-
-@pytest.mark.parametrize("value", [NAN, INFINITY, -INFINITY, "1", None, True, [1]])
-def test_not_a_finite_number(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"^x is .*; valid is a finite number$"):
-        finite_number("x", value)
-    assert not is_finite_number(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "bounds", "text"),
-    [
-        (-1, {"least": 0}, "x is -1; valid is a finite number of at least 0"),
-        (0, {"above": 0}, "x is 0; valid is a finite number above 0"),
-        (1.0, {"least": 0, "below": 1}, "x is 1.0; valid is a finite number of at least 0 and below 1"),
-    ],
+from multifit.arguments import (
+    Count,
+    FromZero,
+    Mode,
+    Names,
+    NotNegative,
+    PathLike,
+    Patterns,
+    Seed,
+    Share,
+    Valid,
+    bounds,
+    checked,
+    checked_value,
+    is_finite_number,
+    is_number,
+    one_of,
 )
-def test_a_number_out_of_bounds(value: float, bounds: dict[str, float], text: str) -> None:
+
+NAN, INFINITY, HUGE = float("nan"), float("inf"), 10**400
+WHOLE, FINITE = "a whole number of at least 1", "a finite number"
+Interval = Union[Annotated[str, one_of("epoch")], Count]
+Even = Annotated[int, Valid("an even number", lambda n: n % 2 == 0)]
+
+# fmt: off
+INVALID = [  # annotation, what is valid in words, values that are not
+    (Count, WHOLE, [0, -1, 1.0, "1", None, True, NAN, b"1", np.array([1, 2])]),
+    (int, "a whole number", [1.5, False, np.bool_(True)]),
+    (float, FINITE, [NAN, INFINITY, -INFINITY, "1", None, True, [1], 1j, np.float32("nan")]),
+    (NotNegative, "a finite number of at least 0", [-1, NAN]),
+    (Share, "a finite number of at least 0 and below 1", [-0.1, 1]),
+    (Annotated[float, bounds(above=0)], "a finite number above 0", [0]),
+    (Seed, "a whole number of at least 0 and below 4294967296", [-1, 2**32]),
+    (Optional[Count], f"{WHOLE} or None", [0, "None"]),
+    (bool, "True or False", [1, 0, None, "yes"]),
+    (str, "a string", [3, b"x"]),
+    (Callable[[], float], "a function", [3, "time"]),
+    (Mode, '"min" or "max"', ["", 3, None]),
+    (Optional[Mode], '"min", "max" or None', [["min"]]),
+    (Interval, f'"epoch" or {WHOLE}', ["batch", 0]),
+    (Names, "a name or a list of names", [[], (), 3, [3], [["a"]], b"a"]),
+    (Patterns, "a name or a list of names", [3, [None], np.arange(2)]),
+    (Sequence[int], "a list", ["12", [1.5]]),
+    (PathLike, "a path", [3, b"x", None, []]),
+    (Path, "a Path", ["x"]),
+    (Even, "an even number", [3, "2"]),
+]
+VALID = [  # annotation, the value, and what the function is called with
+    (Count, np.int64(3), 3), (FromZero, 0, 0), (float, np.float32(0.5), 0.5), (float, 3, 3.0),
+    (Optional[Count], None, None), (bool, True, True), (Mode, "min", "min"), (Interval, "epoch", "epoch"),
+    (Interval, 2, 2), (Names, "a", "a"), (Names, ("a", "b"), ("a", "b")), (Patterns, iter("ab"), ["a", "b"]),
+    (Iterable[str], {"a": 1}, ["a"]), (PathLike, Path("x"), Path("x")), (Any, 3j, 3j), (object, None, None),
+    (Callable[..., Any], len, len), (Even, 2, 2),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("hint", "valid", "values"), INVALID)
+def test_invalid_values_are_named_with_what_is_valid(hint: Any, valid: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(ValueError) as caught:
+            checked_value("f: x", value, hint)
+        shown = " ".join(repr(value).split())
+        assert str(caught.value) == f"f: x is {shown}; valid is {valid}"
+
+
+@pytest.mark.parametrize(("hint", "value", "expected"), VALID)
+def test_valid_values_become_pythons(hint: Any, value: Any, expected: Any) -> None:
+    converted = checked_value("x", value, hint)
+    assert (converted, type(converted)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("hint", [Count, float, Optional[FromZero], Share])
+def test_a_number_that_no_machine_word_holds_is_invalid(hint: Any) -> None:
+    with pytest.raises(ValueError, match=r"^x is 10{78}….*, below 2\*\*63$"):
+        checked_value("x", HUGE, hint)
+
+
+def test_the_nearest_choice_is_suggested() -> None:
+    with pytest.raises(ValueError, match=r"""^x is 'maxi' \(did you mean "max"\?\); valid is "min","""):
+        checked_value("x", "maxi", Optional[Mode])
+
+
+class Handler:
+    @checked
+    def __init__(self, name: str, folder: PathLike = "", n: Optional[Count] = None, **others: Any) -> None:
+        self.arguments = (name, folder, n, others)
+
+    @checked
+    def call(self, n: Count = 1) -> int:
+        """Return n."""
+        return n
+
+
+def test_all_invalid_arguments_are_reported_at_once() -> None:
     with pytest.raises(ValueError) as caught:
-        finite_number("x", value, **bounds)
-    assert str(caught.value) == text
-    assert finite_number("x", 0.5, **bounds) == 0.5
+        Handler("a", 3, n=-1)  # type: ignore[arg-type]
+    path, number = str(caught.value).splitlines()
+    assert path == "Handler: folder is 3; valid is a path"
+    assert number == "Handler: n is -1; valid is a whole number of at least 1 or None"
+    with pytest.raises(ValueError, match=r"^Handler\.call: n is 0; "):
+        Handler("a").call(0)
+
+
+def test_a_checked_function_is_called_with_the_converted_values() -> None:
+    handler = Handler("a", os.curdir, np.int32(3), other=4)
+    assert handler.arguments == ("a", os.curdir, 3, {"other": 4}) and type(handler.arguments[2]) is int
+    assert handler.call() == 1 and Handler.call.__doc__ == "Return n."
+    assert list(inspect.signature(Handler).parameters) == ["name", "folder", "n", "others"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("a", "b", 1, 2)])
+def test_a_wrong_number_of_arguments_is_pythons_error(arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Handler\.__init__\(\)|^__init__\(\)"):
+        Handler(*arguments)
 
 
 def test_nan_is_a_number_and_a_bool_is_not() -> None:
     assert [is_number(value) for value in (1, 0.5, NAN, np.float32(1), True, "1")] == [True] * 4 + [False] * 2
+    assert [is_finite_number(value) for value in (1, 0.5, NAN, HUGE, True)] == [True] * 2 + [False] * 3

@@ -160,13 +160,13 @@ def test_repr(trigger: Every, text: str) -> None:
         ((1, "epoch", None, -1), "Every: skip is -1; valid is a whole number of at least 0"),
         (
             (1, "batches"),
-            'Every: the unit is "batches" (did you mean "batch"?); valid are "epoch", "batch"',
+            """Every: unit is 'batches' (did you mean "batch"?); valid is "epoch" or "batch\"""",
         ),
-        ((1, "epoch", Recorder), "Every: Recorder is a class; pass an instance, Recorder(...)"),
+        ((1, "epoch", Recorder), "Every: handler is the class Recorder; pass an instance, Recorder(...)"),
         (
             (3, "batch", EpochEndOnly()),
-            'Every(3, "batch") would change nothing: EpochEndOnly has neither batch_begin nor batch_end; '
-            "implement one of them, or use the other unit",
+            'Every(3, "batch") would change nothing: the handler EpochEndOnly has neither batch_begin nor '
+            "batch_end; implement one of them, or use the other unit",
         ),
     ],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Optional
 
-from ..arguments import whole_number
+from ..arguments import Count, checked_value
 from ..checks import loader_problems, one_shot
 from ..errors import names, raise_problems, suggest
 from ..events import EventDispatcher
@@ -27,9 +27,8 @@ def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
             f"fit was given epochs={epochs!r} and batches={batches!r}; "
             "give exactly one: epochs=10, or batches=1000"
         )
-    return (
-        None if epochs is None else whole_number("epochs", epochs),
-        None if batches is None else whole_number("batches", batches),
+    return checked_value("epochs", epochs, Optional[Count]), checked_value(
+        "batches", batches, Optional[Count]
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Optional
 
+from ..arguments import Valid, checked
 from ..protocols import Tensor
 from .compat import mx
+
+_ClassAxis = Annotated[int, Valid("-1 or 2 for logits (N, T, V), 1 for (N, V, T)", (-1, 1, 2).__contains__)]
 
 
 class SequenceCELoss(mx.gluon.loss.Loss):
@@ -37,12 +40,15 @@ class SequenceCELoss(mx.gluon.loss.Loss):
     broadcasts to (N,). The output is (N,), in nats.
     """
 
+    @checked
     def __init__(
-        self, axis: int = -1, sparse_label: bool = True, weight: float | None = None, **kwargs: Any
+        self,
+        axis: _ClassAxis = -1,
+        sparse_label: bool = True,
+        weight: Optional[float] = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(weight=weight, batch_axis=0, **kwargs)
-        if axis not in (-1, 1, 2):
-            raise ValueError(f"axis must be -1 or 2 for logits (N, T, V) or 1 for (N, V, T), not {axis!r}")
         self._classes_last = axis != 1
         self._sparse_label = sparse_label
 
@@ -91,8 +97,9 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
     broadcasts to (N,). The output is (N,), in nats per pixel.
     """
 
+    @checked
     def __init__(
-        self, ignore_label: int | None = -1, axis: int = 1, weight: float | None = None, **kwargs: Any
+        self, ignore_label: Optional[int] = -1, axis: int = 1, weight: Optional[float] = None, **kwargs: Any
     ) -> None:
         super().__init__(weight=weight, batch_axis=0, **kwargs)
         self._ignore_label = ignore_label

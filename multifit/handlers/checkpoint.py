@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional, Union
 
 import numpy as np
 
-from ..arguments import whole_number
+from ..arguments import Count, FigureName, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
-from .monitor import WORST, check_monitor
+from .monitor import WORST
+
+_Schedule = Annotated[
+    Every, Valid('Every(n, "batch") without a handler', lambda every: every.handler is None)
+]
 
 
 class CheckpointHandler:
@@ -58,23 +61,20 @@ class CheckpointHandler:
 
     priority = Priority.CHECKPOINT
 
+    @checked
     def __init__(
         self,
-        folder: str | os.PathLike[str],
-        every: int | Every | None = None,
-        monitor: str | None = None,
-        mode: str | None = None,
-        keep_last: int = 2,
-        keep_best: int = 1,
-        seed: int | None = None,
+        folder: PathLike,
+        every: Optional[Union[Count, _Schedule]] = None,
+        monitor: Optional[FigureName] = None,
+        mode: Optional[Mode] = None,
+        keep_last: Count = 2,
+        keep_best: FromZero = 1,
+        seed: Optional[Seed] = None,
     ) -> None:
         self.folder = checkpoints_folder(Path(folder))
-        self.every = _schedule(every)
-        check_monitor("CheckpointHandler", "" if monitor is None else monitor, mode)
-        self.monitor, self.mode = monitor, mode
-        self.seed = None if seed is None else whole_number("CheckpointHandler: seed", seed, least=0)
-        keep_last = whole_number("CheckpointHandler: keep_last", keep_last)
-        keep_best = whole_number("CheckpointHandler: keep_best", keep_best, least=0)
+        self.every = Every(every, "epoch") if isinstance(every, int) else every
+        self.monitor, self.mode, self.seed = monitor, mode, seed
         self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self.monitor)
         self._direction: str | None = None
         self._best: float | None = None
@@ -179,13 +179,3 @@ class CheckpointHandler:
                 self._saved_every,
                 self.every,
             )
-
-
-def _schedule(every: Any) -> Every | None:
-    if every is None:
-        return None
-    if isinstance(every, Every):
-        if every.handler is not None:
-            raise ValueError(f"CheckpointHandler: every is {every!r}, which has a handler; give one without")
-        return every
-    return Every(whole_number('CheckpointHandler: every (else Every(n, "batch"))', every), "epoch")

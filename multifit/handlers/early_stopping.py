@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Optional
 
-from ..arguments import whole_number
+from ..arguments import FigureName, FromZero, Mode, NotNegative, checked
 from ..errors import counted
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
@@ -51,20 +51,19 @@ class EarlyStoppingHandler:
 
     priority = Priority.NORMAL
 
+    @checked
     def __init__(
         self,
-        monitor: str,
-        mode: str | None = None,
-        patience: int = 0,
-        min_delta: float = 0.0,
-        baseline: float | None = None,
+        monitor: FigureName,
+        mode: Optional[Mode] = None,
+        patience: FromZero = 0,
+        min_delta: NotNegative = 0.0,
+        baseline: Optional[float] = None,
         restore_best: bool = False,
     ) -> None:
-        self._monitor = Monitor("EarlyStoppingHandler", monitor, mode, min_delta)
-        self.monitor, self.mode = monitor, mode
-        self.patience = whole_number("EarlyStoppingHandler: patience", patience, least=0)
-        self.min_delta = self._monitor.min_delta
-        self.baseline = baseline
+        self._monitor = Monitor(monitor, mode, min_delta)
+        self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
+        self.patience, self.baseline = patience, baseline
         self.restore_best = self.copies_parameters = restore_best
         self._waited = self._best_epoch = 0
         self._best_parameters: dict[str, Array] = {}  # of the first device

@@ -7,11 +7,11 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from ..errors import names, suggest
+from ..arguments import Patterns, checked
+from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol, Priority
 
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
@@ -44,12 +44,13 @@ class InterruptHandler:
     # all handlers of an event see the same state.
     priority = Priority.NORMAL
 
-    def __init__(self, signals: Iterable[str] = ("SIGINT", "SIGTERM")) -> None:
+    @checked
+    def __init__(self, signals: Patterns = ("SIGINT", "SIGTERM")) -> None:
         self.signals = tuple([signals] if isinstance(signals, str) else signals)
         for name in self.signals:
             if name not in _VALID:
                 raise ValueError(
-                    f"InterruptHandler: there is no signal {name!r} that can be caught"
+                    f"InterruptHandler: signals: there is no {shown(name)} that can be caught"
                     f"{suggest(name, _VALID)}; valid are {names(_VALID)}"
                 )
         self._installed: list[signal.Signals] = []

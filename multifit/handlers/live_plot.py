@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
+from ..arguments import PathLike, Patterns, checked
 from ..events import EstimatorProtocol, Priority
 from ..files import atomic_write
 from ..plots import curves
@@ -41,11 +40,12 @@ class LivePlot:
 
     priority = Priority.LOGGING
 
+    @checked
     def __init__(
         self,
-        figures: str | Iterable[str] | None = None,
-        path: str | os.PathLike[str] | None = None,
-        display: Callable[..., Any] | None = None,
+        figures: Optional[Patterns] = None,
+        path: Optional[PathLike] = None,
+        display: Optional[Callable[..., Any]] = None,
     ) -> None:
         self._choice = FigureChoice(figures)
         self.figures = self._choice.patterns

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..arguments import PathLike, checked
 from ..events import EstimatorProtocol
 
 FULL_TEXT = "full_text"  # an attribute of log records whose message was shortened to fit the terminal
@@ -31,7 +31,8 @@ class LogFile:
 
     priority = -math.inf
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    @checked
+    def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
 
     @contextmanager

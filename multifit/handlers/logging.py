@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Annotated, Any, Callable, Optional, Union
 
-from ..arguments import whole_number
+from ..arguments import Count, Patterns, checked, one_of
 from ..errors import counted
 from ..events import EstimatorProtocol, Priority
 from ..stages import EVALUATE, figure_name, split_figure
@@ -47,16 +47,14 @@ class LoggingHandler:
 
     priority = Priority.LOGGING
 
+    @checked
     def __init__(
         self,
-        log_interval: str | int = "epoch",
+        log_interval: Union[Annotated[str, one_of("epoch")], Count] = "epoch",
         clock: Callable[[], float] = time.monotonic,
-        figures: str | Iterable[str] | None = None,
+        figures: Optional[Patterns] = None,
     ) -> None:
-        self._trigger: Every | None = None
-        if log_interval != "epoch":
-            period = whole_number('LoggingHandler: log_interval, if not "epoch",', log_interval)
-            self._trigger = Every(period, "batch")
+        self._trigger = Every(log_interval, "batch") if isinstance(log_interval, int) else None
         self._clock = clock
         self._figures = FigureChoice(figures)
         self._epoch: _Stopwatch | None = None

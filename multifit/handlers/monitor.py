@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ..arguments import finite_number
-from ..errors import names, shown, suggest
 from ..events import EstimatorProtocol
 
 WORST = {"min": math.inf, "max": -math.inf}
@@ -14,14 +12,11 @@ WORST = {"min": math.inf, "max": -math.inf}
 class Monitor:
     """A figure, the direction in which it is better, and its best value so far.
 
-    `owner` is the handler's name in messages. An improvement must be better than the best by more than
-    `min_delta`. Raises ValueError if an argument is not valid.
+    An improvement must be better than the best by more than `min_delta`.
     """
 
-    def __init__(self, owner: str, figure: str, mode: str | None, min_delta: float) -> None:
-        check_monitor(owner, figure, mode)
-        self.figure, self.mode = figure, mode
-        self.min_delta = finite_number(f"{owner}: min_delta", min_delta, least=0)
+    def __init__(self, figure: str, mode: str | None, min_delta: float) -> None:
+        self.figure, self.mode, self.min_delta = figure, mode, min_delta
         self.direction = mode or "min"
         self.best: float | None = None
 
@@ -42,11 +37,3 @@ class Monitor:
             return False
         self.best = value
         return True
-
-
-def check_monitor(owner: str, figure: object, mode: object) -> None:
-    """Raise ValueError if `figure` is not a string, or `mode` is none of "min", "max" and None."""
-    if not isinstance(figure, str):
-        raise ValueError(f'{owner}: monitor is {shown(figure)}; valid is a name such as "val_loss"')
-    if mode is not None and mode not in WORST:
-        raise ValueError(f'{owner}: mode is "{mode}"{suggest(mode, WORST)}; valid are {names(WORST)}')

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional
 
-from ..arguments import finite_number, whole_number
+from ..arguments import FigureName, FromZero, Mode, Names, NotNegative, OpenShare, checked
 from ..errors import Problem, counted, names, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
@@ -49,23 +49,21 @@ class PlateauHandler:
 
     priority = Priority.NORMAL
 
+    @checked
     def __init__(
         self,
-        monitor: str,
-        factor: float = 0.1,
-        patience: int = 10,
-        min_delta: float = 0.0,
-        cooldown: int = 0,
-        min_lr: float = 0.0,
-        mode: str | None = None,
-        trainers: str | Sequence[str] | None = None,
+        monitor: FigureName,
+        factor: OpenShare = 0.1,
+        patience: FromZero = 10,
+        min_delta: NotNegative = 0.0,
+        cooldown: FromZero = 0,
+        min_lr: NotNegative = 0.0,
+        mode: Optional[Mode] = None,
+        trainers: Optional[Names] = None,
     ) -> None:
-        self._monitor = Monitor("PlateauHandler", monitor, mode, min_delta)
-        self.monitor, self.mode, self.min_delta = monitor, mode, self._monitor.min_delta
-        self.factor = finite_number("PlateauHandler: factor", factor, above=0, below=1)
-        self.patience = whole_number("PlateauHandler: patience", patience, least=0)
-        self.cooldown = whole_number("PlateauHandler: cooldown", cooldown, least=0)
-        self.min_lr = finite_number("PlateauHandler: min_lr", min_lr, least=0)
+        self._monitor = Monitor(monitor, mode, min_delta)
+        self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
+        self.factor, self.patience, self.cooldown, self.min_lr = factor, patience, cooldown, min_lr
         self.trainers = [trainers] if isinstance(trainers, str) else trainers
         self._waited = self._cooling = 0
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Callable, TextIO
+from collections.abc import Mapping
+from typing import Any, Callable, Optional, TextIO
 
 import tqdm.auto
 import tqdm.autonotebook
 import tqdm.std
 
+from ..arguments import NotNegative, Patterns, TextStream, checked
 from ..events import EstimatorProtocol, Priority
 from ..stages import EVALUATE, TRAIN, split_figure
 from ..tables import terminal_width
@@ -50,18 +51,17 @@ class ProgressBar:
 
     priority = Priority.PROGRESS
 
+    @checked
     def __init__(
         self,
-        stream: TextIO | None = None,
-        refresh: float = 0.5,
+        stream: Optional[TextStream] = None,
+        refresh: NotNegative = 0.5,
         clock: Callable[[], float] = time.monotonic,
-        enabled: bool | None = None,
-        figures: str | Iterable[str] | None = None,
+        enabled: Optional[bool] = None,
+        figures: Optional[Patterns] = None,
     ) -> None:
-        self._stream = stream
-        self._refresh = refresh
-        self._clock = clock
-        self._enabled = enabled
+        self._stream, self._enabled = stream, enabled
+        self._clock, self._refresh = clock, refresh
         self._figures = FigureChoice(figures)
         self._read_at = clock()
         self._first = 0

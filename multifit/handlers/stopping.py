@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Annotated, Any, Callable, Optional, Union
 
-from ..arguments import finite_number, whole_number
-from ..errors import counted, shown
+from ..arguments import Count, Positive, Valid, checked
+from ..errors import counted
 from ..events import EstimatorProtocol, Priority
 from ..state import RunState
+
+_Condition = Annotated[Callable[[RunState], Union[bool, str]], Valid("a function of the run's state")]
 
 
 class StoppingHandler:
@@ -38,22 +40,16 @@ class StoppingHandler:
 
     priority = Priority.STOPPING
 
+    @checked
     def __init__(
         self,
-        max_epoch: int | None = None,
-        max_batch: int | None = None,
-        max_seconds: float | None = None,
-        condition: Callable[[RunState], bool | str] | None = None,
+        max_epoch: Optional[Count] = None,
+        max_batch: Optional[Count] = None,
+        max_seconds: Optional[Positive] = None,
+        condition: Optional[_Condition] = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.max_epoch = None if max_epoch is None else whole_number("StoppingHandler: max_epoch", max_epoch)
-        self.max_batch = None if max_batch is None else whole_number("StoppingHandler: max_batch", max_batch)
-        if max_seconds is not None:
-            max_seconds = finite_number("StoppingHandler: max_seconds", max_seconds, above=0)
-        if condition is not None and not callable(condition):
-            raise ValueError(
-                f"StoppingHandler: condition is {shown(condition)}; valid is a function of the run's state"
-            )
+        self.max_epoch, self.max_batch = max_epoch, max_batch
         self.max_seconds, self.condition = max_seconds, condition
         self._clock = clock
         self._started = 0.0

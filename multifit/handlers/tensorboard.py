@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 
-from ..arguments import whole_number
+from ..arguments import Count, PathLike, checked
 from ..errors import shown
 from ..events import EstimatorProtocol, Priority
 from ..protocols import Array
@@ -51,12 +50,13 @@ class TensorBoardHandler:
 
     priority = Priority.LOGGING
 
+    @checked
     def __init__(
         self,
-        folder: str | os.PathLike[str],
-        every: int | None = None,
+        folder: PathLike,
+        every: Optional[Count] = None,
         weights: bool = False,
-        pictures: Callable[[Any], Mapping[str, Any]] | None = None,
+        pictures: Optional[Callable[[Any], Mapping[str, Any]]] = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         try:
@@ -68,8 +68,7 @@ class TensorBoardHandler:
         self.folder = Path(folder)
         self.weights = self.copies_parameters = weights
         self.pictures = pictures
-        period = None if every is None else whole_number("TensorBoardHandler: every", every)
-        self._trigger = None if period is None else Every(period, "batch")
+        self._trigger = None if every is None else Every(every, "batch")
         self._writer_class = SummaryWriter
         self._clock = clock
         self._epoch_writer: Any = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
+from ..arguments import Count, FromZero, checked
 from ..events import EstimatorProtocol, Priority
 from ..triggers import Every
 
@@ -35,12 +36,13 @@ class ValidationHandler:
 
     priority = Priority.VALIDATION
 
+    @checked
     def __init__(
         self,
         val_data: Any,
-        epoch_period: int | None = 1,
-        batch_period: int | None = None,
-        skip: int = 0,
+        epoch_period: Optional[Count] = 1,
+        batch_period: Optional[Count] = None,
+        skip: FromZero = 0,
         event_handlers: Any = None,
     ) -> None:
         if epoch_period is None and batch_period is None:

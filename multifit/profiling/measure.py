@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import mode
 from typing import Any, Callable, Iterator
 
-from ..arguments import whole_number
+from ..arguments import Count, checked_value
 from ..checks import loader_problems
 from ..errors import DataError, raise_problems
 from ..events import EstimatorProtocol, TrainingHooks
@@ -40,7 +40,7 @@ def profile(
     return seconds: elapsed, and spent working in this thread. The other arguments and the errors are those of
     :meth:`multifit.MultiEstimator.profile`.
     """
-    count = whole_number("profile: batches", batches)
+    count = checked_value("profile: batches", batches, Count)
     raise_problems(loader_problems("train_data", data, once=False))
     watch = Stopwatch(clock, busy, engine.wait)
     events = TimedEvents(estimator, event_handlers, watch)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, Sequence
+from typing import Annotated, Any, Iterator, Sequence
 
 import numpy as np
 
-from ..arguments import finite_number, whole_number
+from ..arguments import Positive, bounds, checked_value
 from ..checks import one_shot
 from ..errors import TrainerError, UserCodeError, names, shown, suggest
 from ..gluon.data.loaders import repeat
@@ -47,11 +47,11 @@ def find_learning_rate(
 
 
 def _rates(start: Any, end: Any, batches: Any) -> list[float]:
-    start = finite_number("find_learning_rate: start", start, above=0)
-    end = finite_number("find_learning_rate: end", end, above=0)
+    start = checked_value("find_learning_rate: start", start, Positive)
+    end = checked_value("find_learning_rate: end", end, Positive)
     if not start < end:
         raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
-    count = whole_number("find_learning_rate: batches", batches, least=TOO_FEW)
+    count = checked_value("find_learning_rate: batches", batches, Annotated[int, bounds(TOO_FEW)])
     return [float(rate) for rate in np.geomspace(start, end, count)]
 
 

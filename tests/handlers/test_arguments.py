@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -30,52 +29,36 @@ NEEDED = {
     CheckpointHandler: ("run",),
     TensorBoardHandler: ("run",),
 }
-FROM_0, FROM_1 = "a whole number of at least 0", "a whole number of at least 1"
-POSITIVE, NOT_NEGATIVE = "a finite number above 0", "a finite number of at least 0"
-FACTOR = "a finite number above 0 and below 1"
-EVERY = 'every (else Every(n, "batch"))'
-INTERVAL = 'log_interval, if not "epoch",'
+FROM_1 = "a whole number of at least 1"
+SEED = "a whole number of at least 0 and below 4294967296"
+CONDITION = "a function of the run's state"
+MODES = '(did you mean "max"?); valid is "min", "max" or None'
 WRAPS = Every(2, "batch", StoppingHandler())
-SIGNAL = "there is no signal {} that can be caught"
-PATTERN = '"(" is not a valid regular expression'
+SIGNAL = "signals: there is no {} that can be caught"
 
 # fmt: off
-NUMBERS = [  # handler, argument, its name in the message, what is valid, values that are not
-    (EarlyStoppingHandler, "patience", "patience", FROM_0, [-1]),
-    (EarlyStoppingHandler, "min_delta", "min_delta", NOT_NEGATIVE, [-0.1, math.nan]),
-    (PlateauHandler, "factor", "factor", FACTOR, [1.0, math.nan]),
-    (PlateauHandler, "patience", "patience", FROM_0, [-1]),
-    (PlateauHandler, "cooldown", "cooldown", FROM_0, [0.5]),
-    (PlateauHandler, "min_delta", "min_delta", NOT_NEGATIVE, [-0.1]),
-    (PlateauHandler, "min_lr", "min_lr", NOT_NEGATIVE, [math.nan]),
-    (StoppingHandler, "max_epoch", "max_epoch", FROM_1, [0, -1, 2.5, "3"]),
-    (StoppingHandler, "max_batch", "max_batch", FROM_1, [0, -1, 2.5, "3"]),
-    (StoppingHandler, "max_seconds", "max_seconds", POSITIVE, [0, -1, math.nan, math.inf]),
-    (ValidationHandler, "epoch_period", "n", FROM_1, [0]),
-    (ValidationHandler, "batch_period", "n", FROM_1, [1.5]),
-    (ValidationHandler, "skip", "skip", FROM_0, [-1]),
-    (LoggingHandler, "log_interval", INTERVAL, FROM_1, [0, "batch", 2.5, True]),
-    (TensorBoardHandler, "every", "every", FROM_1, [0, 1.5, "epoch"]),
-    (CheckpointHandler, "every", EVERY, FROM_1, [0, "epoch"]),
-    (CheckpointHandler, "keep_last", "keep_last", FROM_1, [0]),
-    (CheckpointHandler, "keep_best", "keep_best", FROM_0, [-1]),
-    (CheckpointHandler, "seed", "seed", FROM_0, [1.5]),
-]
-MONITORS = [EarlyStoppingHandler, PlateauHandler, CheckpointHandler]
 CASES = [
-    *((handler, {argument: value}, f"{name} is {value!r}; valid is {valid}")
-      for handler, argument, name, valid, values in NUMBERS for value in values),
-    *((handler, {"monitor": 3}, 'monitor is 3; valid is a name such as "val_loss"') for handler in MONITORS),
-    *((handler, {"mode": "maxi"}, 'mode is "maxi" (did you mean "max"?); valid are "min", "max"')
-      for handler in MONITORS),
-    (CheckpointHandler, {"every": WRAPS}, 'every is Every(2, "batch", StoppingHandler), which'),
-    (StoppingHandler, {"condition": "late"}, "condition is 'late'; valid is a function of the run's state"),
+    (EarlyStoppingHandler, {"baseline": "x"}, "baseline is 'x'; valid is a finite number or None"),
+    (PlateauHandler, {"factor": 1.0}, "factor is 1.0; valid is a finite number above 0 and below 1"),
+    (PlateauHandler, {"mode": "maxi"}, f"mode is 'maxi' {MODES}"),
+    (PlateauHandler, {"monitor": 3}, 'monitor is 3; valid is a name such as "val_loss"'),
+    (StoppingHandler, {"max_epoch": 2.5}, f"max_epoch is 2.5; valid is {FROM_1} or None"),
+    (StoppingHandler, {"condition": "late"}, f"condition is 'late'; valid is {CONDITION} or None"),
+    (ValidationHandler, {"epoch_period": 0}, f"epoch_period is 0; valid is {FROM_1} or None"),
     (ValidationHandler, {"epoch_period": None}, "would never evaluate: give epoch_period or batch_period"),
+    (LoggingHandler, {"log_interval": "batch"}, f"""log_interval is 'batch'; valid is "epoch" or {FROM_1}"""),
+    (TensorBoardHandler, {"every": "epoch"}, f"every is 'epoch'; valid is {FROM_1} or None"),
+    (CheckpointHandler, {"seed": 1.5}, f"seed is 1.5; valid is {SEED} or None"),
+    *((CheckpointHandler, {"every": every},
+       f'every is {every!r}; valid is {FROM_1}, Every(n, "batch") without a handler or None')
+      for every in (0, "epoch", WRAPS)),
     (InterruptHandler, {"signals": ("SIGINT", "SIGTREM")},
      SIGNAL.format("'SIGTREM'") + ' (did you mean "SIGTERM"?); valid'),
     (InterruptHandler, {"signals": "SIGKILL"}, SIGNAL.format("'SIGKILL'")),
-    (InterruptHandler, {"signals": (15,)}, SIGNAL.format(15) + "; valid are"),
-    *((handler, {"figures": "("}, PATTERN) for handler in (LivePlot, LoggingHandler, ProgressBar)),
+    (InterruptHandler, {"signals": (15,)}, "signals is (15,); valid is a name or a list of names"),
+    *((handler, {"figures": "("}, '"(" is not a valid regular expression')
+      for handler in (LivePlot, LoggingHandler, ProgressBar)),
+    (ProgressBar, {"stream": 3}, "stream is 3; valid is a text stream or None"),
 ]
 # fmt: on
 

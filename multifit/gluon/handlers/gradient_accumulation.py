@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...arguments import whole_number
+from ...arguments import Count, checked
 from ...errors import Problem, raise_problems
 from ...events import EstimatorProtocol
 from ..optim.gradients import fresh_flags, set_fresh
@@ -33,8 +33,9 @@ class GradientAccumulation:
 
     priority = 900.0  # scales the objective after all handlers that change it
 
-    def __init__(self, n: int) -> None:
-        self.n = whole_number("GradientAccumulation: n", n)
+    @checked
+    def __init__(self, n: Count) -> None:
+        self.n = n
         self._count = 0
         self._parameters: dict[str, Any] = {}
         self._grad_reqs: dict[str, str] = {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from ...arguments import finite_number
+from ...arguments import NotNegative, checked
 from ...events import EstimatorProtocol
 from ..compat import mx
 
@@ -38,11 +38,14 @@ class GradientNoise:
     arXiv:1511.06807.
     """
 
+    @checked
     def __init__(
-        self, eta: float = 0.01, gamma: float = 0.55, random: Callable[..., Any] | None = None
+        self,
+        eta: NotNegative = 0.01,
+        gamma: NotNegative = 0.55,
+        random: Optional[Callable[..., Any]] = None,
     ) -> None:
-        self.eta = finite_number("GradientNoise: eta", eta, least=0)
-        self.gamma = finite_number("GradientNoise: gamma", gamma, least=0)
+        self.eta, self.gamma = eta, gamma
         self._draw = mx.nd.random.normal if random is None else random
 
     def change_gradients(self, estimator: EstimatorProtocol) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from ...arguments import finite_number
+from ...arguments import Names, Share, checked
 from ...errors import SpecError
 from ...events import EstimatorProtocol
 from ...spec.terms import Term
@@ -49,9 +49,9 @@ class LabelSmoothing:
 
     priority = BEFORE_PENALTIES + 1  # after MixUp
 
-    def __init__(self, epsilon: float = 0.1, loss: str | Sequence[str] | None = None) -> None:
-        self.epsilon = finite_number("LabelSmoothing: epsilon", epsilon, least=0, below=1)
-        self.loss = loss
+    @checked
+    def __init__(self, epsilon: Share = 0.1, loss: Optional[Names] = None) -> None:
+        self.epsilon, self.loss = epsilon, loss
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Find the losses."""

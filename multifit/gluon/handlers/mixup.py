@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Optional, Union
 
 import numpy as np
 
-from ...arguments import finite_number
+from ...arguments import Names, Positive, Seed, checked
 from ...errors import SpecError, names, suggest
 from ...events import EstimatorProtocol
 from ...spec.names import SLOTS, Ref, listed
@@ -57,17 +57,17 @@ class MixUp:
 
     priority = BEFORE_PENALTIES
 
+    @checked
     def __init__(
         self,
-        inputs: str | Sequence[str] | None = None,
-        label: str | Sequence[str] | None = None,
-        loss: str | Sequence[str] | None = None,
-        alpha: float = 0.4,
-        random: np.random.RandomState | int | None = None,
+        inputs: Optional[Names] = None,
+        label: Optional[Names] = None,
+        loss: Optional[Names] = None,
+        alpha: Positive = 0.4,
+        random: Optional[Union[np.random.RandomState, Seed]] = None,
     ) -> None:
-        self.inputs, self.label, self.loss = inputs, label, loss
-        self.alpha = finite_number("MixUp: alpha", alpha, above=0)
-        self._generator = np.random.RandomState(random) if isinstance(random, (int, np.integer)) else random
+        self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
+        self._generator = np.random.RandomState(random) if isinstance(random, int) else random
         self._random: Any = np.random if self._generator is None else self._generator
         self._lambda = 1.0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import whole_number
+from ...arguments import Count, checked
 from ...events import EstimatorProtocol
 from ...triggers import Every
 
@@ -30,8 +30,9 @@ class TerminateOnNaN:
         `every` is not a whole number of at least 1.
     """
 
-    def __init__(self, every: int = 1) -> None:
-        self._trigger = Every(whole_number("TerminateOnNaN: every", every), "batch")
+    @checked
+    def __init__(self, every: Count = 1) -> None:
+        self._trigger = Every(every, "batch")
         self._copies: list[tuple[Any, Any]] = []
 
     def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
-from ...arguments import finite_number, whole_number
-from ...errors import names, suggest
+from ...arguments import Count, FromZero, Share, checked, one_of
 from ...events import EstimatorProtocol, Priority
 from ..compat import mx
-
-KINDS = ("ema", "swa")
 
 
 class WeightAveraging:
@@ -54,16 +51,16 @@ class WeightAveraging:
 
     priority = Priority.VALIDATION - 50  # averages before the validation evaluates
 
+    @checked
     def __init__(
-        self, kind: str = "ema", decay: float = 0.999, start: int = 0, every: int = 1, apply: bool = True
+        self,
+        kind: Annotated[str, one_of("ema", "swa")] = "ema",
+        decay: Share = 0.999,
+        start: FromZero = 0,
+        every: Count = 1,
+        apply: bool = True,
     ) -> None:
-        if kind not in KINDS:
-            near = suggest(kind, KINDS)
-            raise ValueError(f'WeightAveraging: kind is "{kind}"{near}; valid are {names(KINDS)}')
-        self.kind, self.apply = kind, apply
-        self.decay = finite_number("WeightAveraging: decay", decay, least=0, below=1)
-        self.start = whole_number("WeightAveraging: start", start, least=0)
-        self.every = whole_number("WeightAveraging: every", every)
+        self.kind, self.decay, self.start, self.every, self.apply = kind, decay, start, every, apply
         self.copies_parameters = True
         self._epochs = self._elapsed = self._count = 0
         self.averages: dict[str, Any] = {}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Optional, Sequence
+
+from ...arguments import checked
 from ...protocols import Array
 from ..compat import mx
 
@@ -21,12 +24,13 @@ class BinaryAccuracy(mx.metric.EvalMetric):
         As in ``mx.metric.EvalMetric``.
     """
 
+    @checked
     def __init__(
         self,
         threshold: float = 0.0,
         name: str = "binary_accuracy",
-        output_names: list[str] | None = None,
-        label_names: list[str] | None = None,
+        output_names: Optional[Sequence[str]] = None,
+        label_names: Optional[Sequence[str]] = None,
     ) -> None:
         super().__init__(
             name,

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
-from ...arguments import finite_number, whole_number
-from ...errors import shown
+from ...arguments import Count, NotNegative, OpenShare, Positive, Valid, bounds, checked
 from ...protocols import Schedule
 from ..compat import mx
+
+_Divisor = Annotated[float, bounds(least=1)]
+_Scheduler = Annotated[
+    Any,  # an instance: the class's own base_lr is its default
+    Valid(
+        "an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)",
+        lambda value: callable(value) and not isinstance(value, type) and hasattr(value, "base_lr"),
+    ),
+]
 
 
 class OneCycle(mx.lr_scheduler.LRScheduler):
@@ -34,20 +43,18 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
         An argument is not valid.
     """
 
+    @checked
     def __init__(
         self,
-        max_lr: float,
-        steps: int,
-        warm: float = 0.25,
-        start_divisor: float = 25.0,
-        final_divisor: float = 1e5,
+        max_lr: Positive,
+        steps: Count,
+        warm: OpenShare = 0.25,
+        start_divisor: _Divisor = 25.0,
+        final_divisor: _Divisor = 1e5,
     ) -> None:
-        self.max_lr = finite_number("OneCycle: max_lr", max_lr, above=0)
-        super().__init__(base_lr=self.max_lr)
-        self.steps = whole_number("OneCycle: steps", steps)
-        self.warm = finite_number("OneCycle: warm", warm, above=0, below=1)
-        self.start_divisor = finite_number("OneCycle: start_divisor", start_divisor, least=1)
-        self.final_divisor = finite_number("OneCycle: final_divisor", final_divisor, least=1)
+        super().__init__(base_lr=max_lr)
+        self.max_lr, self.steps, self.warm = max_lr, steps, warm
+        self.start_divisor, self.final_divisor = start_divisor, final_divisor
 
     def __call__(self, num_update: int) -> float:
         """Return the rate after a number of updates."""
@@ -63,10 +70,6 @@ class _Wrapper(mx.lr_scheduler.LRScheduler):
 
     def __init__(self, scheduler: Schedule) -> None:
         # the base class's __init__ is not called, because it would set base_lr
-        kind = type(self).__name__.lstrip("_")
-        if not callable(scheduler) or isinstance(scheduler, type) or not hasattr(scheduler, "base_lr"):
-            way_out = "give an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"
-            raise ValueError(f"{kind}: scheduler is {shown(scheduler)}; {way_out}")
         self.scheduler = scheduler
 
     @property
@@ -101,10 +104,10 @@ class WarmUp(_Wrapper):
         An argument is not valid.
     """
 
-    def __init__(self, scheduler: Schedule, steps: int, start: float = 0.0) -> None:
+    @checked
+    def __init__(self, scheduler: _Scheduler, steps: Count, start: NotNegative = 0.0) -> None:
         super().__init__(scheduler)
-        self.steps = whole_number("WarmUp: steps", steps)
-        self.start = finite_number("WarmUp: start", start, least=0)
+        self.steps, self.start = steps, start
 
     def __call__(self, num_update: int) -> float:
         """Return the rate after a number of updates."""

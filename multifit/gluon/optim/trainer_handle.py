@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
-from ...arguments import finite_number
+from ...arguments import NotNegative, Share, checked_value
 from ...errors import TrainerError, names, shown
 from ..compat import mx
 from .optimizers import build_optimizer
@@ -68,7 +68,7 @@ class TrainerHandle:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        rate = finite_number(self._where("learning_rate"), rate, least=0)
+        rate = checked_value(self._where("learning_rate"), rate, NotNegative)
         optimizer = self._optimizer("learning_rate")
         scheduler = optimizer.lr_scheduler
         if scheduler is None:
@@ -95,7 +95,7 @@ class TrainerHandle:
 
     @weight_decay.setter
     def weight_decay(self, value: float) -> None:
-        value = finite_number(self._where("weight_decay"), value, least=0)
+        value = checked_value(self._where("weight_decay"), value, NotNegative)
         self._write("weight_decay", [value])
 
     @property
@@ -105,7 +105,7 @@ class TrainerHandle:
 
     @momentum.setter
     def momentum(self, value: float) -> None:
-        before, value = self.momentum, finite_number(self._where("momentum"), value, least=0, below=1)
+        before, value = self.momentum, checked_value(self._where("momentum"), value, Share)
         self._write("momentum", [value])
         if before is not None and before == 0 != value and self._attributes("momentum") == ("momentum",):
             self._reset_states(before)
@@ -121,7 +121,7 @@ class TrainerHandle:
         values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
         if len(values) != 2:
             raise ValueError(f"{where} is {shown(pair)}; valid are two numbers, such as (0.9, 0.999)")
-        self._write("betas", [finite_number(where, value, least=0, below=1) for value in values])
+        self._write("betas", [checked_value(where, value, Share) for value in values])
 
     @property
     def settable(self) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def test_a_second_fit_starts_from_scratch_but_a_checkpoint_is_continued() -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kind": "sva"}, 'kind is "sva" .did you mean "swa"..; valid are "ema", "swa"'),
+        ({"kind": "sva"}, '''kind is 'sva' .did you mean "swa"..; valid is "ema" or "swa"'''),
         ({"decay": 1}, "decay is 1; valid is a finite number of at least 0 and below 1"),
         ({"start": -1}, "start is -1; valid is a whole number of at least 0"),
         ({"every": 0}, "every is 0; valid is a whole number of at least 1"),

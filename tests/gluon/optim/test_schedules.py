@@ -110,18 +110,18 @@ FROM_1, AT_LEAST_1 = "valid is a whole number of at least 1", "valid is a finite
         (lambda: OneCycle(1, 9, final_divisor=NAN), f"OneCycle: final_divisor is nan; {AT_LEAST_1}"),
         (lambda: WarmUp(OneCycle(1, 9), -1), f"WarmUp: steps is -1; {FROM_1}"),
         (lambda: WarmUp(OneCycle(1, 9), 2, -1), f"WarmUp: start is -1; {NOT_NEGATIVE}"),
-        (lambda: WarmUp(1e-3, 2), "WarmUp: scheduler is 0.001; give an instance, such as "
+        (lambda: WarmUp(1e-3, 2), "WarmUp: scheduler is 0.001; valid is an instance, such as "
          "mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"),
         (lambda: ramp(0, 1), "ramp was given epochs=None and steps=None; give exactly one of them"),
-        (lambda: ramp(0, 1, epochs=0), f"ramp: epochs is 0; {FROM_1}"),
+        (lambda: ramp(0, 1, epochs=0), f"ramp: epochs is 0; {FROM_1} or None"),
         (lambda: ramp(-1, 1, steps=5), f"ramp: start is -1; {NOT_NEGATIVE}"),
         (lambda: ramp(0, NAN, steps=5), f"ramp: end is nan; {NOT_NEGATIVE}"),
         (lambda: ramp(True, 1, steps=5), f"ramp: start is True; {NOT_NEGATIVE}"),
-        (lambda: piecewise({1: 1.0}), "piecewise: {1: 1.0} has no weight for epoch 0; pass a dict such as "
+        (lambda: piecewise({1: 1.0}), "piecewise: weights is {1: 1.0}; valid is a dict with epoch 0, such as "
          "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"),
         (lambda: piecewise({0: 1, -1: 1}),
-         "piecewise: the epoch is -1; valid is a whole number of at least 0"),
-        (lambda: piecewise({0: 1, 2: -1}), f"piecewise: epoch 2 is -1; {NOT_NEGATIVE}"),
+         "piecewise: an epoch of weights is -1; valid is a whole number of at least 0"),
+        (lambda: piecewise({0: 1, 2: -1}), f"piecewise: weights[2] is -1; {NOT_NEGATIVE}"),
     ],
 )  # fmt: skip
 def test_invalid_arguments_are_errors(make: Any, message: str) -> None:
