@@ -11,7 +11,15 @@ PLOT = ["matplotlib>=3.6"]
 TENSORBOARD = ["tensorboardX>=2.6"]
 # mxnet's converter needs onnx.mapping, which onnx 1.19 took away
 ONNX = ["onnx>=1.14,<1.19", "onnxruntime>=1.16"]
-TEST = [*ONNX, "pytest>=8", "pytest-cov>=5", "pytest-xdist>=3", "scikit-learn>=1.3", "pandas>=1.5"]
+TEST = [
+    *ONNX,
+    "pytest>=8",
+    "pytest-cov>=5",
+    "pytest-xdist>=3",
+    "scikit-learn>=1.3",
+    "pandas>=1.5",
+    "hypothesis>=6.100",
+]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]
 
 setup(

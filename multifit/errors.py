@@ -111,7 +111,10 @@ def nearest(name: object, valid: Iterable[object]) -> str | None:
 def names(valid: Iterable[object]) -> str:
     """Return the names quoted and separated by commas, or ``none``; of many only the first."""
     every = list(valid)
-    quoted = [f'"{name if isinstance(name, str) else shown(name)}"' for name in every[:MAX_SHOWN]]
+    quoted = [
+        f'"{name if isinstance(name, str) and len(name) <= 200 else shown(name)}"'
+        for name in every[:MAX_SHOWN]
+    ]
     quoted += [f"and {len(every) - MAX_SHOWN} more"] if len(every) > MAX_SHOWN else []
     return ", ".join(quoted) or "none"
 

@@ -79,7 +79,7 @@ def resolve(name: object, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref
     near = nearest(name, everything)
     guesses = [Ref(space, near) for space, valid in spaces.items() if near is not None and near in valid]
     kind = " or ".join(SINGULAR[space] for space in spaces)
-    return guesses[:1], f'there is no {kind} "{name}"{suggest(name, everything)}; {_valid(spaces)}'
+    return guesses[:1], f"there is no {kind} {quoted([name])}{suggest(name, everything)}; {_valid(spaces)}"
 
 
 def _everything(spaces: Mapping[str, Sequence[str]]) -> list[str]:

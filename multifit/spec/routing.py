@@ -18,8 +18,9 @@ def routing_messages(declarations: Declarations) -> Iterator[str]:
 
 
 def _batch(declarations: Declarations) -> Iterator[str]:
-    batch, slots, unused = declarations.batch, declarations.slot_names, declarations.unused
-    for name, count in Counter(batch).items():
+    batch, slots, unused = declarations.batch, dict.fromkeys(declarations.slot_names), declarations.unused
+    counts = Counter(batch)
+    for name, count in counts.items():
         if count > 1:
             yield f'batch: "{name}" is listed {count} times; every slot of a batch has its own name'
         if name not in slots and name not in unused and f"{SLOTS}.{name}" not in unused:
@@ -27,7 +28,7 @@ def _batch(declarations: Declarations) -> Iterator[str]:
                 f'batch: "{name}" is neither an input nor a label{suggest(name, slots)}; valid are '
                 f'{names(slots)}; if nothing takes it, list it: unused=["{name}"]'
             )
-    missing = [name for name in slots if name not in batch]
+    missing = [name for name in slots if name not in counts]
     if missing:
         yield f"batch: {names(missing)} missing; it must name every input and label, it names {names(batch)}"
 

@@ -138,8 +138,8 @@ def _colliding_figures(declarations: Declarations) -> Iterator[str]:
         for figure in dict.fromkeys(term.figures):
             producers.setdefault(figure, []).append(term.where)
     for metric in declarations.metric_terms:
-        figures = [f"{metric.key}.{name}" for name in listed(metric.spec.names)] or [metric.key]
-        for figure in dict.fromkeys(figures):
+        own = [f"{metric.key}.{name}" for name in listed(metric.spec.names) if is_name(name)]
+        for figure in dict.fromkeys(own or [metric.key]):
             producers.setdefault(figure, []).append(metric.where)
     for figure, owners in producers.items():
         if len(owners) > 1:

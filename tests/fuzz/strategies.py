@@ -1,0 +1,140 @@
+"""Strategies of cases: right arguments in which a few are replaced, by almost right or absurd ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from .calls import CALLS
+from .cases import METHODS, Case
+from .data import ARRAYS, BATCHES, LOADERS, SLOTS
+from .nets import NETS
+from .values import VALUES, Named
+
+NAMES = [
+    "p",
+    "q",
+    "x",
+    "y",
+    "z",
+    "outputs.p",
+    "labels.y",
+    "labels.z",
+    "labels.x",
+    "outputs.y",
+    "losses.p",
+    "m",
+    "P",
+    "",
+    "p.q",
+]
+WORDS = [
+    "train_loss", "val_loss", "train_m", "lr", "min", "max", "auto", "epoch", "batch", "train", "evaluate",
+    "device", "float32", "int32", "bfloat16", "sgd", "adam", "nadam", ".*", "p.*", "onnx", "gluon", "ema",
+    "swa", "all",
+]  # fmt: skip
+
+some_name = st.sampled_from(NAMES)
+literal = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 300), st.integers(), st.floats(), st.text(max_size=8),
+    st.binary(max_size=4), some_name, st.sampled_from(WORDS),
+)  # fmt: skip
+name_lists = st.recursive(
+    st.lists(st.one_of(some_name, st.just(...)), max_size=4),
+    lambda inner: st.lists(st.one_of(some_name, inner), max_size=3),
+    max_leaves=6,
+)
+absurd = st.sampled_from(sorted(VALUES)).map(Named)
+value = st.one_of(
+    absurd, absurd, literal, name_lists, st.lists(st.one_of(absurd, literal), max_size=3),
+    st.dictionaries(
+        st.one_of(some_name, st.sampled_from(WORDS), st.integers(0, 3)),
+        st.one_of(literal, absurd),
+        max_size=2,
+    ),
+)  # fmt: skip
+
+FIELDS = {
+    "task": [
+        "inputs",
+        "outputs",
+        "labels",
+        "losses",
+        "metrics",
+        "batch",
+        "unused",
+        "forward",
+        "batch_fn",
+        "evaluate",
+        "name",
+    ],
+    "loss": [
+        "fn",
+        "outputs",
+        "labels",
+        "weight",
+        "returns",
+        "minimize",
+        "normalize_by",
+        "scope",
+        "arguments",
+    ],
+    "metric": ["metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "arguments"],
+    "label": ["name", "dtype", "classes", "ignore"],
+    "trainer": ["params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm"],
+    "estimator": ["trainers", "context", "initializer", "frozen", "precision"],
+    "fit": ["batches", "epochs", "event_handlers", "resume"],
+    "evaluate": ["event_handlers", "batch_axis"],
+}  # fmt: skip
+OPTIONS = [
+    "learning_rate",
+    "wd",
+    "momentum",
+    "clip_gradient",
+    "rescale_grad",
+    "lr_scheduler",
+    "multi_precision",
+    "beta1",
+    "begin_num_update",
+]
+
+
+def places(*sections: str) -> list[str]:
+    return [f"{section}.{field}" for section in sections for field in FIELDS[section]]
+
+
+DECLARED = places("task", "loss", "metric", "label")
+options = st.tuples(
+    st.just("trainer.optimizer_params"),
+    st.dictionaries(st.sampled_from(OPTIONS), st.one_of(absurd, literal), max_size=2),
+)
+declared = st.tuples(st.sampled_from(DECLARED), value)
+trained = st.tuples(st.sampled_from(places("trainer", "estimator")), value)
+passed = st.tuples(st.sampled_from(places("fit", "evaluate")), value)
+nets = st.tuples(
+    st.just("net"), st.one_of(st.sampled_from(sorted(NETS)), st.sampled_from(sorted(NETS)), absurd)
+)
+loaders = st.tuples(st.just("loader"), st.sampled_from(sorted(LOADERS)))
+batch = st.sampled_from([0, 0, 1, 1, 2])
+arrays = st.tuples(
+    st.builds("batch.{}.{}".format, batch, st.sampled_from(SLOTS)), st.sampled_from(sorted(ARRAYS))
+)
+forms = st.tuples(st.builds("batch.{}".format, batch), st.sampled_from(sorted(BATCHES)))
+
+
+def _case(
+    what: st.SearchStrategy[str], change: st.SearchStrategy[Any], most: int = 3
+) -> st.SearchStrategy[Case]:
+    return st.builds(Case, what, st.lists(change, min_size=1, max_size=most).map(tuple))
+
+
+declarations = _case(st.just("declare"), declared)
+runs = _case(
+    st.sampled_from(METHODS[1:]),
+    st.one_of(declared, trained, options, passed, nets, loaders, arrays, arrays, forms),
+)
+calls = st.sampled_from([name for name in CALLS if CALLS[name]]).flatmap(
+    lambda name: _case(st.just(name), st.tuples(st.sampled_from(sorted(CALLS[name])), value), most=2)
+)
+KINDS = {"declarations": declarations, "runs": runs, "calls": calls}
