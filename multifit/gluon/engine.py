@@ -65,7 +65,7 @@ class Engine:
         # a planned graph's gradients would be detached from the parameters by those of a changed objective
         repeats = not changes_objective
         network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
-        return Stage(network, metrics, self.model.contexts, training, changes_objective)
+        return Stage(network, metrics, self.model.contexts, training, changes_objective, self.model.dtype)
 
     def splitter(self, name: str, labels: bool = True, batch_axis: int = 0) -> BatchSplitter:
         """Return the batch splitter of a stage; with ``labels=False``, batches may lack labels."""
@@ -80,6 +80,7 @@ class Engine:
                 batch_axis,
                 hooks.change_batch if hooks and hooks.active("change_batch") else None,
                 self.signatures[name] if batch_axis == 0 else None,
+                self.model.dtype,
             )
         return self._splitters[key]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
-from ..errors import Problem, SpecError
+import numpy as np
+
+from ..errors import Problem, SpecError, raise_problems
 from ..spec import TaskSpec
 from .compat import mx
 from .data.devices import resolve_context
@@ -17,8 +19,9 @@ class Model:
     """A net with its parameters, on its devices.
 
     `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`; losses that are
-    Blocks may have parameters too. Raises SpecError if `net` is not a Block, and ValueError for a context
-    that does not exist, or a precision that is unknown or that the devices do not support.
+    Blocks may have parameters too. Raises SpecError if `net` is not a Block, or if MXNet's NumPy interface is
+    active; and ValueError for a context that does not exist, or a precision that is unknown or that the
+    devices do not support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices.
     """
@@ -34,6 +37,7 @@ class Model:
     ) -> None:
         if not isinstance(net, mx.gluon.Block):
             raise SpecError(f"net is {net!r:.80}, not a gluon.Block; give the net itself, an instance")
+        raise_problems(_numpy_problems(()))
         self.net = net
         self.parameters: dict[str, Any] = named_parameters(net, {t.key: t.spec.fn for t in spec.terms})
         self.contexts = resolve_context(context, list(self.parameters.values()))
@@ -48,10 +52,38 @@ class Model:
         hybrid = isinstance(self.net, mx.gluon.HybridBlock) and not isinstance(self.net, mx.gluon.SymbolBlock)
         return hybrid and not self.net._active
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the real numbers that go into the net: float64 if all its parameters are."""
+        dtypes = {np.dtype(parameter.dtype).name for parameter in self.parameters.values()}
+        return "float64" if dtypes == {"float64"} else "float32"
+
     def initialize(self) -> list[Problem]:
-        """Initialise what is not initialised yet; return what is wrong with the initializer."""
-        if self._initialized:
-            return []
+        """Initialise what is not initialised yet; return what is wrong."""
+        problems = _numpy_problems(() if self._initialized else self.parameters.values())
+        if problems or self._initialized:
+            return problems
+        if self.precision.rules is not None and self.dtype != "float32":
+            message = f'precision is "{self.precision.name}", but the net\'s parameters are {self.dtype}'
+            return [Problem("spec", f'{message}; call net.cast("float32"), or use precision="float32"')]
         problems = initialize(self.parameters, self.contexts, self._initializer, self._log_once)
         self._initialized = not problems
         return problems
+
+
+def _numpy_problems(parameters: Iterable[Any]) -> list[Problem]:
+    """Return what is wrong if arrays are ``mx.np.ndarray``s, which the operators of losses do not take."""
+    if mx.util.is_np_array() or mx.util.is_np_shape():
+        message = (
+            "MXNet's NumPy interface is active (npx.set_np()), which losses and metrics cannot work with"
+        )
+        return [Problem("spec", f"{message}; call npx.reset_np() first, and write nets with F's operators")]
+    arrays = [array for parameter in parameters for array in parameter._data or ()]
+    if any(isinstance(array, mx.np.ndarray) for array in arrays):
+        message = (
+            "the net was initialised with MXNet's NumPy interface, and its parameters are mx.np.ndarrays"
+        )
+        return [
+            Problem("spec", f"net: {message}; initialise it after npx.reset_np(), or load them from a file")
+        ]
+    return []

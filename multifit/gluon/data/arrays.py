@@ -21,7 +21,12 @@ CASTS = {
 
 
 def as_array(value: Any) -> Any:
-    """Convert numbers and array-likes, such as torch tensors, to NumPy; return anything else as it is."""
+    """Convert numbers and array-likes, such as torch tensors, to NumPy; return anything else as it is.
+
+    An ``mx.np.ndarray`` becomes the NDArray that shares its memory.
+    """
+    if isinstance(value, mx.np.ndarray):
+        return value.as_nd_ndarray()
     if isinstance(value, (mx.nd.NDArray, np.ndarray)) or value is None:
         return value
     if hasattr(value, "__array__") or isinstance(value, (int, float, np.generic)):
@@ -29,14 +34,17 @@ def as_array(value: Any) -> Any:
     return value
 
 
-def cast_dtype(array: RawArray) -> str | None:
-    """Return the dtype to which an array is cast; None if its own is fine."""
-    return _cast(array.dtype)
+def cast_dtype(array: RawArray, real: str = "float32") -> str | None:
+    """Return the dtype to which an array is cast for a net of `real` parameters; None if its own is fine."""
+    return _cast(array.dtype, real)
 
 
 @cache  # called for every array of every batch
-def _cast(dtype: Any) -> str | None:
-    return CASTS.get(np.dtype(dtype).name)
+def _cast(dtype: Any, real: str) -> str | None:
+    target = CASTS.get(np.dtype(dtype).name)
+    if real == "float64" and (target == "float32" or np.dtype(dtype).kind == "f"):
+        target = real
+    return None if target == np.dtype(dtype).name else target
 
 
 def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
@@ -50,14 +58,13 @@ def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
 
 
 def place(array: RawArray | None, context: Context, dtype: str | None = None) -> Array | None:
-    """Return the array on `context`, cast to `dtype` or, if its own is one of `CASTS`, as that says.
+    """Return the array on `context`, cast to `dtype` if one is given.
 
     An array in shared memory, made by a worker of a DataLoader, is copied to the device. None stays None.
     """
     if array is None:
         return None
-    name = dtype or cast_dtype(array)
-    target = np.dtype(name) if name else None
+    target = np.dtype(dtype) if dtype else None
     if isinstance(array, np.ndarray):
         return mx.nd.array(array, ctx=context, dtype=target or array.dtype)
     if target is not None and array.dtype != target:

@@ -27,7 +27,8 @@ class BatchSplitter:
 
     A batch is checked only if its shapes and dtypes are new. `notice` is called with a line to log, once for
     each slot that is cast. `change(slots) -> slots` is what handlers make of each device's slots. New
-    :data:`SlotSignature`s are appended to `signatures`, at most `MAX_SIGNATURES`.
+    :data:`SlotSignature`s are appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the
+    net's parameters, which its inputs and labels get if they are real numbers.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class BatchSplitter:
         batch_axis: int = 0,
         change: Callable[[Slots], Slots] | None = None,
         signatures: list[SlotSignature] | None = None,
+        real: str = "float32",
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
         self.signatures = [] if signatures is None else signatures
+        self._real = real
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self._checked: set[Signature] = set()
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
@@ -98,7 +101,7 @@ class BatchSplitter:
         return self._apply_change(batch)
 
     def _remember(self, signature: Signature, raw: Any, arrays: Mapping[str, Any]) -> None:
-        casts = any(name in self._dtypes or cast_dtype(array) for name, array in arrays.items())
+        casts = any(self._cast(name, array) for name, array in arrays.items())
         layout = None if casts else layout_of(raw, arrays, self.batch_axis)
         if layout is not None and len(self._layouts) < MAX_SIGNATURES:
             self._layouts[signature] = layout
@@ -106,7 +109,11 @@ class BatchSplitter:
     def _place(self, name: str, array: RawArray | None, rows: slice | None, context: Context) -> Any:
         if array is not None and rows is not None:
             array = samples(array, rows, self.batch_axis)
-        return place(array, context, self._dtypes.get(name))
+        return place(array, context, self._cast(name, array))
+
+    def _cast(self, name: str, array: RawArray | None) -> str | None:
+        """Return the dtype to which a slot is cast; None if its own is fine."""
+        return self._dtypes.get(name) or (None if array is None else cast_dtype(array, self._real))
 
     def _apply_change(self, batch: Batch) -> Batch:
         if self._change is not None:
@@ -123,7 +130,7 @@ class BatchSplitter:
     def _slot_signature(self, name: str, array: Any) -> tuple[Shape, str] | None:
         if array is None:
             return None
-        dtype = self._dtypes.get(name) or cast_dtype(array) or array.dtype
+        dtype = self._cast(name, array) or array.dtype
         return tuple(array.shape), np.dtype(dtype).name
 
     def _empty(self, arrays: Mapping[str, Any]) -> list[Problem]:
@@ -135,7 +142,7 @@ class BatchSplitter:
 
     def _log_casts(self, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():
-            dtype = None if array is None or name in self._dtypes else cast_dtype(array)
+            dtype = None if name in self._dtypes else self._cast(name, array)
             if dtype is not None:
                 before = np.dtype(array.dtype).name
                 self.notice(f'the slot "{name}" is {before} and is cast to {dtype}, batch by batch')

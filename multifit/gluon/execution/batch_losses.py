@@ -65,7 +65,7 @@ def _parts(term: Term, values: list[Any]) -> list[list[Any]]:
 
 
 def _weighted(value: Array, weight: float) -> Array:
-    return mx.nd.sum(value) * as_variable(mx.nd.full((1,), weight, ctx=value.context))
+    return mx.nd.sum(value) * as_variable(mx.nd.full((1,), weight, ctx=value.context, dtype=value.dtype))
 
 
 def _total(values: Sequence[Array]) -> Array:

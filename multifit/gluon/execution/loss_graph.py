@@ -38,7 +38,7 @@ class LossGraph:
 
     Each term adds one sum per part to the statistics, each metric its `width` statistics. `forms` know what
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
-    functions for the losses of some terms.
+    functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`.
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
     is the length of the statistics.
@@ -50,9 +50,11 @@ class LossGraph:
         metrics: Sequence[tuple[MetricTerm, DeviceMetric]],
         forms: ResultForms | None = None,
         fused: Mapping[str, Callable[..., Any]] | None = None,
+        dtype: str = "float32",
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
+        self._dtype = dtype
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -92,18 +94,34 @@ class LossGraph:
         self, F: Any, sums: list[Any], arrays: Mapping[Ref, Any], parts: Mapping[str, Any], size: Any
     ) -> Any:
         if self._counts:
-            pairs = [row for pair in self._counts for row in _measure(F, *pair, arrays, parts)]
-            sums = [*sums, _count_equal(F, pairs), size]
+            pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
+            sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
-        pieces += [row for pair in self._others for row in _measure(F, *pair, arrays, parts)]
+        pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
         return F.BlockGrad(_concat(F, pieces)) if pieces else None
+
+    def _measure(
+        self,
+        F: Any,
+        metric: MetricTerm,
+        device: DeviceMetric,
+        arrays: Mapping[Ref, Any],
+        parts: Mapping[str, Any],
+    ) -> list[Any]:
+        labels = [arrays[ref] for ref in metric.labels]
+        outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
+        if self._dtype != "float32":  # which device metrics compute with
+            outputs = [F.cast(output, "float32") for output in outputs]
+        with user_code(lambda: metric.where):
+            pieces = device.statistics(F, labels, outputs)
+            return [device.fold(F, _concat(F, pieces))] if device.per_batch else pieces
 
     def _sum_losses(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
         """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""
         if F is mx.nd:  # symbols, which are traced after a batch of arrays, have no shapes
             self._only_rows = bool(values) and all(map(self._is_row, self.terms, values))
         if self._only_rows:
-            losses = _sum_rows(F, [parts[0] for parts in values])
+            losses = self._cast(F, _sum_rows(F, [parts[0] for parts in values]))
             return losses, [losses]
         sums = [
             [self._sum(F, term, i, part, size) for i, part in enumerate(parts)]
@@ -119,7 +137,12 @@ class LossGraph:
         return stock and [part.shape for part in parts] == [(self._forms.samples,)]
 
     def _sum(self, F: Any, term: Term, part: int, value: Any, size: Any) -> Any:
-        return F.sum(value) * size if self._forms.is_number(term, part) else F.sum(value)
+        total = self._cast(F, F.sum(value))
+        return total * size if self._forms.is_number(term, part) else total
+
+    def _cast(self, F: Any, total: Any) -> Any:
+        # losses of a net of float64 may still be float32
+        return total if self._dtype == "float32" else F.cast(total, self._dtype)
 
 
 def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] | None = None) -> list[Any]:
@@ -155,16 +178,6 @@ def as_variable(weights: Any) -> Any:
         weights = weights.copy()
         weights.attach_grad()
     return weights
-
-
-def _measure(
-    F: Any, metric: MetricTerm, device: DeviceMetric, arrays: Mapping[Ref, Any], parts: Mapping[str, Any]
-) -> list[Any]:
-    labels = [arrays[ref] for ref in metric.labels]
-    outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
-    with user_code(lambda: metric.where):
-        pieces = device.statistics(F, labels, outputs)
-        return [device.fold(F, _concat(F, pieces))] if device.per_batch else pieces
 
 
 def _sum_rows(F: Any, rows: Sequence[Tensor]) -> Tensor:

@@ -32,11 +32,11 @@ class LossScaler:
     """Computes the weights and normalisers of batches, without waiting for the engine.
 
     A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices. If that
-    sum is 0, so are the term and its gradient.
+    sum is 0, so are the term and its gradient. `dtype` is that of the objective.
     """
 
-    def __init__(self, terms: Sequence[Term]) -> None:
-        self.terms = list(terms)
+    def __init__(self, terms: Sequence[Term], dtype: str = "float32") -> None:
+        self.terms, self._dtype = list(terms), dtype
         self._constant = not any(callable(t.spec.weight) or t.spec.normalize_by is not None for t in terms)
         self._scales: dict[int, BatchLossScale] = {}
         self._vectors: dict[Any, Any] = {}
@@ -61,7 +61,7 @@ class LossScaler:
         if (losses, context) not in scale.vectors:
             pairs = [(scale.weights[term.key], scale.norms[term.key]) for term in losses.terms]
             if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
-                quotients = [_quotient(weight, norm, context) for weight, norm in pairs]
+                quotients = [_quotient(weight, norm, context).astype(self._dtype) for weight, norm in pairs]
                 vector = mx.nd.concat(*quotients, dim=0)
             else:
                 vector = self.constant(tuple(w / norm if norm else 0.0 for w, norm in pairs), context)
@@ -89,7 +89,7 @@ class LossScaler:
         if (values, context) not in self._vectors:
             if len(self._vectors) > MAX_VECTORS:
                 self._vectors.clear()
-            self._vectors[values, context] = mx.nd.array(values, ctx=context)
+            self._vectors[values, context] = mx.nd.array(values, ctx=context, dtype=self._dtype)
         return self._vectors[values, context]
 
 
@@ -138,6 +138,6 @@ def _as_array(value: Any, context: Context) -> Any:
 
 def _quotient(weight: float, norm: Any, context: Context) -> Any:
     if not isinstance(norm, mx.nd.NDArray):
-        return mx.nd.full((1,), weight / norm if norm else 0.0, ctx=context)
+        return mx.nd.full((1,), weight / norm if norm else 0.0, ctx=context, dtype="float64")
     norm = norm.as_in_context(context)
-    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), weight / norm).astype("float32")
+    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), weight / norm)

@@ -48,6 +48,8 @@ class Stage:
         Whether gradients are recorded.
     changes_objective : bool
         Whether handlers compute an objective from outputs and losses.
+    dtype : str
+        The dtype of the objective: that of the net's parameters.
 
     Attributes
     ----------
@@ -67,6 +69,7 @@ class Stage:
         contexts: Sequence[Context],
         training: bool,
         changes_objective: bool = False,
+        dtype: str = "float32",
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
@@ -74,9 +77,9 @@ class Stage:
         self.figures = StageFigures(self.spec, metrics, len(contexts) == 1)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
-        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable)
+        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype)
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
-        self._scaler = LossScaler(self.spec.terms)
+        self._scaler = LossScaler(self.spec.terms, dtype)
         self._throttle = Throttle()
 
     def recording(self) -> Any:

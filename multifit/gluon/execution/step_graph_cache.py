@@ -21,11 +21,14 @@ class StepGraphCache:
 
     `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
-    those of the first batch.
+    those of the first batch. `dtype` is that of the objective.
     """
 
-    def __init__(self, network: Network, spec: TaskSpec, figures: StageFigures, differentiable: bool) -> None:
+    def __init__(
+        self, network: Network, spec: TaskSpec, figures: StageFigures, differentiable: bool, dtype: str
+    ) -> None:
         self._network, self._figures, self._differentiable = network, figures, differentiable
+        self._dtype = dtype
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         self._eager = [term for term in terms if term not in self._traced]
@@ -54,8 +57,9 @@ class StepGraphCache:
         """
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
-        traced = LossGraph(self._traced, traced_metrics, self.forms, self._fused(self._traced, arrays))
-        eager = LossGraph(self._eager, eager_metrics, self.forms)
+        fused = self._fused(self._traced, arrays)
+        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, self._dtype)
+        eager = LossGraph(self._eager, eager_metrics, self.forms, dtype=self._dtype)
         graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph

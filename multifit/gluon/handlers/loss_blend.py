@@ -68,7 +68,7 @@ class LossBlend:
                 factor = self._scaler.vector(self._graphs[term.key], factors, context)
                 value = _sum(replacements[term.key][i], size)
                 value = value if self._all_terms else value - _sum(losses[term.key][i], size)
-                blended.append(value * as_variable(factor) * share)
+                blended.append(value * as_variable(factor.astype(value.dtype)) * share)
         return blended
 
     def _final_slots(self, label: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

@@ -74,4 +74,13 @@ def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
     fresh = [p for p in moved_parameters(trainer) if is_fresh(replicas(p)[0])]
     for context in fresh[0].list_ctx() if fresh else ():
         # each device scales its own copy; checking the norm for infinity would wait for the device
-        mx.gluon.utils.clip_global_norm([p.grad(context) for p in fresh], norm, check_isfinite=False)
+        _clip([p.grad(context) for p in fresh], norm)
+
+
+def _clip(gradients: list[Any], norm: float) -> None:
+    """Do what ``gluon.utils.clip_global_norm`` does, which fails for float64."""
+    squares = [mx.nd.square(gradient.norm()) for gradient in gradients]
+    total = mx.nd.sqrt(mx.nd.add_n(*squares))
+    scale = mx.nd.minimum(norm / (total + 1e-8), 1.0)
+    for gradient in gradients:
+        gradient *= scale

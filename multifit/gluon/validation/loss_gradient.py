@@ -34,7 +34,8 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
     batch_scope = term.spec.scope == "batch"
     with mx.autograd.record(train_mode=False) if variables else mx.autograd.pause(train_mode=False):
         values = call_loss(term, {ref: [copy] for ref, copy in copies.items()} if batch_scope else copies)
-    message = _result_problem(term, values)
+    is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
+    message = _result_problem(term, values, "float64" if is_double else "float32")
     if message is None:
         minimized = values[term.minimized] if not batch_scope or term.spec.returns else values
         losses = list(minimized) if isinstance(minimized, (list, tuple)) else [minimized]
@@ -45,7 +46,7 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
     return [] if message is None else [Problem("spec", f"{term.where}: {message}")]
 
 
-def _result_problem(term: Term, values: Sequence[Any]) -> str | None:
+def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None:
     declared, batch_scope = listed(term.spec.returns), term.spec.scope == "batch"
     leaves = [leaf for value in values for leaf in (value if isinstance(value, (list, tuple)) else [value])]
     per_device = batch_scope and not declared and all(isinstance(value, mx.nd.NDArray) for value in values)
@@ -61,8 +62,8 @@ def _result_problem(term: Term, values: Sequence[Any]) -> str | None:
         way_out = "name them with returns=[...], and the one that counts with minimize="
         return f"returns {len(values)} parts, {returned}; {way_out}"
     kinds = {np.dtype(leaf.dtype).name for leaf in leaves}
-    if kinds != {"float32"}:
-        return f'returns {returned[1:-1]}; a loss must return float32: cast it, with astype("float32")'
+    if not kinds <= {"float32", dtype}:
+        return f'returns {returned[1:-1]}; a loss must return {dtype}: cast it, with astype("{dtype}")'
     nested = [leaf for value in values if isinstance(value, (list, tuple)) for leaf in value]
     if nested and not batch_scope:
         return f'returns {returned}, lists within parts; that is for scope="batch" only'

@@ -1,0 +1,108 @@
+"""Nets of float64 train as in a hand-written loop, to float64's precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import GradientAccumulation, LabelSmoothing, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import digit_batches
+from tests.common.grids import ONE, every_setting
+from tests.common.hand_loop import SGD, SILENT, SIZES, train_by_hand, trainer_of
+from tests.common.losses import Parts
+from tests.common.nets import Heads, hybridized
+from tests.common.specs import BCE, CE, digit_spec
+
+import mxnet as mx  # isort: skip
+from mxnet import nd  # isort: skip
+
+METRICS = {
+    "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
+    "top": MetricSpec(mx.metric.TopKAccuracy(2), "digit", "digit"),
+    "rmse": MetricSpec(mx.metric.RMSE(), "parity", "parity"),
+    "error": MetricSpec(lambda y, out: float(np.abs(out[:, 0] - y).mean()), "parity", "parity"),
+}
+
+
+def make() -> Any:
+    net = Heads(digit=5, parity=1)
+    net.cast("float64")
+    return net
+
+
+def doubles(batches: list) -> list:
+    return [tuple(array.astype("float64") for array in batch) for batch in batches]
+
+
+@every_setting
+def test_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
+    def scalar(out: Any, y: Any) -> Any:
+        return nd.mean(nd.square(out.reshape(-1) - y))
+
+    def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
+        digits, parities = net(x)
+        return CE(digits, digit) + 0.3 * BCE(parities, parity) + 0.7 * scalar(parities, parity)
+
+    # Gluon's step() divides by the size in float32, which is exact for powers of two
+    batches = digit_batches([8, 8, 8, 4, 8, 1])
+    hand, net = twins(make, batches[0][0].astype("float64"))
+    train_by_hand(hand, trainer_of(hand), doubles(batches), objective)
+    losses = {
+        "digit": CE,
+        "parity": LossSpec(BCE, weight=0.3),
+        "scalar": LossSpec(scalar, "parity", "parity", 0.7),
+    }
+    estimator = MultiEstimator(
+        hybridized(net, hybrid),
+        digit_spec(losses=losses, metrics=METRICS),
+        TrainerSpec(".*", "sgd", SGD),
+        devices,
+    )
+    estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
+    assert_same_parameters(net, hand, 1e-13, 1e-13)
+    assert net.body.weight.data(devices[0]).dtype == np.float64
+    figures = estimator.history.last
+    assert {"train_accuracy", "val_rmse", "val_error"} < set(figures) and np.isfinite(
+        list(figures.values())
+    ).all()
+    assert estimator.predict(batches[0][0])["digit"].dtype == np.float64
+
+
+def each_device(out: Any, y: Any) -> Any:
+    return [BCE(*pair) / 20 for pair in zip(out, y)]
+
+
+def in_float32(out: Any, y: Any) -> Any:
+    return CE(out.astype("float32"), y)
+
+
+PARITY = ("parity", "parity")
+LOSSES = {
+    "normalised": {
+        "digit": LossSpec(CE, normalize_by="parity"),
+        "parity": LossSpec(BCE, weight=lambda state: 0.5),
+    },
+    "parts": {"digit": CE, "parts": LossSpec(Parts(), *PARITY, returns=["mean", "sample", "all"])},
+    "batch": {"digit": CE, "all": LossSpec(each_device, *PARITY, scope="batch")},
+    "single precision": {"digit": LossSpec(in_float32, "digit", "digit"), "parity": BCE},
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_every_kind_of_loss(case: str) -> None:
+    spec = digit_spec(losses=LOSSES[case])
+    net = make()
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "adam", clip_norm=1.0), ONE)
+    smoothing = [] if case == "single precision" else [LabelSmoothing(0.1, "digit")]
+    handlers = [*SILENT, GradientAccumulation(2), *smoothing]
+    estimator.fit(digit_batches(SIZES), epochs=1, event_handlers=handlers)
+    assert all(np.isfinite(p.data().asnumpy()).all() for p in net.collect_params().values())
+
+
+def test_bfloat16_needs_float32_parameters() -> None:
+    estimator = MultiEstimator(hybridized(make()), digit_spec(), precision="bfloat16")
+    with pytest.raises(ValueError, match='precision is "bfloat16".*parameters are float64; call net.cast'):
+        estimator.check(digit_batches([8]))
