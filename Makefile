@@ -65,5 +65,5 @@ $(BENCH)/.installed: nightly/benchmarks/requirements.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-* runs build *.egg-info .coverage* htmlcov .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-* runs build *.egg-info .coverage* htmlcov .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
