@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .output import safe_output
 from .threads import VARIABLES, usable_cores
 
 
@@ -15,9 +16,10 @@ def run() -> int:
     """
     if not any(name in os.environ for name in VARIABLES):
         os.environ[VARIABLES[0]] = str(usable_cores())
-    from .cli import main
+    with safe_output():
+        from .cli import main
 
-    return main()
+        return main()
 
 
 if __name__ == "__main__":

@@ -136,6 +136,11 @@ def last_line(error: BaseException) -> str:
     return line.removeprefix(f"{type(error).__name__}: ")
 
 
+def reason(error: BaseException) -> str:
+    """Return what an error says, for an OSError without its path, which the message around it names."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def shown(value: object) -> str:
     """Return the value's `repr` in one line of at most 80 characters, however large or deep the value."""
     try:

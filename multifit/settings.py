@@ -12,6 +12,12 @@ import types
 from typing import Any, Literal, get_args, get_origin
 
 _TYPES = (bool, int, float, str, tuple, list, type(None))
+_KINDS: dict[Any, str] = {  # of values that can replace each other
+    bool: "true or false",
+    (int, float): "a number",
+    str: "a text",
+    (tuple, list): "a list",
+}
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
@@ -37,10 +43,15 @@ def change_setting(module: types.ModuleType, name: str, value: object) -> None:
 
 
 def restored(value: Any, present: object) -> Any:
-    """Return a setting's value read from JSON, which turned tuples into lists, with the type of `present`."""
+    """Return a setting's value read from JSON, which turned tuples into lists, with the type of `present`.
+
+    Raises ValueError for a value of another type; None may stand for any type.
+    """
     if isinstance(present, tuple) and isinstance(value, list):
         return present if value == _as_json(present) else tuple(value)
-    return value
+    if value is None or present is None or _kind(value) == _kind(present):
+        return value
+    raise ValueError(f"it must be {_kind(present)}")
 
 
 def parse_setting(text: str, present: object) -> Any:
@@ -63,6 +74,10 @@ def parse_setting(text: str, present: object) -> Any:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return text
+
+
+def _kind(value: object) -> str:
+    return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), type(value).__name__)
 
 
 def _as_json(value: Any) -> Any:

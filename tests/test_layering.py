@@ -13,10 +13,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
-    "errors", "stages", "protocols", "arguments", "files", "threads", "checkpoints", "tables", "settings",
-    "spec", "checks", "plan", "state", "triggers", "history", "plots", "events", "handlers", "gluon",
-    "losses", "metrics", "schedules", "profiling", "rate_search", "estimator", "taskfile", "report",
-    "exports", "__init__", "cli", "__main__",
+    "errors", "stages", "protocols", "arguments", "files", "output", "locks", "threads", "checkpoints",
+    "tables", "settings", "spec", "checks", "plan", "state", "triggers", "history", "plots", "events",
+    "handlers", "gluon", "losses", "metrics", "schedules", "profiling", "rate_search", "estimator",
+    "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
@@ -27,8 +27,8 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "installed", "phases", "user_code", "operator_times", "ops", "losses", "data", "optim",
-    "precision", "metrics", "execution", "model", "model_trainers", "defaults", "facade", "engine",
+    "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
+    "optim", "precision", "metrics", "execution", "model", "model_trainers", "defaults", "facade", "engine",
     "validation", "train_step", "trial_run", "evaluation", "export", "snapshot", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import platform
 import sys
 from importlib import metadata
@@ -19,8 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default with the process's arguments, and return the exit status.
 
     0 is success; 1: the declarations, the data or the trainers do not fit; 2: the command line or the task
-    file cannot be used, or a file is missing; 130: Ctrl-C. Any other exception in the user's own code passes
-    through with its traceback.
+    file cannot be used, or a file cannot be read or written; 130: Ctrl-C. Any other exception in the user's
+    own code passes through with its traceback. Output that cannot be written is no failure of a command that
+    writes files.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
@@ -29,7 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         return options.run(options) or 0
-    except (UsageError, FileNotFoundError) as error:  # a missing file's path says more than a traceback
+    except UsageError as error:
+        return print_error(str(error), 2)
+    except OSError as error:  # a file's path, or a full disk, says more than a traceback
+        if error.filename is None and errno.errorcode.get(error.errno or 0) not in ("ENOSPC", "EDQUOT"):
+            raise
         return print_error(str(error), 2)
     except (SpecError, DataError, TrainerError) as error:
         return print_error(str(error), 1)

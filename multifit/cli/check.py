@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .arguments import add_task_arguments, quiet
+from .results import print_result
 from .run import Run
 
 NAME = "check"
@@ -21,4 +22,4 @@ def run(options: argparse.Namespace) -> None:
     with quiet(options.quiet):
         plan = Run(options).check()
     if not options.quiet:
-        print(plan)
+        print_result(str(plan))

@@ -7,6 +7,7 @@ import argparse
 from ..tables import table
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
+from .results import print_result
 from .trained_run import trained_run
 
 NAME = "evaluate"
@@ -28,4 +29,4 @@ def run(options: argparse.Namespace) -> None:
                 f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
             )
         figures = task.estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
-    print(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))
+    print_result(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
-from ..files import atomic_path
+from ..errors import shown
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
-from .results import make_folder
+from .results import draw, make_folder, print_result
 from .run import Run
 from .trained_run import trained_run
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
         task = trained_run(options)
         predictions = _predictions(task)
     for line in _lines(options.arguments, predictions, task.output):
-        print(line)
+        print_result(line)
 
 
 def _predictions(task: Run) -> Any:
@@ -54,20 +54,18 @@ def _predictions(task: Run) -> Any:
 def _lines(arguments: list[str], predictions: Any, folder: Path) -> Iterator[str]:
     """Yield a line per input: its prediction as text, or the path of the drawing."""
     single = isinstance(predictions, str) or hasattr(predictions, "savefig")
-    predictions = [predictions] if single else list(predictions)
-    if len(predictions) != len(arguments):
+    iterable = isinstance(predictions, Iterable)
+    predictions = [predictions] if single else list(predictions) if iterable else predictions
+    if not iterable or len(predictions) != len(arguments):
+        count = len(predictions) if iterable else shown(predictions)
         raise UsageError(
-            f"show() must return one text or figure for each input: {len(arguments)}, not {len(predictions)}"
+            f"show() must return one text or figure for each input: {len(arguments)}, not {count}"
         )
     for number, (argument, prediction) in enumerate(zip(arguments, predictions), 1):
         if hasattr(prediction, "savefig"):
-            prediction = _save(prediction, folder, f"{number}-{Path(argument).stem[:40]}.png")
+            path = folder / f"{number}-{Path(argument).stem[:40]}.png"
+            make_folder(folder)
+            draw(prediction, path)
+            prediction = path
         shortened = argument if len(argument) <= MAX_LENGTH else argument[:MAX_LENGTH] + "..."
         yield f"{shortened}: {prediction}"
-
-
-def _save(figure: Any, folder: Path, name: str) -> Path:
-    make_folder(folder)
-    with atomic_path(folder / name) as path:
-        figure.savefig(path, dpi=130)
-    return folder / name

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
-from ..files import atomic_write
+from ..errors import shown
+from ..files import atomic_write, read_json
 from ..gluon.installed import installed_versions
 from ..taskfile import UsageError
 from ..triggers import Every
@@ -51,18 +52,38 @@ def read_record(folder: Path, file: Path) -> RunRecord:
     another file.
     """
     try:
-        content = json.loads((folder / NAME).read_text("utf-8"))
+        content = read_json(folder / NAME, finite=False)
     except OSError as error:
         raise UsageError(f"{folder} is not the folder of a run: {NAME}: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"cannot read {folder / NAME}: {error}") from None
+        raise UsageError(f"cannot read {error}") from None
     if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and "seed" in content):
         raise UsageError(f"cannot read {folder / NAME}: it must have settings and a seed")
-    known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
-    record = RunRecord(**{"file": "", **known})
+    record = RunRecord(**{"file": "", **{name: content[name] for name in _VALID if name in content}})
+    for name, is_valid in _VALID.items():
+        if not is_valid(getattr(record, name)):
+            raise UsageError(f'cannot read {folder / NAME}: "{name}" is {shown(getattr(record, name))}')
     if record.file and record.file.replace("\\", "/").rpartition("/")[2] != file.name:
         raise UsageError(f"{folder} is a run of {record.file}, not of {file}")
     return record
+
+
+def _is_schedule(value: object) -> bool:
+    try:
+        return value is None or Every(*value) is not None  # type: ignore[misc]
+    except (TypeError, ValueError):
+        return False
+
+
+_VALID: dict[str, Callable[[object], bool]] = {
+    "file": lambda value: isinstance(value, str),
+    "settings": lambda value: isinstance(value, dict),
+    "seed": lambda value: isinstance(value, int),
+    "epochs": lambda value: value is None or isinstance(value, int),
+    "devices": lambda value: isinstance(value, list),
+    "precision": lambda value: isinstance(value, str),
+    "checkpoint_every": _is_schedule,
+}
 
 
 def _is_json(value: object) -> bool:

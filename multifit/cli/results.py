@@ -5,27 +5,44 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
+from ..errors import reason
 from ..files import atomic_path, atomic_write
+from ..gluon.saved_net import save_net
 from ..history import History
+from ..output import write_error
 from ..plan import Plan
 from ..plots import curves
 from ..profiling import Profile
 from ..taskfile import UsageError
 
+PARAMETERS, HISTORY = "final.params", "history.json"
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 
 def make_folder(folder: Path) -> None:
     """Make the folder before the training rather than after it; raise UsageError if that fails."""
     try:
+        str(folder).encode("utf-8")  # as MXNet does
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write the results to {folder}: {error.strerror}") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write the results to {folder}: no permission")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError("no permission")
+    except UnicodeEncodeError:
+        raise UsageError(f"cannot write the results to {str(folder)!r}: it is not valid UTF-8") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write the results to {folder}: {reason(error)}") from None
+
+
+def print_result(text: str) -> None:
+    """Print what a command is for: other than what it prints beside its files, it must not get lost."""
+    print(text, flush=True)
+    lost = write_error(sys.stdout)
+    if lost is not None:
+        raise UsageError(f"cannot write the output: {lost}")
 
 
 def write_plan(folder: Path, plan: Plan) -> list[str]:
@@ -49,10 +66,10 @@ def write_profile(folder: Path, profile: Profile) -> list[str]:
 
 def write_results(folder: Path, history: History, net: Any) -> list[str]:
     """Write the history and the parameters; return the names of the files."""
-    history.to_json(folder / "history.json")
-    with atomic_path(folder / "final.params") as path:
-        net.save_parameters(str(path))
-    return ["history.json", "final.params"]
+    with ExitStack() as files:  # which writes each, also if another one cannot be written
+        files.callback(save_net, net, folder / PARAMETERS)
+        files.callback(history.to_json, folder / HISTORY)
+    return [HISTORY, PARAMETERS]
 
 
 def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> list[str]:
@@ -68,9 +85,14 @@ def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) 
         return []
     figures.update(_checked(pictures()))
     for name, figure in figures.items():
-        with atomic_path(folder / f"{name}.png") as path:
-            figure.savefig(path, dpi=130)
+        draw(figure, folder / f"{name}.png")
     return [f"{name}.png" for name in figures]
+
+
+def draw(figure: Any, path: Path) -> None:
+    """Write a matplotlib figure as a PNG."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130)
 
 
 def _checked(drawn: Any) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
+from ..arguments import whole_number
+from ..errors import shown
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.data.seeding import seed_everything
@@ -73,7 +75,7 @@ class Run:
         epochs = self.task.settings.get("epochs", earlier) if self._epochs is None else self._epochs
         if epochs is None:
             raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.task.path}")
-        return int(epochs)
+        return whole_number(f"epochs of {self.task.path}", epochs)
 
     @property
     def estimator(self) -> MultiEstimator:
@@ -125,7 +127,9 @@ class Run:
         return precision
 
     def _default_seed(self) -> int:
-        seed: int = self.task.settings.get("seed", 0) if self.record is None else self.record.seed
+        seed = self.task.settings.get("seed", 0) if self.record is None else self.record.seed
+        if not isinstance(seed, int):
+            raise UsageError(f"seed of {self.task.path} is {shown(seed)}; valid is a whole number")
         return seed
 
     def _make_estimator(

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from ..checkpoints import CHECKPOINTS
-from ..errors import SpecError, counted
+from ..errors import counted
+from ..events import EstimatorProtocol
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
+from ..history import History
+from ..locks import locked
 from ..triggers import Every
 from .arguments import add_task_arguments, quiet
 from .record import NAME as RECORD
@@ -21,7 +26,6 @@ from .run import Run, output_folder
 NAME = "train"
 HELP = "train what a task file declares and write the results"
 LOG, EVENTS = "log.txt", "tensorboard"
-UNITS = {"epoch": "epoch", "epochs": "epoch", "batch": "batch", "batches": "batch"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,35 +55,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, train, and write the history, the plan, the parameters and the pictures.
+    """Check, train, and write the plan, the history, the parameters and the pictures.
 
-    Returns 0, or 130 if Ctrl-C or SIGTERM ended the training early; the figures so far are written all the
-    same.
+    Returns 0, or 130 if Ctrl-C, SIGTERM or SIGHUP ended the training early; the figures so far are written
+    all the same. A fit that is refused leaves the files of an earlier run as they are.
     """
     with quiet(options.quiet):
         task = Run(options, _earlier_record(options))
         epochs = task.epochs  # missing epochs are an error before the data are made
         make_folder(task.output)
-        plan = task.check()
-        _print(f"{plan}\n", options)
-        every = _checkpoint_schedule(task, options)
-        names = {*write_plan(task.output, plan), _write_record(task, epochs, every)}
-        try:
-            history = task.fit(_handlers(task, options, every), task.output if options.resume else None)
-        except SpecError:
-            if task.record is not None:  # the checkpoints are of a run with other settings: keep those
-                write_record(task.output, task.record)
-            raise
-        _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
-        interrupted = task.estimator.state.interrupted
-        names |= {*write_results(task.output, history, task.estimator.net)}
-        _write_record(task, epochs if interrupted else history.epochs, every)
-        if not interrupted:
-            names |= {*write_pictures(task.output, history, task.pictures)}
-        names |= {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
+        with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
+            history, names = _train(task, epochs, options)
+    interrupted = task.estimator.state.interrupted
     end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
     print(f"{end}; wrote {task.output}: {', '.join(sorted(names))}")
     return 130 if interrupted else 0
+
+
+def _train(task: Run, epochs: int, options: argparse.Namespace) -> tuple[History, set[str]]:
+    """Train, write everything, then print the last figures; return the history and the files' names."""
+    plan = task.check()
+    _print(f"{plan}\n", options)
+    every = _checkpoint_schedule(task, options)
+
+    @cache
+    def describe() -> list[str]:
+        return [*write_plan(task.output, plan), _write_record(task, epochs, every)]
+
+    handlers = [AtFirstEpoch(describe), *_handlers(task, options, every)]
+    history = task.fit(handlers, task.output if options.resume else None)
+    try:
+        names = {*write_results(task.output, history, task.estimator.net), *describe()}
+        if not task.estimator.state.interrupted:
+            _write_record(task, history.epochs, every)
+            names.update(write_pictures(task.output, history, task.pictures))
+    finally:
+        _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
+    return history, names | {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
+
+
+class AtFirstEpoch:
+    """Writes a run's description when its first epoch begins, so that it is there if the run is killed."""
+
+    def __init__(self, write: Callable[[], object]) -> None:
+        self._write = write
+
+    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Write it; if the disk refuses, train, and leave the error to the end."""
+        with suppress(OSError):
+            self._write()
 
 
 def _earlier_record(options: argparse.Namespace) -> RunRecord | None:
@@ -127,11 +151,10 @@ def _write_record(task: Run, epochs: int, every: Every | None) -> str:
 
 
 def _schedule(text: str) -> Every:
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text[len(number) :].strip() or "epochs"
-    if not number.strip().isdigit() or int(number) < 1 or unit not in UNITS:
+    match = re.fullmatch(r"([1-9][0-9]{,8}) *(epochs?|batch(?:es)?)?", text.strip())
+    if match is None:
         raise argparse.ArgumentTypeError(f'"{text}" is not a schedule; write such as 1epochs or 500batches')
-    return Every(int(number), UNITS[unit])
+    return Every(int(match[1]), (match[2] or "epoch")[:5])
 
 
 def _pattern(text: str) -> str:

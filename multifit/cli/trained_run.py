@@ -6,10 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..errors import reason
 from ..estimator import MultiEstimator
+from ..gluon.saved_net import load_net
 from ..history import History
 from ..taskfile import UsageError
 from .record import read_record
+from .results import HISTORY, PARAMETERS
 from .run import Run
 
 
@@ -17,24 +20,22 @@ def trained_run(options: argparse.Namespace) -> Run:
     """Return a task file with the settings, seed, parameters and history of a trained run.
 
     Settings, seed and precision of the command line replace the run's. Raises UsageError as `Run` and
-    `read_record` do; parameters that do not fit the net are found when they are first needed.
+    `read_record` do, or, when they are first needed, if the parameters or the history cannot be read.
     """
     folder, file = options.folder, Path(options.file)
 
     def estimator(net: Any, spec: Any, context: Any, precision: str) -> MultiEstimator:
-        _load(net, folder / "final.params", context, file)
+        path = folder / PARAMETERS
+        try:
+            load_net(net, path, context)
+        except ValueError as error:
+            raise UsageError(f"{path} does not fit the net of {file}: {error}") from None
         return MultiEstimator(net, spec, context=context, precision=precision)
 
     def history() -> History:
-        return History.from_json(folder / "history.json")
+        try:
+            return History.from_json(folder / HISTORY)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {folder / HISTORY}: {reason(error)}") from None
 
     return Run(options, read_record(folder, file), {"estimator": estimator, "history": history})
-
-
-def _load(net: Any, path: Path, context: Any, file: Path) -> None:
-    try:
-        net.load_parameters(str(path), ctx=context)
-    # Gluon asserts where names or shapes differ, and its C++ part raises where there is no such file
-    except (AssertionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UsageError(f"{path} does not fit the net of {file}: {reason}") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from ..output import Output
+
 
 class LogOnce(list[str]):
     """Logs each message once, and lists them in order."""
@@ -21,11 +23,14 @@ class LogOnce(list[str]):
 
 
 def get_logger() -> logging.Logger:
-    """Return the logger "multifit"; it writes to the standard output if nobody configured logging."""
+    """Return the logger "multifit"; it writes to the standard output if nobody configured logging.
+
+    An output that breaks never stops a training.
+    """
     logger = logging.getLogger("multifit")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
     if not logger.hasHandlers():
-        logger.addHandler(logging.StreamHandler(sys.stdout))
+        logger.addHandler(logging.StreamHandler(Output(sys.stdout)))
         logger.propagate = False  # MXNet's schedulers log at the root, which creates a handler there
     return logger

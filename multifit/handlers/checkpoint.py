@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
@@ -12,6 +13,7 @@ import numpy as np
 from ..arguments import Count, FigureName, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
 from ..events import EstimatorProtocol, Priority
+from ..locks import locked
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
 from .monitor import WORST
@@ -32,7 +34,8 @@ class CheckpointHandler:
 
     If the fit is asked to stop within an epoch, a checkpoint is saved there; the epoch's figures are
     incomplete and not compared. If the disk is full or lost, this is logged once, the training continues, and
-    older checkpoints stay. Checkpoints are ordered as they were written, also by several runs in one folder.
+    older checkpoints stay. Checkpoints are ordered as they were written, also by several runs in one folder,
+    but not at a time: a fit locks the run's folder, and is refused while another process has locked it.
 
     Parameters
     ----------
@@ -83,6 +86,10 @@ class CheckpointHandler:
         self._stop_seen = False  # at the end of the epoch's last batch so far
         self._partial_step: int | None = None  # step of the last checkpoint, if it was within an epoch
         self._started = False
+
+    def around_fit(self, estimator: EstimatorProtocol) -> AbstractContextManager[None]:
+        """Lock the run's folder; ValueError if another process writes there."""
+        return locked(self.folder.parent, estimator.logger.warning)
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Reset the comparison."""

@@ -1,4 +1,4 @@
-"""End a fit after the running batch on Ctrl-C or SIGTERM."""
+"""End a fit after the running batch on Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..events import EstimatorProtocol, Priority
 
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
 _VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
+_DEFAULT = tuple(name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _VALID)  # Windows has two
 
 
 class InterruptHandler:
@@ -23,7 +24,7 @@ class InterruptHandler:
 
     The fit stops as for any other reason: other handlers are called as at any end, and a checkpoint is saved.
     ``state.interrupted`` is true from the signal on, and the stop reason is the signal's name. The second
-    signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, SIGTERM ends the
+    signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, the others end the
     process.
 
     Signals for which a handler is installed already are left alone, and so are all signals in a fit outside
@@ -32,7 +33,8 @@ class InterruptHandler:
     Parameters
     ----------
     signals : iterable of str
-        The names of the signals.
+        The names of the signals. Defaults to Ctrl-C, SIGTERM and, when a terminal is closed, SIGHUP, which a
+        program that was started with ``nohup`` goes on ignoring.
 
     Raises
     ------
@@ -45,7 +47,7 @@ class InterruptHandler:
     priority = Priority.NORMAL
 
     @checked
-    def __init__(self, signals: Patterns = ("SIGINT", "SIGTERM")) -> None:
+    def __init__(self, signals: Patterns = _DEFAULT) -> None:
         self.signals = tuple([signals] if isinstance(signals, str) else signals)
         for name in self.signals:
             if name not in _VALID:

@@ -56,7 +56,7 @@ class _FileHandler(logging.FileHandler):
     """Appends log records to a file until that fails."""
 
     def __init__(self, path: Path, logger: logging.Logger) -> None:
-        super().__init__(path, mode="a", encoding="utf-8")
+        super().__init__(path, mode="a", encoding="utf-8", errors="backslashreplace")
         self.setFormatter(_FullTextFormatter("%(asctime)s %(levelname)-7s %(message)s"))
         self._logger = logger
 

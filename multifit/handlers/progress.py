@@ -13,6 +13,7 @@ import tqdm.std
 
 from ..arguments import NotNegative, Patterns, TextStream, checked
 from ..events import EstimatorProtocol, Priority
+from ..output import Output
 from ..stages import EVALUATE, TRAIN, split_figure
 from ..tables import terminal_width
 from .figure_choice import FigureChoice
@@ -31,7 +32,7 @@ class ProgressBar:
     ----------
     stream : text stream, optional
         Where to draw. Defaults to `sys.stderr` at the time when the first bar is opened. In a notebook the
-        bars are widgets.
+        bars are widgets. A stream that breaks never stops a training.
     refresh : float
         Seconds between two readings of the figures.
     clock : callable
@@ -109,7 +110,7 @@ class ProgressBar:
 
     def _open(self, stage: str, title: str, batches: int | None) -> None:
         self._close(stage)
-        stream = self._stream or sys.stderr
+        stream = Output(sys.stderr if self._stream is None else self._stream)
         if _is_watched(stream) if self._enabled is None else self._enabled:
             self._bars[stage] = tqdm.auto.tqdm(
                 desc=title, total=batches, unit=" batches", leave=False, file=stream, dynamic_ncols=True
@@ -139,6 +140,6 @@ class ProgressBar:
                 self._bars.pop(stage).close()
 
 
-def _is_watched(stream: TextIO) -> bool:
+def _is_watched(stream: Output) -> bool:
     # At its import, tqdm checks whether this is a notebook, where no stream is a terminal.
     return stream.isatty() or not issubclass(tqdm.std.tqdm, tqdm.autonotebook.tqdm)

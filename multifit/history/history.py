@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..errors import counted, names, suggest
-from ..files import atomic_write
+from ..files import atomic_write, read_regular
 from . import serialization
 from .format import epoch_table, last_epoch_table
 
@@ -147,7 +146,7 @@ class History(Mapping[str, "list[float]"]):
             The text is not a JSON object of lists of numbers, all of the same length.
         """
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
-        text = str(source) if is_text else Path(source).read_text("utf-8")
+        text = str(source) if is_text else read_regular(source)
         try:
             return cls(serialization.from_json(text))
         except (AttributeError, TypeError, ValueError) as error:

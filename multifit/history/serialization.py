@@ -8,18 +8,20 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+from ..files import parse_json
+
 
 def to_json(figures: Mapping[str, Sequence[float]]) -> str:
     """Return an object of lists. JSON has no NaN and no infinity: they are ``null`` and ``"Infinity"``."""
     return json.dumps({name: [_to_json(value) for value in values] for name, values in figures.items()})
 
 
-def from_json(text: str) -> dict[str, list[float]]:
+def from_json(text: str | bytes) -> dict[str, list[float]]:
     """Return the figures that `to_json` wrote.
 
     Raises AttributeError, TypeError or ValueError for text that is not a JSON object of lists of numbers.
     """
-    return {name: [_from_json(item) for item in values] for name, values in json.loads(text).items()}
+    return {name: [_from_json(item) for item in values] for name, values in parse_json(text).items()}
 
 
 def to_csv(figures: Mapping[str, Sequence[float]], epochs: int) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, TypeVar
 
+from ..files import parse_json, read_regular
 from ..history import History
 from ..plan import Plan
 
@@ -39,7 +39,7 @@ def read_run(folder: Path) -> RunFolder:
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
     run.record = _read(run, folder / FILES[0], _parse_record) or {}
-    run.plan = _read(run, folder / FILES[1], lambda data: Plan.from_dict(json.loads(data)))
+    run.plan = _read(run, folder / FILES[1], lambda data: Plan.from_dict(parse_json(data)))
     run.plan_text = _read(run, folder / FILES[2], lambda data: data.decode("utf-8").strip()) or ""
     run.history = _read(run, folder / FILES[3], lambda _: History.from_json(folder / FILES[3])) or run.history
     for path in sorted(folder.glob("*.png")):
@@ -52,7 +52,7 @@ def read_run(folder: Path) -> RunFolder:
 
 def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Content]) -> Content | None:
     try:
-        return parse(path.read_bytes())
+        return parse(read_regular(path))
     except OSError as error:
         run.missing.append(f"{path.name}: {error.strerror}")
     except ValueError as error:
@@ -61,7 +61,7 @@ def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Content]) -> Cont
 
 
 def _parse_record(data: bytes) -> Mapping[str, object]:
-    record = json.loads(data)
+    record = parse_json(data, finite=False)
     if not isinstance(record, dict):
         raise ValueError("it must be an object")
     return record

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from multifit.cli.record import RunRecord, read_record, write_record
+from multifit.gluon.compat import mx
+from multifit.output import Output
 
 
 def figures_of(out: str) -> dict[str, float]:
     return {name: float(value) for name, value in (line.split() for line in out.strip().split("\n"))}
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 @pytest.fixture
@@ -58,6 +69,8 @@ def test_settings_that_json_cannot_hold_are_left_out(tmp_path):
         ),
         (lambda run: (run / "settings.json").write_text("{"), "cannot read runs/small/settings.json: "),
         (lambda run: (run / "settings.json").write_text("[]"), "it must have settings and a seed"),
+        (lambda run: pipe(run / "settings.json"), "settings.json: it is not a regular file"),
+        (lambda run: (run / "settings.json").write_text("[" * 9999), "it nests lists or objects more than"),
         (lambda run: (run / "final.params").unlink(), "runs/small/final.params does not fit the net of"),
         (
             lambda run: (run / "settings.json").write_text('{"settings": {"width": 5}, "seed": 0}'),
@@ -73,6 +86,69 @@ def test_a_folder_that_is_not_a_run_of_the_file_is_an_error(evaluate, spoil, mes
     spoil(Path("runs/small"))
     result = evaluate()
     assert result.code == 2 and message in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("file", 5, '"file" is 5'),
+        ("seed", "x", "\"seed\" is 'x'"),
+        ("epochs", 1.5, '"epochs" is 1.5'),
+        ("devices", "cpu", "\"devices\" is 'cpu'"),
+        ("precision", None, '"precision" is None'),
+        ("checkpoint_every", 5, '"checkpoint_every" is 5'),
+        ("checkpoint_every", [1, []], '"checkpoint_every" is [1, []]'),
+        ("checkpoint_every", [1, "week"], "\"checkpoint_every\" is [1, 'week']"),
+        ("settings", {"rate": "fast"}, "cannot set rate of"),
+        ("settings", {"rate": True}, "it must be a number"),
+        ("settings", {"rate": [0.1]}, "it must be a number"),
+        ("seed", -1, "seed must be from 0 to"),
+        ("epochs", 10**400, "is not finite, or too large"),
+    ],
+)
+def test_a_record_of_wrong_types_is_an_error(evaluate, name, value, message):
+    path = Path("runs/small/settings.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    result = evaluate()
+    assert result.code == 2 and message in result.err and result.err.count("\n") == 1
+
+
+def test_a_setting_may_be_infinite(tmp_path):
+    write_record(tmp_path, RunRecord("small.py", {"clip": math.inf}, seed=3))
+    assert read_record(tmp_path, Path("small.py")).settings == {"clip": math.inf}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (lambda good: b"", "it is damaged, or holds no parameters (Check failed: "),
+        (lambda good: good[:-10], "Invalid NDArray file format)"),
+        (lambda good: b"PK" + bytes(999), "Invalid NDArray file format)"),
+        (lambda good: {}, "its arrays have no names"),
+        (lambda good: [mx.nd.zeros(3)], "its arrays have no names"),
+        (lambda good: {"other_weight": mx.nd.zeros(3)}, 'it holds "other_weight"'),
+        (lambda good: {"kind.weight": mx.nd.zeros((2, 3))}, "Parameter 'kind.bias' is missing in file"),
+        (None, "there is no such file"),
+    ],
+)
+def test_parameters_that_cannot_be_loaded_are_an_error(evaluate, content, reason):
+    path = Path("runs/small/final.params")
+    if content is None:
+        pipe(path)
+    else:
+        wrong = content(path.read_bytes())
+        path.write_bytes(wrong) if isinstance(wrong, bytes) else mx.nd.save(str(path), wrong)
+    result = evaluate()
+    assert result.code == 2 and "runs/small/final.params does not fit the net of" in result.err
+    assert reason in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_figures_that_a_full_disk_has_lost_are_an_error(evaluate, monkeypatch):
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stdout", Output(io.TextIOWrapper(full, write_through=True)))
+        result = evaluate()
+    assert (result.code, result.err) == (2, "multifit: cannot write the output: No space left on device\n")
 
 
 def test_parameters_of_another_net_are_an_error(evaluate, write):

@@ -70,9 +70,19 @@ def test_a_file_without_inputs_is_an_error(predict):
     assert result.code == 2 and 'has no function "inputs": predicting needs inputs(arguments)' in result.err
 
 
-def test_another_number_of_answers_than_inputs_is_an_error(predict):
-    result = predict(INPUTS + "def show(): return ['a', 'b']\n", "1,2,3")
-    assert result.code == 2 and "one text or figure for each input: 1, not 2" in result.err
+@pytest.mark.parametrize(("answer", "shown"), [("['a', 'b']", "2"), ("5", "5"), ("None", "None")])
+def test_another_number_of_answers_than_inputs_is_an_error(predict, answer, shown):
+    result = predict(INPUTS + f"def show(): return {answer}\n", "1,2,3")
+    assert result.code == 2 and f"one text or figure for each input: 1, not {shown}\n" in result.err
+
+
+@pytest.mark.parametrize("history", ["{", '{"train_loss": [1' + "0" * 400 + "]}", None])
+def test_a_history_that_cannot_be_read_is_an_error(predict, history):
+    path = Path("runs/small/history.json")
+    path.unlink() if history is None else path.write_text(history)
+    result = predict(INPUTS + SHOW, "3,0,0")
+    assert result.code == 2 and "cannot read runs/small/history.json: " in result.err
+    assert result.err.count("\n") == 1
 
 
 def test_an_unknown_parameter_of_show_is_an_error_before_training(write, multifit):

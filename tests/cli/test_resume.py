@@ -32,6 +32,12 @@ def same(one: str, two: str) -> bool:
     return all((Path(one) / name).read_bytes() == (Path(two) / name).read_bytes() for name in RESULTS)
 
 
+def contents(folder: str) -> dict[str, bytes]:
+    """Return the files of a run but its log, which says what was refused, by name."""
+    paths = [path for path in Path(folder).iterdir() if path.is_file() and path.name != "log.txt"]
+    return {path.name: path.read_bytes() for path in paths}
+
+
 def record_of(folder: str) -> dict[str, Any]:
     return json.loads((Path(folder) / "settings.json").read_text())
 
@@ -51,6 +57,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Ca
         ("1 batch", [(5, False), (6, True)]),
         ("1epochs", [(3, True), (6, True)]),
         ("2", [(6, True)]),
+        ("2epoch", [(6, True)]),
     ],
 )
 def test_checkpoints_are_written_on_schedule(write, multifit, schedule, expected):
@@ -58,7 +65,9 @@ def test_checkpoints_are_written_on_schedule(write, multifit, schedule, expected
     assert steps("runs/small") == expected
 
 
-@pytest.mark.parametrize("schedule", ["0epochs", "x", "", "epochs", "1.5epochs", "2 weeks", "3epoches"])
+@pytest.mark.parametrize(
+    "schedule", ["0epochs", "x", "", "epochs", "1.5epochs", "2 weeks", "3epoches", "²batches", "-1"]
+)
 def test_a_schedule_that_cannot_be_read_is_an_error(multifit, capsys, schedule):
     with pytest.raises(SystemExit) as ended:
         multifit("train", "small.py", "--checkpoint-every", schedule)
@@ -129,12 +138,11 @@ def test_another_net_or_optimizer_is_an_error_and_changes_nothing(
     trained, multifit, net, options, difference
 ):
     trained.write_text(trained.read_text().replace("nn.Dense(2)", net))
-    names = ("final.params", "settings.json")
-    before = [(Path("runs/small") / name).read_bytes() for name in names]
+    before = contents("runs/small")
     result = multifit("train", trained, "--resume", "--epochs", 3, *options)
     assert result.code == 1 and "Traceback" not in result.err
     assert difference in result.err
-    assert [(Path("runs/small") / name).read_bytes() for name in names] == before
+    assert contents("runs/small") == before
 
 
 @pytest.mark.parametrize("folder", ["", "a/b/", "C:\\\\tasks\\\\"])
@@ -146,11 +154,13 @@ def test_the_run_of_another_file_is_an_error(trained, multifit, folder):
     assert result.code == 2 and f"small.py, not of {other}" in result.err
 
 
-def test_damaged_checkpoints_are_an_error_without_a_traceback(trained, multifit):
+def test_damaged_checkpoints_are_an_error_and_nothing_changes(trained, multifit):
     (checkpoint,) = Path("runs/small/checkpoints").iterdir()
     (checkpoint / "net.params").unlink()
+    before = contents("runs/small")
     result = multifit("train", trained, "--resume", "--epochs", 3)
     assert result.code == 1 and "net.params is missing" in result.err and "Traceback" not in result.err
+    assert contents("runs/small") == before
 
 
 # -------------------------------------------------------------------------------- signals, to real processes
@@ -172,10 +182,11 @@ def process(tmp_path) -> Iterator[Callable[..., Any]]:
     """Return a function that starts the command in another process."""
     started = []
 
-    def start(*arguments: Any) -> Any:
-        command = [sys.executable, "-u", "-m", "multifit", *map(str, arguments)]
+    def start(*arguments: Any, shell: str = 'exec "$@"', **variables: str) -> Any:
+        python = [sys.executable, "-u", "-m", "multifit", *map(str, arguments)]
+        command = ["sh", "-c", shell, "sh", *python]
         root = str(Path(__file__).parents[2])
-        environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **variables}
         with not_ignoring(signal.SIGINT):
             one = subprocess.Popen(
                 command,
@@ -192,7 +203,9 @@ def process(tmp_path) -> Iterator[Callable[..., Any]]:
     yield start
     for one in started:
         one.kill()
-        one.communicate()
+        one.wait()
+        one.stdin.close()
+        one.stdout.close()
 
 
 def wait_for(process: Any, text: str) -> None:
@@ -229,6 +242,21 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
     losses = json.loads(Path("run/history.json").read_text())["train_loss"]
     assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
+
+
+def test_a_terminal_that_goes_away_costs_nothing(write, process):
+    """It cannot show everything, has no stderr, and breaks; then comes SIGHUP."""
+    path = write("print('4 × 5 …')\n")
+    options = {"shell": 'exec "$@" 2>&-', "PYTHONIOENCODING": "ascii"}
+    running = process("train", path, "--epochs", 1_000_000, "--output", "run", **options)
+    wait_for(running, "4 ? 5 ?")
+    wait_for(running, " 1/1000000 ")
+    running.stdout.close()
+    running.send_signal(signal.SIGHUP)
+    assert running.wait(timeout=60) == 130
+    for name in ("final.params", "history.json", "plan.json", "settings.json"):
+        assert (Path("run") / name).exists()
+    assert "stopped: SIGHUP" in Path("run/log.txt").read_text()
 
 
 STUCK = """

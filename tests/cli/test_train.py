@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import multifit.locks as locks
 from multifit.gluon.compat import mx
 
 WRITTEN = [
@@ -135,6 +137,7 @@ def test_figures_that_are_not_a_regular_expression_are_an_error(multifit, capsys
         (["--devices", "cpus"], "cannot read the devices 'cpus'"),
         (["--seed", "-1"], "seed must be from 0 to"),
         (["--output", "small.py"], "cannot write the results to small.py: File exists"),
+        (["--output", "\udcff"], "cannot write the results to '\\udcff': it is not valid UTF-8"),
     ],
 )
 def test_a_wrong_option_is_reported_in_one_line(write, multifit, options, message):
@@ -147,6 +150,63 @@ def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = multifit("train", write())
     assert result.code == 2 and "cannot write the results to runs/small: no permission" in result.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ("seed = 'x'\n", 2, "seed of {path} is 'x'; valid is a whole number"),
+        ("seed = 1.5\n", 2, "seed of {path} is 1.5; valid is a whole number"),
+        ("epochs = 'x'\n", 1, "epochs of {path} is 'x'; valid is a whole number of at least 1"),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_reported_in_one_line(write, multifit, more, code, message):
+    path = write(more)
+    result = multifit("train", path)
+    assert (result.code, result.err) == (code, f"multifit: {message.format(path=path)}\n")
+
+
+def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit, monkeypatch):
+    def lockf(file, how):
+        raise BlockingIOError(errno.EAGAIN, "locked")
+
+    monkeypatch.setattr(locks.fcntl, "lockf", lockf)
+    Path("runs/small").mkdir(parents=True)
+    Path("runs/small/.lock").write_text("process 5 on here, since today")
+    result = multifit("train", write())
+    assert result.code == 1 and result.err.count("\n") == 1
+    assert "runs/small is in use by another run (process 5 on here, since today)" in result.err
+    assert os.listdir("runs/small") == [".lock"]
+
+
+def test_without_locks_it_trains_with_a_warning(write, multifit, monkeypatch):
+    monkeypatch.setattr(locks, "fcntl", None)
+    result = multifit("train", write(), "--quiet")
+    assert result.code == 0 and "multifit: runs/small cannot be locked" in result.err
+
+
+FULL = """
+def pictures():
+    import errno
+    class Figure:
+        def savefig(self, path, dpi):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    return {"mine": Figure()}
+"""
+
+
+def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multifit, monkeypatch):
+    result = multifit("train", write(FULL))
+    assert (result.code, result.err) == (2, "multifit: [Errno 28] No space left on device\n")
+    assert "after epoch 2" in result.out and set(WRITTEN) <= set(os.listdir("runs/small"))
+
+    def save(net, path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("multifit.cli.results.save_net", save)
+    result = multifit("train", write(), "--output", "half")
+    assert result.code == 2 and "No space left on device: 'half/final.params'" in result.err
+    assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
 
 
 def test_a_missing_task_file_is_reported_in_one_line(multifit):

@@ -20,15 +20,17 @@ import mxnet as mx  # isort: skip
 # Python 3.12 warns of every fork beside threads; MXNet has some, and knows what to do.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
+OTHERS = (signal.SIGTERM, signal.SIGHUP)
 FIRST = "finishing the batch; once more ends at once"
 
 
 @pytest.fixture(autouse=True)
 def untouched() -> Iterator[None]:
     """Restore the signal handlers after each test."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, *OTHERS)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in OTHERS:
+        signal.signal(number, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -55,7 +57,7 @@ def send(name: str) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), signal.Signals[name])
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_the_running_batch_is_finished(run: Any, log: Any, name: str) -> None:
     run.fit(InterruptHandler(), At("batch_begin", 4, send(name)), epochs=9)
     assert run.state.step == 5
@@ -112,6 +114,12 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == signal.SIGTERM
+
+
+def test_a_signal_that_nohup_ignores_is_left_alone(run: Any, log: Any) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    run.fit(InterruptHandler(), At("batch_begin", 1, send("SIGHUP")))
+    assert run.state.step == 3 and not log.messages
 
 
 def test_a_signal_with_a_handler_is_left_alone(run: Any, log: Any) -> None:

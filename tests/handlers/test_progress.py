@@ -122,6 +122,15 @@ def test_stderr_is_looked_up_when_a_bar_is_opened(run: Any, monkeypatch: pytest.
     assert "epoch 1" in stream.getvalue()
 
 
+@pytest.mark.parametrize("enabled", [None, True])
+def test_a_closed_stderr_shows_nothing(
+    run: Any, monkeypatch: pytest.MonkeyPatch, enabled: bool | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    run.fit(ProgressBar(enabled=enabled), epochs=2)
+    assert run.state.step == 6
+
+
 def test_without_a_length_the_bar_counts(run: Any, clock: Any) -> None:
     stream = Terminal()
     run.fit(ProgressBar(stream, refresh=0, clock=clock), known=False)

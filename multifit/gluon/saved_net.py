@@ -1,0 +1,39 @@
+"""A net's parameters in a file of Gluon's format."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Sequence
+
+from ..errors import last_line, names
+from ..files import atomic_path
+from .compat import mx
+
+
+def save_net(net: mx.gluon.Block, path: Path) -> None:
+    """Write a net's parameters, atomically; OSError if the disk does not take all of them."""
+    try:
+        with atomic_path(path) as temporary:
+            net.save_parameters(str(temporary))
+            mx.nd.load(str(temporary))  # MXNet does not report a disk that is full at the last bytes
+    except mx.base.MXNetError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+
+
+def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) -> None:
+    """Load a net's parameters; ValueError, with the reason, if the file is damaged or another net's."""
+    try:
+        if not path.is_file():  # MXNet would wait for a pipe, and read a folder
+            raise ValueError("there is no such file")
+        net.load_parameters(str(path), ctx=contexts)
+    except mx.base.MXNetError as error:
+        raise ValueError(f"it is damaged, or holds no parameters ({last_line(error)})") from error
+    except AttributeError as error:  # Gluon takes a list of arrays for a dict
+        raise ValueError("its arrays have no names") from error
+    except AssertionError as error:
+        reason = last_line(error)
+        if reason.startswith("restore_prefix"):  # it has no name of the net's
+            reason = f"it holds {names(mx.nd.load(str(path)))}"
+        raise ValueError(reason) from error

@@ -1,0 +1,83 @@
+"""One process at a time writes into a folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Callable
+
+fcntl: Any = None
+with suppress(ImportError):  # Windows
+    import fcntl
+
+LOCK = ".lock"
+_held: set[tuple[int, Path]] = set()  # the folders that this process (a forked one is another) has locked
+
+
+@contextmanager
+def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
+    """Lock a folder, which is created, for this process; within the block it can be locked again.
+
+    The lock is the operating system's (POSIX ``lockf``): it ends with its process, however that ends, and
+    forked workers do not inherit it. Where there are no such locks, `warn` is called with a message. A folder
+    that cannot be written to is not locked. Raises ValueError if another process has locked it.
+    """
+    real = Path(os.path.realpath(folder))
+    key = os.getpid(), real
+    file = None if key in _held else _acquire(real / LOCK, folder, warn)
+    if file is None:
+        yield
+        return
+    _held.add(key)
+    try:
+        yield
+    finally:
+        _held.discard(key)
+        with suppress(OSError):
+            (real / LOCK).unlink()
+        file.close()
+
+
+def _acquire(path: Path, folder: Path, warn: Callable[[str], None]) -> IO[str] | None:
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+", encoding="utf-8", errors="replace")
+        except OSError:  # whoever writes there next says why
+            return None
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (AttributeError, OSError) as error:
+            with file:
+                if getattr(error, "errno", None) in (errno.EACCES, errno.EAGAIN):
+                    raise ValueError(_in_use(folder, file)) from None
+            warn(f"{folder} cannot be locked on this system: do not let two runs write there at a time")
+            return None
+        if _is_at(path, file):
+            with suppress(OSError):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.write(f", since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+                file.flush()
+            return file
+        file.close()  # the process that had the lock removed the file meanwhile
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    return False
+
+
+def _in_use(folder: Path, file: IO[str]) -> str:
+    file.seek(0)
+    holder = file.read(200).strip() or "another process"
+    return (
+        f"{folder} is in use by another run ({holder}), and the checkpoints of two runs would mix: "
+        "wait until that one ends, end it, or give another folder"
+    )

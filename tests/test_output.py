@@ -1,0 +1,97 @@
+"""multifit.output: what cannot be printed is lost, and nothing else."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multifit.estimator import get_logger
+from multifit.output import Output, safe_output
+
+
+class Broken(io.StringIO):
+    """A stream whose every write fails."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.refused: list[str] = []
+        self._error = error
+
+    def write(self, text: str) -> int:
+        self.refused.append(text)
+        raise self._error
+
+
+def test_what_cannot_be_encoded_is_replaced() -> None:
+    raw = io.BytesIO()
+    output = Output(io.TextIOWrapper(raw, encoding="ascii"))
+    print("4 × loss…", file=output, flush=True)
+    assert raw.getvalue() == b"4 ? loss?\n" and output.error is None and output.encoding == "ascii"
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(errno.EPIPE, "gone"), OSError(errno.EIO, "gone")])
+def test_a_stream_that_breaks_is_silent_from_then_on(error: Exception) -> None:
+    stream = Broken(error)
+    output = Output(stream)
+    assert output.write("one") == 3 and output.error is error
+    print("two", file=output, flush=True)
+    assert stream.refused == ["one"]
+
+
+def test_a_closed_stream_and_none_are_silent() -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        output = Output(stream)
+        print("text", file=output, flush=True)
+        assert not output.isatty()
+    with pytest.raises(AttributeError):
+        Output(None).fileno()
+
+
+def test_the_log_of_a_program_whose_output_breaks_goes_on(monkeypatch: Any, capfd: Any) -> None:
+    logger, stream = logging.getLogger("multifit"), Broken(BrokenPipeError())
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(sys, "stdout", stream)
+    for _ in range(2):
+        get_logger().info("epoch")
+    assert len(stream.refused) == 1 and capfd.readouterr().err == ""
+
+
+def test_a_process_whose_reader_has_ended(monkeypatch: Any, capsys: Any) -> None:
+    end, start = os.pipe()
+    os.close(end)
+    with os.fdopen(start, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with safe_output():
+            print("text")
+        assert sys.stdout is stream  # closing it would raise if the text were still on its way to the pipe
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_output_that_a_full_disk_has_lost_is_reported(monkeypatch: Any, capsys: Any) -> None:
+    with open("/dev/full", "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with safe_output():
+            print("text")
+    assert capsys.readouterr().err == "multifit: the output could not be written: No space left on device\n"
+
+
+def test_no_file_gets_the_number_of_a_closed_descriptor() -> None:
+    saved = os.dup(0)
+    os.close(0)
+    try:
+        with safe_output():
+            assert os.path.samestat(os.fstat(0), os.stat(os.devnull))
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
