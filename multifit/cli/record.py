@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Optional, get_type_hints
 
-from ..errors import shown
+from ..arguments import checked_value
 from ..files import atomic_write, read_json
 from ..gluon.installed import installed_versions
 from ..taskfile import UsageError
@@ -21,12 +21,12 @@ class RunRecord:
     """What a run was trained with; a run of an older version lacks some of it."""
 
     file: str  # the task file; empty if unknown
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     seed: int
-    epochs: int | None = None  # how long the run is to be trained
+    epochs: Optional[int] = None  # how long the run is to be trained
     devices: list[str] = field(default_factory=list)  # such as ["cpu(0)"]
     precision: str = "float32"
-    checkpoint_every: list[Any] | None = None  # the schedule of checkpoints, such as [500, "batch"]
+    checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
 
     @property
     def schedule(self) -> Every | None:
@@ -59,31 +59,17 @@ def read_record(folder: Path, file: Path) -> RunRecord:
         raise UsageError(f"cannot read {error}") from None
     if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and "seed" in content):
         raise UsageError(f"cannot read {folder / NAME}: it must have settings and a seed")
-    record = RunRecord(**{"file": "", **{name: content[name] for name in _VALID if name in content}})
-    for name, is_valid in _VALID.items():
-        if not is_valid(getattr(record, name)):
-            raise UsageError(f'cannot read {folder / NAME}: "{name}" is {shown(getattr(record, name))}')
+    known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
+    record = RunRecord(**{"file": "", **known})
+    try:
+        for name, hint in get_type_hints(RunRecord).items():
+            checked_value(f'"{name}"', getattr(record, name), hint)
+        record.schedule  # noqa: B018
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"cannot read {folder / NAME}: {error}") from None
     if record.file and record.file.replace("\\", "/").rpartition("/")[2] != file.name:
         raise UsageError(f"{folder} is a run of {record.file}, not of {file}")
     return record
-
-
-def _is_schedule(value: object) -> bool:
-    try:
-        return value is None or Every(*value) is not None  # type: ignore[misc]
-    except (TypeError, ValueError):
-        return False
-
-
-_VALID: dict[str, Callable[[object], bool]] = {
-    "file": lambda value: isinstance(value, str),
-    "settings": lambda value: isinstance(value, dict),
-    "seed": lambda value: isinstance(value, int),
-    "epochs": lambda value: value is None or isinstance(value, int),
-    "devices": lambda value: isinstance(value, list),
-    "precision": lambda value: isinstance(value, str),
-    "checkpoint_every": _is_schedule,
-}
 
 
 def _is_json(value: object) -> bool:

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
-from ..arguments import whole_number
-from ..errors import shown
+from ..arguments import Count, checked_value
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.data.seeding import seed_everything
@@ -75,7 +74,7 @@ class Run:
         epochs = self.task.settings.get("epochs", earlier) if self._epochs is None else self._epochs
         if epochs is None:
             raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.task.path}")
-        return whole_number(f"epochs of {self.task.path}", epochs)
+        return int(checked_value(f"epochs of {self.task.path}", epochs, Count))
 
     @property
     def estimator(self) -> MultiEstimator:
@@ -128,9 +127,7 @@ class Run:
 
     def _default_seed(self) -> int:
         seed = self.task.settings.get("seed", 0) if self.record is None else self.record.seed
-        if not isinstance(seed, int):
-            raise UsageError(f"seed of {self.task.path} is {shown(seed)}; valid is a whole number")
-        return seed
+        return int(_usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
 
     def _make_estimator(
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Callable, Optional, TextIO
+from typing import Any, Callable, Optional
 
 import tqdm.auto
 import tqdm.autonotebook
