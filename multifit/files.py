@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 1 << 26  # of a file that is read: a history of a million epochs has fewer
-MOST_LEVELS = 100  # of lists and objects in each other
+MOST_LEVELS = 200  # of lists and objects in each other
 TOO_DEEP = f"it nests lists or objects more than {MOST_LEVELS} deep"
 
 
@@ -77,13 +77,13 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_json(path: str | os.PathLike[str], finite: bool = True) -> Any:
+def read_json(path: str | os.PathLike[str], finite: bool = True, limit: int = MOST_BYTES) -> Any:
     """Return the content of a JSON file; see :func:`read_regular` and :func:`parse_json`.
 
     Raises OSError if it cannot be opened; ValueError, with the path, for all else that is wrong with it.
     """
     try:
-        return parse_json(read_regular(path), finite)
+        return parse_json(read_regular(path, limit), finite)
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from None
 

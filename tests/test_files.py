@@ -120,9 +120,9 @@ def nested(bracket: str, levels: int) -> object:
         (b"[1e999]", "the number 1e999 is not finite, or too large"),
         (b"1" + b"0" * 400, "is not finite, or too large"),
         (b"1" + b"0" * 100_000, "is not finite, or too large"),
-        (json.dumps(nested("[", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 100 deep"),
-        (json.dumps(nested("{", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 100 deep"),
-        (b"[" * 100_000, "it nests lists or objects more than 100 deep"),
+        (json.dumps(nested("[", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 200 deep"),
+        (json.dumps(nested("{", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 200 deep"),
+        (b"[" * 100_000, "it nests lists or objects more than 200 deep"),
     ],
 )
 def test_json_that_cannot_be_used_is_an_error_with_its_path(tmp_path: Path, data: bytes, reason: str) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..files import parse_json, read_regular
+
 MANIFEST = "manifest.json"
 # The format version of all files of a checkpoint. A newer version may change anything but how the manifest is
 # hashed: so a newer checkpoint does not look like a damaged one.
@@ -53,6 +55,7 @@ class CheckpointInfo(NamedTuple):
     complete: bool = False  # whether its epoch was complete
     monitor: str | None = None  # name of the monitored figure
     value: float | None = None  # its value; None if it was not measured
+    name: str = ""  # the folder's when it was written
 
     @property
     def order(self) -> tuple[int, int, bool]:
@@ -80,11 +83,11 @@ def read_manifest(checkpoint: Path) -> Manifest:
     Raises ValueError if it is missing, or if :func:`parse_manifest` does.
     """
     try:
-        data = (checkpoint / MANIFEST).read_bytes()
+        data = read_regular(checkpoint / MANIFEST)
     except FileNotFoundError:
         raise ValueError(f"{MANIFEST} is missing") from None
-    except OSError as error:
-        raise ValueError(f"{MANIFEST} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{MANIFEST} cannot be read: {getattr(error, 'strerror', error)}") from None
     return parse_manifest(data)
 
 
@@ -94,8 +97,8 @@ def parse_manifest(data: bytes) -> Manifest:
     Raises NewerFormatError if a newer multifit wrote it; ValueError if it is damaged, or of another program.
     """
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(data)
+    except ValueError as error:
         raise ValueError(f"{MANIFEST} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{MANIFEST} holds a JSON {type(content).__name__}; valid is an object")
@@ -110,7 +113,8 @@ def parse_manifest(data: bytes) -> Manifest:
 
 def read_info(checkpoint: Path) -> CheckpointInfo:
     """Read what the manifest says about a checkpoint; facts of a wrong type are ignored."""
-    facts = read_manifest(checkpoint).facts
+    manifest = read_manifest(checkpoint)
+    facts = manifest.facts
     monitor, value = facts.get("monitor"), facts.get("value")
     return CheckpointInfo(
         checkpoint,
@@ -119,16 +123,13 @@ def read_info(checkpoint: Path) -> CheckpointInfo:
         facts.get("complete") is True,
         monitor if isinstance(monitor, str) else None,
         float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None,
+        manifest.name,
     )
 
 
 def _check_hash(content: Mapping[str, Any], data: bytes) -> None:
     # Compare all bytes, not the hash alone: a changed byte that means nothing to JSON is damage too.
-    try:
-        intact = _encode({key: value for key, value in content.items() if key != "sha256"}) == data
-    except ValueError:  # a NaN, which Python reads but does not write here
-        intact = False
-    if not intact:
+    if _encode({key: value for key, value in content.items() if key != "sha256"}) != data:
         raise ValueError(f"{MANIFEST} is damaged: its hash does not match its content")
 
 
@@ -156,4 +157,4 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 
 def _int_or_zero(fact: Any) -> int:
-    return fact if isinstance(fact, int) else 0
+    return fact if type(fact) is int else 0

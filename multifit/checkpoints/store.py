@@ -97,8 +97,8 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     checkpoint : Path or None
         None if there is none.
     skipped : list of str
-        One line with the reason for each newer checkpoint that is damaged. Without a readable manifest, any
-        may have been newer.
+        One line with the reason for each newer checkpoint that is damaged. Without a readable manifest, or
+        with that of another one, any may have been newer.
 
     Raises
     ------
@@ -113,11 +113,17 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     skipped: list[str] = []
     for path in [folder] if _is_checkpoint(folder) else _candidates(folder):
         try:
-            infos.append(read_info(path))
+            info = read_info(path)
         except NewerFormatError as error:
             raise NewerFormatError(f"{path}: {error}") from None
         except ValueError as error:
             skipped += _skipped(path, [str(error)])
+            continue
+        problems = (
+            verify(path) if info.name != path.name else []
+        )  # with another's, it is not where it belongs
+        skipped += _skipped(path, problems)
+        infos += [] if problems else [info]
     for info in sorted(infos, key=lambda info: info.order, reverse=True):
         problems = verify(info.path)
         if not problems:
@@ -154,7 +160,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _skipped(path: Path, problems: list[str]) -> list[str]:
-    if is_temp_name(path.name):  # no more than what a killed process left
+    if not problems or is_temp_name(path.name):  # no more than what a killed process left
         return []
     more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
     return [f"{path}: {'; '.join(problems[:_SHOWN] + more)}"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
 from ..checkpoints import newest_checkpoint, read_manifest
-from ..errors import Problem, SpecError
-from ..files import atomic_write
+from ..errors import Problem, SpecError, last_line
+from ..files import atomic_write, read_json
 from ..gluon import snapshot
 from ..gluon.engine import Engine
 from ..gluon.installed import installed_versions
@@ -62,20 +63,24 @@ class RunCheckpointer:
             return None
         run, logger = self._run, self._log_once.logger
         self._engine.trainers.get()
-        differences = snapshot.differences(checkpoint, self._engine)
+        with _valid(checkpoint):
+            differences = snapshot.differences(checkpoint, self._engine)
+            tree, states = read_json(checkpoint / RUN), snapshot.read_tree(checkpoint, HANDLERS)
         if differences:
             raise SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
-        for figure in snapshot.read(checkpoint, self._engine):
+        with _valid(checkpoint):
+            if not tree["complete"]:
+                run.order_state = snapshot.read_tree(checkpoint, ORDER)
+                snapshot.set_random_state(run.order_state)  # raises if it is none
+            unsaved = snapshot.read(checkpoint, self._engine)  # sets the random state of the checkpoint
+            self._load(tree)
+        for figure in unsaved:
             self._log_once(f'"{figure}" starts from zero: the checkpoint could not hold it')
-        tree = json.loads((checkpoint / RUN).read_text("utf-8"))
-        self._load(tree)
-        if not run.epoch_complete:
-            run.order_state = snapshot.read_tree(checkpoint, ORDER)
         place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_manifest(checkpoint).facts.get("exact") is False:
             logger.info("it was saved outside of a schedule: correct, but not bit for bit the same")
-        for name in self._handlers.load_states(snapshot.read_tree(checkpoint, HANDLERS)):
+        for name in self._handlers.load_states(states):
             self._log_once(f"the checkpoint holds the state of {name}, which this fit does not have")
         self._stop_if_finished(tree)
         return checkpoint
@@ -118,3 +123,15 @@ class RunCheckpointer:
             )
         if reason is not None:
             run.state.stop(reason)
+
+
+@contextmanager
+def _valid(checkpoint: Path) -> Iterator[None]:
+    """Raise ValueError for errors in what a checkpoint holds: its hashes are right, but anybody can hash."""
+    try:
+        yield
+    except (OSError, ValueError):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {last_line(error)}"
+        raise ValueError(f"{checkpoint} does not hold what multifit writes ({why}); remove it") from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
@@ -22,7 +24,9 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.checkpoints import newest_checkpoint
+from multifit.checkpoints import newest_checkpoint, read_manifest
+from multifit.checkpoints.integrity import file_hash
+from multifit.checkpoints.manifest import encode_manifest
 from multifit.gluon.data.seeding import seed_everything
 from multifit.handlers.plateau import PlateauHandler
 from tests.common.data import in_batches
@@ -562,3 +566,20 @@ def test_if_all_are_damaged_all_are_named(tmp_path: Path) -> None:
     assert all(str(path) in str(caught.value) for path in checkpoints) and len(checkpoints) == 2
     assert "net.params" in str(caught.value) and "manifest.json is missing" in str(caught.value)
     assert newest_checkpoint(run.folder)[0] is None
+
+
+@pytest.mark.parametrize("content", ["{}", '{"arrays": 0, "tree": {"dict": []}}', "[" * 500 + "]" * 500])
+def test_content_that_multifit_would_not_write_is_an_error(tmp_path: Path, content: str) -> None:
+    """The hashes are right: anybody can compute them."""
+    run = crashed_run(tmp_path / "run")
+    newest = run.folder / "checkpoints" / "epoch-0001-step-00000004"
+    manifest, names = read_manifest(newest), ("figures", "identity", "order", "random", "run", "trainers")
+    for name in names:
+        path = newest / f"{name}.json"
+        before = path.read_bytes()
+        path.write_text(content)
+        files = {**manifest.files, path.name: file_hash(path)}
+        (newest / "manifest.json").write_bytes(encode_manifest(replace(manifest, files=files)))
+        with pytest.raises(ValueError, match=re.escape(str(newest))):
+            run.resume(epochs=1)
+        path.write_bytes(before)

@@ -96,6 +96,12 @@ def test_a_pipe_is_not_waited_for(checkpoint: Path, older: Path) -> None:
     assert_skipped(checkpoint, older, "run.json is a link or a device;")
 
 
+def test_a_pipe_in_place_of_the_manifest(checkpoint: Path, older: Path) -> None:
+    (checkpoint / "manifest.json").unlink()
+    os.mkfifo(checkpoint / "manifest.json")
+    assert_skipped(checkpoint, older, "manifest.json cannot be read: it is not a regular file")
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "deeper/notes.txt"])
 def test_an_added_file(checkpoint: Path, older: Path, name: str) -> None:
     (checkpoint / name).parent.mkdir(exist_ok=True)
@@ -140,6 +146,13 @@ def forge(folder: Path, **changes: Any) -> None:
     (folder / "manifest.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
+def nested(levels: int) -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
 def test_a_forged_manifest_can_be_valid(tmp_path: Path) -> None:
     forge(tmp_path)
     assert verify(tmp_path) == []
@@ -174,7 +187,9 @@ def test_a_path_outside_the_folder_is_never_opened(
         ({"files": {"x": 3}}, "x has neither size nor hash in manifest.json"),
         ({"files": {"x": {}}}, "x has 1 bytes instead of None"),
         ({"files": {"x": {"size": 1}}}, "x is damaged: its hash does not match"),
-        ({"step": float("nan")}, "manifest.json is damaged: its hash does not match"),
+        ({"step": float("nan")}, "manifest.json is not valid JSON: the number NaN is not finite"),
+        ({"value": 10**400}, "manifest.json is not valid JSON: the number 1000"),
+        ({"deep": nested(400)}, "manifest.json is not valid JSON: it nests lists or objects more than"),
     ],
 )
 def test_an_invalid_manifest(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ from multifit.checkpoints.temp_dirs import temp_name
 
 def fill(folder: Path) -> None:
     (folder / "x").write_text("content")
+
+
+def fill_with(content: str) -> Any:
+    return lambda folder: (folder / "x").write_text(content)
 
 
 def write(parent: Path, name: str, **facts: Any) -> Path:
@@ -57,13 +62,13 @@ def test_the_order_is_that_of_writing_then_step_then_completeness(tmp_path: Path
             (2, 7, True, "val_loss", 1.0),
         ),
         ({"serial": "2", "step": 1.5, "complete": 1, "monitor": 3, "value": "best"}, ()),
-        ({"value": True}, ()),
+        ({"value": True, "serial": True}, ()),
         ({"step": None}, ()),
     ],
 )
 def test_facts_of_a_wrong_type_are_ignored(tmp_path: Path, facts: dict[str, Any], info: Any) -> None:
     path = write(tmp_path, "c", **facts)
-    assert list_checkpoints(tmp_path) == [CheckpointInfo(path, *info)]
+    assert list_checkpoints(tmp_path) == [CheckpointInfo(path, *info)._replace(name="c")]
 
 
 def test_a_run_a_folder_of_checkpoints_or_one_checkpoint_can_be_given(tmp_path: Path) -> None:
@@ -90,6 +95,20 @@ def test_one_without_a_valid_manifest_is_always_reported(tmp_path: Path) -> None
     assert path == new
     assert line.startswith(f"{old}: manifest.json is not valid JSON: ")
     assert [info.path for info in list_checkpoints(tmp_path)] == [new]
+
+
+def test_the_manifest_of_another_one_is_reported(tmp_path: Path) -> None:
+    """It says that both are equally new, and that one of them is damaged."""
+    old, new = (write_checkpoint(tmp_path, name, fill_with(name)) for name in ("a", "b"))
+    shutil.copy(old / "manifest.json", new)
+    path, (line,) = newest_checkpoint(tmp_path)
+    assert path == old
+    assert line.startswith(f"{new}: x is damaged")
+
+
+def test_a_renamed_one_can_be_used(tmp_path: Path) -> None:
+    path = write(tmp_path, "a").rename(tmp_path / "best")
+    assert newest_checkpoint(tmp_path) == (path, [])
 
 
 def test_other_files_and_folders_are_ignored(tmp_path: Path) -> None:

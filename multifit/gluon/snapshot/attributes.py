@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import shown
 from ..compat import mx
-from .coding import encode
+from .coding import DEEPEST, encode
 
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
@@ -78,8 +78,8 @@ def stable_name(name: str) -> str:
 
 def _save(value: Any, where: str, unsaved: list[str], parents: tuple[int, ...]) -> Any:
     """Return a value as a tree; raises ValueError if it cannot be saved."""
-    if id(value) in parents:
-        raise ValueError(f"{where} contains itself")
+    if id(value) in parents or len(parents) > DEEPEST // 3:  # an object is two dicts
+        raise ValueError(f"{where} contains itself, or nests too deep")
     if isinstance(value, FIXED):
         return {CLASS: None}
     inner = (*parents, id(value))

@@ -15,26 +15,30 @@ import numpy as np
 from ...errors import shown
 from ..compat import mx
 
+DEEPEST = 60  # containers in each other, of which each takes up to three levels of JSON
 PACKED = 32  # from this length on, a list of numbers of one type becomes one array
 VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and NDArrays but CSR's"
 
 
-def encode(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
+def encode(tree: Any, where: str, arrays: list[np.ndarray], depth: int = 0) -> Any:
     """Return the structure of a tree as JSON; its arrays are appended to `arrays`.
 
     Raises ValueError with the path of the value, which starts with `where`, if it cannot be saved.
     """
+    if depth > DEEPEST:
+        raise ValueError(f"{where[:100]}… nests more than {DEEPEST} deep, or contains itself")
     kind = type(tree)  # exactly this class: a subclass may have more state
     if kind in (type(None), bool, int, str) or (kind is float and math.isfinite(tree)):
         return tree
     if kind is float:
         return {"float": repr(tree)}
     if kind is list:
-        return _pack(tree, arrays) or _encode_items(tree, where, arrays)
+        return _pack(tree, arrays) or _encode_items(tree, where, arrays, depth)
     if kind is tuple:
-        return {"tuple": _encode_items(tree, where, arrays)}
+        return {"tuple": _encode_items(tree, where, arrays, depth)}
     if kind is dict:
-        return {"dict": [[_key(k, where), encode(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
+        items = [[_key(k, where), encode(v, f"{where}.{k}", arrays, depth + 1)] for k, v in tree.items()]
+        return {"dict": items}
     if kind is mx.nd.NDArray:
         return {"ndarray": _add(tree.asnumpy(), arrays), "on": str(tree.context)}
     if kind is mx.nd.sparse.RowSparseNDArray:
@@ -59,8 +63,8 @@ def decode(structure: Any, arrays: list[np.ndarray]) -> Any:
     return READERS[tag](content, structure, arrays)
 
 
-def _encode_items(items: Any, where: str, arrays: list[np.ndarray]) -> list[Any]:
-    return [encode(item, f"{where}[{i}]", arrays) for i, item in enumerate(items)]
+def _encode_items(items: Any, where: str, arrays: list[np.ndarray], depth: int) -> list[Any]:
+    return [encode(item, f"{where}[{i}]", arrays, depth + 1) for i, item in enumerate(items)]
 
 
 def _pack(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ...errors import names as quoted
 from ...errors import raise_problems
-from ...files import atomic_write
+from ...files import atomic_write, read_json
 from ...stages import figure_name
 from ..compat import mx
 from ..engine import Engine
@@ -52,17 +53,20 @@ def read(folder: Path, engine: Engine) -> list[str]:
     were just reset. Returns the names of the figures that start from zero.
     """
     raise_problems(engine.model.initialize())
-    read_parameters(folder, engine.model.parameters, engine.model.contexts)
+    trees = {name: read_tree(folder, name) for name in (TRAINERS, DEVICES, FIGURES)}
     trainers = engine.trainers.get()
-    for name, state in read_tree(folder, TRAINERS).items():
+    for name, expected in ((TRAINERS, set(trainers)), (FIGURES, set(engine.stages))):
+        if set(trees[name]) != expected:
+            raise ValueError(f"{folder}: {name}.json is of {quoted(trees[name])}, not of {quoted(expected)}")
+    read_parameters(folder, engine.model.parameters, engine.model.contexts)
+    for name, state in trees[TRAINERS].items():
         trainer = trainers[name]
         load_trainer(trainer, state, _parameter_names(engine, trainer), f'trainers["{name}"]')
-    load_device_state(engine.model.parameters, _trained_parameters(engine), read_tree(folder, DEVICES))
-    figures = read_tree(folder, FIGURES)
-    for name, state in figures.items():
+    load_device_state(engine.model.parameters, _trained_parameters(engine), trees[DEVICES])
+    for name, state in trees[FIGURES].items():
         load_figures(engine.stages[name].figures, state)
     read_random(folder)
-    return _unsaved_figures(figures)
+    return _unsaved_figures(trees[FIGURES])
 
 
 def read_random(folder: Path) -> None:
@@ -72,7 +76,7 @@ def read_random(folder: Path) -> None:
 
 def differences(folder: Path, engine: Engine) -> list[str]:
     """Return a line for everything in which the run that wrote `folder` and this one differ."""
-    return compare(json.loads((folder / IDENTITY).read_text("utf-8")), identity(engine))
+    return compare(read_json(folder / IDENTITY), identity(engine))
 
 
 def _trained_parameters(engine: Engine) -> list[str]:

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...files import atomic_path, atomic_write
+from ...files import atomic_path, atomic_write, read_json
 from .coding import decode, encode
+
+MOST_BYTES = 1 << 30  # of a structure: metrics can store much text
 
 
 def write_tree(folder: Path, name: str, tree: Any) -> None:
@@ -35,7 +37,7 @@ def read_tree(folder: Path, name: str) -> Any:
     """Read what :func:`write_tree` wrote; OSError if a file is missing, ValueError if one is damaged."""
     path = folder / f"{name}.json"
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = read_json(path, limit=MOST_BYTES)
         return decode(content["tree"], _read_arrays(folder / f"{name}.npz") if content["arrays"] else [])
     except OSError:
         raise
@@ -46,4 +48,6 @@ def read_tree(folder: Path, name: str) -> Any:
 def _read_arrays(path: Path) -> list[np.ndarray]:
     # opened here: NumPy does not close a damaged archive
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        if any(entry.compress_type for entry in archive.zip.infolist()):  # they can have any size
+            raise ValueError("it is compressed")
         return [archive[str(i)] for i in range(len(archive.files))]
