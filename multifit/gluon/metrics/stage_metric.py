@@ -32,14 +32,15 @@ class Place(Enum):
 class StageMetric:
     """A metric in one stage: where it is computed, and its figures.
 
-    `measured` says whether the metric itself holds something measured since the last reset.
+    `measured` says whether the metric itself holds something measured since the last reset; `width` is that
+    of its sums on the device, which a fit's first batch decides.
     """
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric = term, metric
         self.takes_preds = _takes_preds(metric)
         self.place = Place.UNDECIDED
-        self._width: int | None = None  # of its sums on the device
+        self.width: int | None = None
         self.measured = False
         self._names: list[str] | None = None
 
@@ -58,10 +59,10 @@ class StageMetric:
         # Sums without the number of labels, which is then the number of samples, cannot be added to sums with
         # it, which graphs for other shapes may have.
         slots_only = all(ref.space != "outputs" for ref in self.term.labels)
-        samples = size if slots_only and self._width in (None, 1) else None
-        if not device.bind(labels, outputs, samples) or self._width not in (None, device.width):
+        samples = size if slots_only and self.width in (None, 1) else None
+        if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
             return None
-        self._width = device.width
+        self.width = device.width
         return device
 
     def move_to(self, place: Place, sums: Callable[[], Mapping[str, np.ndarray]]) -> None:
@@ -124,7 +125,7 @@ class StageMetric:
     def restart(self) -> None:
         """Discard everything measured, and decide again where to compute it: shapes may have changed."""
         self.reset()
-        self.place, self._names, self._width = Place.UNDECIDED, None, None
+        self.place, self._names, self.width = Place.UNDECIDED, None, None
 
     # ---- its figures ---------------------------------------------------------------------------------------
 

@@ -29,10 +29,12 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
 
     Raises ValueError if a metric is of another class than the one that was saved.
     """
+    # checkpoints of older versions lack a metric's own
+    widths = {name: width for layout, _ in state["tally"]["vectors"] for name, width in layout}
     for metric in figures.metrics:
         key = metric.term.key
         if key in state["measures"]:
-            _load_metric(metric, state["measures"][key])
+            _load_metric(metric, {"width": widths.get(metric.term.where), **state["measures"][key]})
         if key in state["known"]:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
@@ -51,6 +53,7 @@ def _save_metric(metric: StageMetric) -> dict[str, Any]:
         "metric": attributes,
         "on_device": on_device,
         "settled": metric.place is not Place.UNDECIDED,
+        "width": metric.width,
         "fed": metric.measured and (on_device or attributes is not None),
     }
 
@@ -63,4 +66,4 @@ def _load_metric(metric: StageMetric, state: Mapping[str, Any]) -> None:
         load_attributes(metric.metric, state["metric"], where)
     decided = Place.DEVICE if state["on_device"] else Place.HOST
     metric.place = decided if state["settled"] else Place.UNDECIDED
-    metric.measured = state["fed"]
+    metric.measured, metric.width = state["fed"], state["width"]

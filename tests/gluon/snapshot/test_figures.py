@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import MetricSpec, TaskSpec
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
 from multifit.gluon.snapshot import read_tree, write_tree
 from multifit.gluon.snapshot.figures import load_figures, save_figures
+from tests.common.specs import CE
+from tests.engines import new_engine
 
 from .runs import make_batches, make_engine, train
 
@@ -190,6 +192,42 @@ def test_the_first_batch_decides_where_a_metric_is_computed():
     load_figures(engine.stages["train"].figures, after)
     assert (accuracy.place, error.place) == (Place.DEVICE, Place.HOST)
     assert settled(save_figures(engine.stages["train"].figures)) == [True, True]
+
+
+def token_batches(*lengths: int) -> list[Any]:
+    """Return batches of 4 sentences of these numbers of tokens, which are one of three classes."""
+    random = np.random.RandomState(0)
+    return [
+        (random.randn(4, n, 5).astype("float32"), random.randint(0, 3, (4, n)).astype("float32"))
+        for n in lengths
+    ]
+
+
+def token_engine() -> Any:
+    metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), "out", "y")}
+    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(CE, "out", "y")}, metrics=metrics)
+    mx.random.seed(1)
+    return new_engine(mx.gluon.nn.Dense(3, flatten=False, in_units=5), spec, TrainerSpec(".*", "sgd"))
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["checkpoint of today", "older checkpoint"])
+@pytest.mark.parametrize("lengths", [(3, 1, 2), (1, 3, 1), (2, 1, 1)])
+def test_sums_go_on_after_sentences_of_another_length(
+    tmp_path: Path, lengths: tuple[int, ...], old: bool
+) -> None:
+    """A batch of single tokens counts its labels in another way, which the fit's first batch decides."""
+    whole, resumed, batches = token_engine(), token_engine(), token_batches(*lengths)
+    train(whole, batches)
+    train(resumed, batches[:1])
+    figures = resumed.stages["train"].figures
+    saved = reread(tmp_path, figures)
+    for measure in saved["measures"].values() if old else ():
+        del measure["width"]
+    resumed.restart()
+    figures = resumed.stages["train"].figures
+    load_figures(figures, saved)
+    train(resumed, batches[1:], 1)
+    assert figures.read() == whole.stages["train"].figures.read()
 
 
 def test_a_new_metric_starts_empty():
