@@ -93,7 +93,7 @@ def net(run: Any) -> dict[str, Parameter]:
     run.parameters["never.reached"]._data = None
 
     class Move:
-        priority = -2000.0
+        priority = -1999.0
 
         def batch_end(self, estimator: Any) -> None:
             for array in run.parameters["weight"].list_data():
