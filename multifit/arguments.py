@@ -5,8 +5,8 @@
     @checked
     def __init__(self, monitor: FigureName, mode: Optional[Mode] = None, patience: FromZero = 0) -> None:
 
-NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1"`` and NaN are not. ``Any``
-and ``object`` are not checked. Python 3.9 can evaluate ``Optional`` and ``Union``, but not ``|``.
+NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1"`` and NaN are not. ``Any``,
+``object`` and protocols are not checked. Python 3.9 can evaluate ``Optional`` and ``Union``, but not ``|``.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def _converted(value: Any, hint: Any) -> Any:
         if not is_finite_number(value):
             raise ValueError
         return float(value)
-    elif hint is not Any and not isinstance(value, origin or hint):
+    elif hint is Any or getattr(hint, "_is_protocol", False):
+        return value
+    elif not isinstance(value, origin or hint):
         raise TypeError
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Callable, Iterable, Optional, Sequence, Union
 import numpy as np
 import pytest
 
+import multifit
 from multifit.arguments import (
     Count,
     FromZero,
@@ -125,6 +127,17 @@ def test_a_checked_function_is_called_with_the_converted_values() -> None:
 def test_a_wrong_number_of_arguments_is_pythons_error(arguments: Any) -> None:
     with pytest.raises(TypeError, match=r"^Handler\.__init__\(\)|^__init__\(\)"):
         Handler(*arguments)
+
+
+def test_python_39_can_evaluate_the_annotations_of_checked_functions() -> None:
+    trees = [ast.parse(path.read_text("utf-8")) for path in Path(multifit.__file__).parent.rglob("*.py")]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    checked_ones = [f for f in functions if any(ast.unparse(d) == "checked" for d in f.decorator_list)]
+    assert len(checked_ones) > 20
+    for function in checked_ones:
+        arguments = [*function.args.args, *function.args.kwonlyargs]
+        hints = [function.returns, *(argument.annotation for argument in arguments)]
+        assert not [hint for hint in hints if hint is not None and "|" in ast.unparse(hint)], function.name
 
 
 def test_nan_is_a_number_and_a_bool_is_not() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Annotated, Any, Callable, Mapping, Optional, Sequence
 
-from ..errors import names, suggest
+from ..arguments import Count, FromZero, PathLike, checked, one_of
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.data.loaders import batch_count, peek_first
 from ..gluon.data.seeding import preserve_rng
@@ -19,6 +18,7 @@ from ..gluon.engine import Engine
 from ..gluon.evaluation import evaluate_batch, predict
 from ..gluon.execution.result import StepResult
 from ..gluon.export.export import export
+from ..gluon.export.formats import FORMATS
 from ..gluon.facade import figure_metrics, single_trainer
 from ..gluon.model import Model
 from ..gluon.model_trainers import ModelTrainers
@@ -34,7 +34,7 @@ from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, sp
 from ..state import RunState
 from .batch_pass import run_evaluation
 from .fit_loop import FitLoop
-from .fit_setup import check_loaders, fit_events, limits, log_oversubscription
+from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
@@ -105,14 +105,15 @@ class MultiEstimator:
 
     # ---- training ------------------------------------------------------------------------------------------
 
+    @checked
     def fit(
         self,
         train_data: Loader,
-        val_data: Loader | None = None,
-        epochs: int | None = None,
-        batches: int | None = None,
+        val_data: Optional[Loader] = None,
+        epochs: Optional[Count] = None,
+        batches: Optional[Count] = None,
         event_handlers: Any = None,
-        resume: str | os.PathLike[str] | None = None,
+        resume: Optional[PathLike] = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -146,13 +147,13 @@ class MultiEstimator:
             all checkpoints are damaged.
         """
         self._check_idle("fit")
-        max_epoch, max_batch = limits(epochs, batches)
-        check_loaders(train_data, val_data, max_epoch)
+        check_limits(epochs, batches)
+        check_loaders(train_data, val_data, epochs)
         log_oversubscription(self._log_once, train_data)
         events, val_batch = fit_events(self, event_handlers, val_data)
         hooks = TrainingHooks(events)
         self._engine.restart(hooks if hooks.active() else None)
-        self._run.start(max_epoch, max_batch)
+        self._run.start(epochs, batches)
         loop = self._fit_loop = FitLoop(
             self._engine, self._run, self._handlers, self._seeding, self._log_once, val_batch
         )
@@ -185,8 +186,9 @@ class MultiEstimator:
 
     # ---- evaluating ----------------------------------------------------------------------------------------
 
+    @checked
     def evaluate(
-        self, data: Any = None, event_handlers: Any = None, batch_axis: int = 0, val_data: Any = None
+        self, data: Any = None, event_handlers: Any = None, batch_axis: FromZero = 0, val_data: Any = None
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -327,7 +329,10 @@ class MultiEstimator:
         scratch.history.open_row()
         return profile(scratch, engine, run_handlers, train_data, batches, event_handlers, clock, busy)
 
-    def export(self, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon") -> list[Path]:
+    @checked
+    def export(
+        self, folder: PathLike, data: Any = None, format: Annotated[str, one_of(*FORMATS)] = "gluon"
+    ) -> list[Path]:
         """Write the net, as it evaluates, for use elsewhere.
 
         Parameters
@@ -395,15 +400,14 @@ class MultiEstimator:
     def max_batch(self, batches: int | None) -> None:
         self._run.max_batch = batches
 
-    def figures(self, stage: str = "train") -> dict[str, float]:
+    @checked
+    def figures(self, stage: Annotated[str, one_of(*PREFIXES)] = "train") -> dict[str, float]:
         """Return the running figures of a stage, "train" or "evaluate", with prefix; waits for the engine."""
-        if stage not in PREFIXES:
-            near = suggest(stage, PREFIXES)
-            raise ValueError(f'there is no stage "{stage}"{near}; valid are {names(PREFIXES)}')
         figures = self._engine.stages[stage].figures.read()
         return {figure_name(stage, name): value for name, value in figures.items()}
 
-    def direction(self, figure: str) -> str | None:
+    @checked
+    def direction(self, figure: str) -> Optional[str]:
         """Return whether a figure is better "min" or "max"; None if unknown."""
         prefix, name = split_figure(figure)
         return self._engine.stages[STAGE_OF_PREFIX[prefix]].figures.direction(name) if prefix else None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable
 
-from ..arguments import Count, checked_value
 from ..checks import loader_problems, one_shot
 from ..errors import names, raise_problems, suggest
 from ..events import EventDispatcher
@@ -17,19 +16,13 @@ from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
 
 
-def limits(epochs: Any, batches: Any) -> tuple[int | None, int | None]:
-    """Check and return how far a fit goes, in epochs or batches.
-
-    Raises ValueError if both or neither are given, or one is not a whole number of at least 1.
-    """
+def check_limits(epochs: int | None, batches: int | None) -> None:
+    """Raise ValueError if a fit has no limit, or two."""
     if (epochs is None) == (batches is None):
         raise ValueError(
-            f"fit was given epochs={epochs!r} and batches={batches!r}; "
+            f"fit was given epochs={epochs} and batches={batches}; "
             "give exactly one: epochs=10, or batches=1000"
         )
-    return checked_value("epochs", epochs, Optional[Count]), checked_value(
-        "batches", batches, Optional[Count]
-    )
 
 
 def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None:

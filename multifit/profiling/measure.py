@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import mode
 from typing import Any, Callable, Iterator
 
-from ..arguments import Count, checked_value
+from ..arguments import Count, checked
 from ..checks import loader_problems
 from ..errors import DataError, raise_problems
 from ..events import EstimatorProtocol, TrainingHooks
@@ -23,12 +23,13 @@ from .timed_steps import TimedEvents, TimedSteps
 Clock = Callable[[], float]
 
 
+@checked
 def profile(
     estimator: EstimatorProtocol,
     engine: Engine,
     run_handlers: Callable[[TimedEvents], Any],
     data: Any,
-    batches: int,
+    batches: Count,
     event_handlers: Any,
     clock: Clock,
     busy: Clock,
@@ -40,7 +41,6 @@ def profile(
     return seconds: elapsed, and spent working in this thread. The other arguments and the errors are those of
     :meth:`multifit.MultiEstimator.profile`.
     """
-    count = checked_value("profile: batches", batches, Count)
     raise_problems(loader_problems("train_data", data, once=False))
     watch = Stopwatch(clock, busy, engine.wait)
     events = TimedEvents(estimator, event_handlers, watch)
@@ -50,7 +50,7 @@ def profile(
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
             steps = TimedSteps(estimator, engine, _batches(data), events, watch)
-            return _measure(engine, steps, count, clock, busy)
+            return _measure(engine, steps, batches, clock, busy)
 
 
 def _measure(engine: Engine, steps: TimedSteps, count: int, clock: Clock, busy: Clock) -> Profile:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Iterator, Sequence
+from typing import Annotated, Any, Iterator, Optional, Sequence
 
 import numpy as np
 
-from ..arguments import Positive, bounds, checked_value
+from ..arguments import Positive, bounds, checked
 from ..checks import one_shot
 from ..errors import TrainerError, UserCodeError, names, shown, suggest
 from ..gluon.data.loaders import repeat
@@ -22,8 +22,14 @@ DIVERGED = 4.0  # times the lowest mean: fastai's limit
 TOO_FEW = 10  # fewer batches make no useful mean or curve
 
 
+@checked
 def find_learning_rate(
-    engine: Engine, data: Any, start: float, end: float, batches: int, trainer: str | None
+    engine: Engine,
+    data: Any,
+    start: Positive,
+    end: Positive,
+    batches: Annotated[int, bounds(TOO_FEW)],
+    trainer: Optional[str],
 ) -> RateSearch:
     """Train for some batches with a learning rate that grows from `start` to `end`, and look at the loss.
 
@@ -46,13 +52,10 @@ def find_learning_rate(
     return RateSearch(rates[: len(losses)], losses)
 
 
-def _rates(start: Any, end: Any, batches: Any) -> list[float]:
-    start = checked_value("find_learning_rate: start", start, Positive)
-    end = checked_value("find_learning_rate: end", end, Positive)
+def _rates(start: float, end: float, batches: int) -> list[float]:
     if not start < end:
         raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
-    count = checked_value("find_learning_rate: batches", batches, Annotated[int, bounds(TOO_FEW)])
-    return [float(rate) for rate in np.geomspace(start, end, count)]
+    return [float(rate) for rate in np.geomspace(start, end, batches)]
 
 
 def _select(handles: dict[str, TrainerHandle], name: str | None) -> list[TrainerHandle]:

@@ -155,5 +155,5 @@ def test_the_users_metric_objects_are_not_mixed(batches: Any) -> None:
 
 
 def test_figures_of_an_unknown_stage_are_an_error() -> None:
-    with pytest.raises(ValueError, match='there is no stage "val"; valid are "train", "evaluate"'):
+    with pytest.raises(ValueError, match="""figures: stage is 'val'; valid is "train" or "evaluate\""""):
         MultiEstimator(two_heads(), two_head_spec()).figures("val")

@@ -33,6 +33,25 @@ def test_wrong_epochs_and_batches(setup: Setup, lengths: dict, text: str) -> Non
     estimator.fit(setup.data, batches=1)
 
 
+# fmt: off
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("fit", {"epochs": 1, "resume": 3}), ("fit", {"epochs": 10**400}), ("evaluate", {"batch_axis": -3}),
+    ("export", {"folder": 3}), ("export", {"folder": "out", "format": []}), ("figures", {"stage": []}),
+    ("direction", {"figure": []}), ("find_learning_rate", {"trainer": 3}), ("profile", {"batches": 10**400}),
+    ("profile", {"clock": 3}),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("method", "arguments"), CALLS, ids=[f"{name}{list(a)}" for name, a in CALLS])
+def test_an_argument_of_a_wrong_type_is_named(setup: Setup, method: str, arguments: dict[str, Any]) -> None:
+    estimator, before = setup.make(), setup.parameters()
+    data = [setup.data] if method in ("fit", "evaluate", "find_learning_rate", "profile") else []
+    with pytest.raises(ValueError, match=rf"{method}: {list(arguments)[-1]} is .*; valid is "):
+        getattr(estimator, method)(*data, **arguments)
+    assert not setup.moved(before)
+
+
 @pytest.mark.parametrize("net", [None, "net", gluon.nn.Dense, lambda x: x])
 def test_the_net_must_be_a_block(setup: Setup, net: Any) -> None:
     with pytest.raises(SpecError, match="not a gluon.Block; give the net itself, an instance"):

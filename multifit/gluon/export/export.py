@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import names, shown, suggest
+from ...errors import names
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ..data.batch_splitter import SlotSignature
@@ -61,10 +61,6 @@ def export(
     OSError
         The files cannot be written; files that were there before are unchanged.
     """
-    if format not in FORMATS:
-        raise ValueError(
-            f"export: format is {shown(format)}{suggest(format, FORMATS)}; formats are {names(FORMATS)}"
-        )
     if format == "onnx":
         require_onnx()
     spec = engine.spec.evaluation

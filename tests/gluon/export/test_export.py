@@ -397,9 +397,9 @@ def test_data_are_needed_before_a_run(tmp_path):
 
 def test_an_unknown_format_is_an_error(tmp_path):
     with pytest.raises(
-        ValueError, match=r"""format is 'onx' \(did you mean "onnx"\?\); formats are "gluon", "onnx\""""
+        ValueError, match=r"""format is 'onx' \(did you mean "onnx"\?\); valid is "gluon" or "onnx\""""
     ):
-        export(MultiEstimator(nn.Dense(2), spec(["x"], ["out"]))._engine, tmp_path, noise(5, 3), "onx")
+        MultiEstimator(nn.Dense(2), spec(["x"], ["out"])).export(tmp_path, noise(5, 3), "onx")
 
 
 @pytest.mark.parametrize(
