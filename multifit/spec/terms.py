@@ -25,6 +25,11 @@ class Term:
         return f'losses["{self.key}"]'
 
     @property
+    def outputs(self) -> list[Ref]:
+        """The arguments that are outputs."""
+        return [ref for ref in self.args if ref.space == OUTPUTS]
+
+    @property
     def figures(self) -> list[str]:
         """Names of its figures: the loss, then its parts."""
         return [self.key, *(f"{self.key}.{part}" for part in self.parts if part)]

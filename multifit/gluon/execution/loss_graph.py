@@ -6,7 +6,7 @@ The same functions run on NDArrays and, traced once, on symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ...protocols import Array, Tensor
 from ...spec.names import OUTPUTS, SLOTS, Ref
@@ -16,6 +16,8 @@ from ..metrics.base import DeviceMetric
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
+
+MAX_FLOAT = 3e38
 
 
 @dataclass
@@ -38,7 +40,9 @@ class LossGraph:
 
     Each term adds one sum per part to the statistics, each metric its `width` statistics. `forms` know what
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
-    functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`.
+    functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
+    named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
+    gradients that they return are scaled instead.
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
     is the length of the statistics.
@@ -51,10 +55,11 @@ class LossGraph:
         forms: ResultForms | None = None,
         fused: Mapping[str, Callable[..., Any]] | None = None,
         dtype: str = "float32",
+        own_gradients: Collection[str] = (),
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
-        self._dtype = dtype
+        self._dtype, self._own_gradients = dtype, own_gradients
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -77,8 +82,13 @@ class LossGraph:
         evaluating. `size` is the device's number of samples: what a scalar loss counts for.
         """
         outputs, values = LossOutputs(), []
-        for term in self.terms:
-            values.append(call_loss(term, arrays, self._fused.get(term.key)))
+        for i, term in enumerate(self.terms):
+            arguments = arrays
+            if weights is not None and term.key in self._own_gradients:
+                scale = F.slice_axis(weights, axis=0, begin=i, end=i + 1)
+                scaled = {ref: _scale_gradient(F, arrays[ref], scale) for ref in term.outputs}
+                arguments = {**arrays, **scaled}
+            values.append(call_loss(term, arguments, self._fused.get(term.key)))
             if F is mx.nd:
                 self._forms.hold_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))
@@ -178,6 +188,12 @@ def as_variable(weights: Any) -> Any:
         weights = weights.copy()
         weights.attach_grad()
     return weights
+
+
+def _scale_gradient(F: Any, array: Any, scale: Any) -> Any:
+    """Return an array as it is, with a gradient that is multiplied with `scale`, of shape (1,)."""
+    finite = F.clip(array, -MAX_FLOAT, MAX_FLOAT)  # the difference of two infinities would be NaN
+    return F.BlockGrad(array) + F.broadcast_mul(finite - F.BlockGrad(finite), scale)
 
 
 def _sum_rows(F: Any, rows: Sequence[Tensor]) -> Tensor:

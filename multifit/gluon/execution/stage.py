@@ -73,6 +73,7 @@ class Stage:
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
+        self.changes_objective = changes_objective
         self.network = network
         self.figures = StageFigures(self.spec, metrics, len(contexts) == 1)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]

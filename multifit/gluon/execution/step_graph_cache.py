@@ -21,7 +21,8 @@ class StepGraphCache:
 
     `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
-    those of the first batch. `dtype` is that of the objective.
+    those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
+    the gradient that they receive, which the check of the first batch finds.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class StepGraphCache:
         self._graphs: dict[Any, StepGraph] = {}
         self._fixed_sizes = False
         self.forms = ResultForms()
+        self.own_gradients: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -58,8 +60,9 @@ class StepGraphCache:
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
         fused = self._fused(self._traced, arrays)
-        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, self._dtype)
-        eager = LossGraph(self._eager, eager_metrics, self.forms, dtype=self._dtype)
+        common = self._dtype, self.own_gradients
+        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common)
+        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common)
         graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph

@@ -30,9 +30,23 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     for metric in stage.figures.metrics:
         problems += inspect_metric(metric, arrays)
     for term in stage.spec.terms:
-        problems += inspect_term(stage.spec, term, arrays, batch.slots)
+        problems += inspect_term(stage.spec, term, arrays, batch.slots, stage.graphs.own_gradients)
+    problems += _unchangeable(stage)
     stage.checked = not problems
     return outputs, problems
+
+
+def _unchangeable(stage: Stage) -> list[Problem]:
+    """Return the losses that handlers cannot change through the objective."""
+    if not stage.changes_objective:
+        return []
+    message = "it ignores the gradient that it receives, so handlers that change the objective have no effect"
+    way_out = "leave them out, or use a loss such as multifit.losses.SegmentationCELoss"
+    return [
+        Problem("spec", f"{term.where}: {message}; {way_out}")
+        for term in stage.spec.terms
+        if term.key in stage.graphs.own_gradients
+    ]
 
 
 def run_first_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:

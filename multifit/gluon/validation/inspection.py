@@ -62,7 +62,11 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
 
 
 def inspect_term(
-    spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any], devices: Sequence[Mapping[str, Any]]
+    spec: TaskSpec,
+    term: Term,
+    arrays: Mapping[Ref, Any],
+    devices: Sequence[Mapping[str, Any]],
+    own_gradients: set[str],
 ) -> list[Problem]:
     """Check shapes, label values, the loss's result, and that its gradient follows its weight.
 
@@ -77,7 +81,7 @@ def inspect_term(
     if outputs and slots and not problems:
         problems = _elementwise(term, outputs[0], slots[0])
         problems = problems or _classes(spec, term, outputs[0], slots, devices)
-    return problems or check_loss_gradient(term, arrays)
+    return problems or check_loss_gradient(term, arrays, own_gradients)
 
 
 def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:

@@ -19,11 +19,12 @@ from ..user_code import user_code
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses follow their weight
 
 
-def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
+def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str]) -> list[Problem]:
     """Check the result of a loss, and that its gradient follows its weight, on copies of its arguments.
 
     A loss built on an operator with its own gradient (SoftmaxOutput) silently ignores its weight and its
-    normaliser. No parameter and no gradient of the net is changed.
+    normaliser. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
+    returns. No parameter and no gradient of the net is changed.
     """
     copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.args}
     outputs = [copies[ref] for ref in term.args if ref.space == OUTPUTS]
@@ -31,19 +32,27 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]
     for variable in variables:
         variable.attach_grad()
-    batch_scope = term.spec.scope == "batch"
     with mx.autograd.record(train_mode=False) if variables else mx.autograd.pause(train_mode=False):
-        values = call_loss(term, {ref: [copy] for ref, copy in copies.items()} if batch_scope else copies)
+        values = _call(term, copies)
     is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
     message = _result_problem(term, values, "float64" if is_double else "float32")
     if message is None:
-        minimized = values[term.minimized] if not batch_scope or term.spec.returns else values
-        losses = list(minimized) if isinstance(minimized, (list, tuple)) else [minimized]
+        losses = _minimized(term, values)
         with user_code(lambda: term.where, *((str(ref), copy) for ref, copy in copies.items())):
             for loss in losses:
                 loss.wait_to_read()  # errors of the engine are raised here, where their place is known
-        message = None if not variables or _follows_weight(losses, variables) else _ignores_weight(term)
+        message = _weight_problem(term, copies, losses, variables, own_gradients) if variables else None
     return [] if message is None else [Problem("spec", f"{term.where}: {message}")]
+
+
+def _call(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
+    batch_scope = term.spec.scope == "batch"
+    return call_loss(term, {ref: [array] for ref, array in arrays.items()} if batch_scope else arrays)
+
+
+def _minimized(term: Term, values: list[Any]) -> list[Array]:
+    minimized = values[term.minimized] if term.spec.scope != "batch" or term.spec.returns else values
+    return list(minimized) if isinstance(minimized, (list, tuple)) else [minimized]
 
 
 def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None:
@@ -70,27 +79,60 @@ def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None
     return None
 
 
-def _ignores_weight(term: Term) -> str:
+def _weight_problem(
+    term: Term,
+    copies: Mapping[Ref, Any],
+    losses: list[Array],
+    variables: list[Array],
+    own_gradients: set[str],
+) -> str | None:
+    try:
+        gradients = [_gradients(losses, variables, scale) for scale in (1.0, 4.0)]
+    except mx.base.MXNetError:
+        return None  # unknown: it does not depend on these outputs, or cannot be differentiated
+    pairs = [(one.asnumpy(), four.asnumpy()) for one, four in zip(*gradients)]
+    decidable = [
+        (one, four) for one, four in pairs if np.isfinite(one).all() and np.abs(one).max(initial=0.0) > 0
+    ]
+    if all(_equal(four, 4 * one) for one, four in decidable):
+        return None
+    is_plain = term.spec.weight == 1 and term.spec.normalize_by is None and term.spec.scope == "device"
+    ignored = all(_equal(four, one) for one, four in decidable)
+    if is_plain and ignored and _decreases(term, copies, losses, variables, gradients[0]):
+        own_gradients.add(term.key)
+        return None
     name = getattr(term.spec.fn, "__name__", type(term.spec.fn).__name__)
+    same = "the same gradient" if ignored else "a gradient that is not"
     return (
-        f"{name} ignores its weight: an incoming gradient four times as large gave the same gradient, so "
-        "weights and normalisation have no effect; use a loss made of log_softmax and pick, such as "
-        "multifit.losses.SegmentationCELoss"
+        f"{name} ignores its weight: an incoming gradient four times as large gave {same}, so weights and "
+        "normalisation have no effect; train it with weight=1 if it returns the loss itself, or use one made "
+        "of log_softmax and pick, such as multifit.losses.SegmentationCELoss"
     )
 
 
-def _follows_weight(losses: list[Array], variables: list[Array]) -> bool:
-    try:
-        ones, fours = (_gradients(losses, variables, scale) for scale in (1.0, 4.0))
-    except mx.base.MXNetError:
-        return True  # unknown: it does not depend on these outputs, or cannot be differentiated
-    for one, four in ((one.asnumpy(), four.asnumpy()) for one, four in zip(ones, fours)):
-        decidable = np.isfinite(one).all() and np.abs(one).max(initial=0.0) > 0
-        if decidable and not np.allclose(four, 4 * one, rtol=1e-3, atol=1e-12):
-            return False
-    return True
+def _equal(gradient: np.ndarray, other: np.ndarray) -> bool:
+    return np.allclose(gradient, other, rtol=1e-3, atol=1e-12)
 
 
 def _gradients(losses: list[Array], variables: list[Array], scale: float) -> list[Array]:
     incoming = [mx.nd.full(loss.shape, scale, ctx=loss.context, dtype=loss.dtype) for loss in losses]
     return mx.autograd.grad(losses, variables, incoming, retain_graph=True, train_mode=False)
+
+
+def _decreases(
+    term: Term,
+    copies: Mapping[Ref, Any],
+    losses: list[Array],
+    variables: list[Array],
+    gradients: list[Array],
+) -> bool:
+    """Whether what a loss returns decreases along its gradient: that of SoftmaxOutput are probabilities."""
+    rate = 0.1 / max(float(mx.nd.abs(gradient).max().asscalar()) for gradient in gradients)
+    moved = {id(array): array - rate * gradient for array, gradient in zip(variables, gradients)}
+    with mx.autograd.pause(train_mode=False):
+        values = _call(term, {ref: moved.get(id(copy), copy) for ref, copy in copies.items()})
+    before, after = (
+        sum(float(mx.nd.sum(array).asscalar()) for array in arrays)
+        for arrays in (losses, _minimized(term, values))
+    )
+    return before - after > 1e-5 * abs(before)
