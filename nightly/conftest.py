@@ -15,6 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("nightly")
     group.addoption("--device", choices=["cpu", "gpu"], default="cpu", help="the column of the table")
     group.addoption("--data", default="datasets", help="folder with the real data sets: mnist, imdb, voc")
+    group.addoption("--gluon-tests", help="folder with Gluon's tests; see nightly/gluon_estimator/README.md")
     group.addoption("--report", default="runs/nightly", help="where reports and runs go")
 
 

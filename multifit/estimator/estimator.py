@@ -19,7 +19,7 @@ from ..gluon.evaluation import evaluate_batch, predict
 from ..gluon.execution.result import StepResult
 from ..gluon.export.export import export
 from ..gluon.export.formats import FORMATS
-from ..gluon.facade import figure_metrics, single_trainer
+from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, single_loss, single_trainer
 from ..gluon.model import Model
 from ..gluon.model_trainers import ModelTrainers
 from ..gluon.validation.dry_run import dry_run
@@ -157,7 +157,16 @@ class MultiEstimator:
         loop = self._fit_loop = FitLoop(
             self._engine, self._run, self._handlers, self._seeding, self._log_once, val_batch
         )
-        with hooks.around("fit"), self._handlers.fit(events):
+        declared = [
+            (metric.metric, figure)
+            for name, figures in ((TRAIN, self.train_metrics), (EVALUATE, self.val_metrics))
+            for metric, figure in zip(self._engine.stages[name].figures.metrics, figures)
+        ]
+        with (
+            figures_in_handlers(events.handlers, declared),
+            hooks.around("fit"),
+            self._handlers.fit(events),
+        ):
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
             loop.train(train_data, self.fit_batch, checkpoint)
@@ -443,6 +452,26 @@ class MultiEstimator:
     def trainer(self) -> Any:
         """The trainer, for handlers that know only one; if there are several, one that stands for all."""
         return single_trainer(self.trainers)
+
+    @property
+    def loss(self) -> Any:
+        """The function of the one loss, or a dict of functions by the losses' names."""
+        return single_loss(self.spec)
+
+    @property
+    def val_loss(self) -> Any:
+        """The same of evaluations; that of training if they declare none."""
+        return single_loss(self.spec.evaluation) or self.loss
+
+    @property
+    def val_net(self) -> Net:
+        """The net; how evaluations call it is up to the TaskSpec."""
+        return self.net
+
+    @property
+    def batch_processor(self) -> BatchProcessor:
+        """Trains on single batches and evaluates them, as handlers for Gluon's Estimator expect it."""
+        return BatchProcessor()
 
     @property
     def train_metrics(self) -> list[Any]:

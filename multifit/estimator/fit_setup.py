@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable
 
 from ..checks import loader_problems, one_shot
 from ..errors import names, raise_problems, suggest
-from ..events import EventDispatcher
+from ..events import EventDispatcher, handler_name
 from ..gluon.data.loaders import peek_first
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.data.worker_seeding import has_own_workers
@@ -88,17 +88,20 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
     directions.update(dict.fromkeys(engine.trainers.get().learning_rates()))
     messages = []
     for handler in handlers:
-        monitor = getattr(handler, "monitor", None)
+        monitored = getattr(handler, "monitor", None)
+        monitor = getattr(monitored, "figure", monitored)  # one of the estimator's metrics is a figure
         if not isinstance(monitor, str):
             continue
-        kind = type(handler).__name__
+        kind = handler_name(handler)
         if monitor not in directions:
             hint = "" if evaluated else "; val_ figures need validation data"
             near = suggest(monitor, directions)
             messages.append(
                 f'{kind}: there is no figure "{monitor}"{near}; figures are {names(directions)}{hint}'
             )
-        elif directions[monitor] is None and getattr(handler, "mode", None) is None:
+        elif (
+            directions[monitor] is None and isinstance(monitored, str) and not getattr(handler, "mode", None)
+        ):
             messages.append(
                 f'{kind}: it is not known whether "{monitor}" is better low or high; '
                 'say mode="min" or "max" in the MetricSpec or in the handler'

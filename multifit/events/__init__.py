@@ -20,7 +20,7 @@ from .events import (
     PassEvents,
     Priority,
 )
-from .handler_validation import checked_handlers, handler_name
+from .handler_validation import checked_handlers, handler_name, unwrapped
 from .training_hooks import TrainingHooks
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "adapt_for_evaluation",
     "checked_handlers",
     "handler_name",
+    "unwrapped",
 ]

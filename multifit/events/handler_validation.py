@@ -32,7 +32,7 @@ def checked_handlers(handlers: object) -> list[object]:
 
 def _repeated(handlers: list[object]) -> Iterator[str]:
     seen: set[int] = set()
-    for handler in map(_unwrapped, handlers):
+    for handler in map(unwrapped, handlers):
         if id(handler) in seen:
             yield f"{handler_name(handler)} is passed twice"
         seen.add(id(handler))
@@ -40,7 +40,7 @@ def _repeated(handlers: list[object]) -> Iterator[str]:
 
 def handler_name(handler: object) -> str:
     """Return the name of the handler's class; for an `Every`, that of the handler it wraps."""
-    return type(_unwrapped(handler)).__name__
+    return type(unwrapped(handler)).__name__
 
 
 def _problems(handler: object) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _problems(handler: object) -> Iterator[str]:
         yield f"{handler.__name__} is a class; pass an instance, {handler.__name__}(...)"
         return
     # Recognised by name, because this layer does not import mxnet; a subclass does the same harm.
-    if any(base.__name__ == "GradientUpdateHandler" for base in type(_unwrapped(handler)).__mro__):
+    if any(base.__name__ == "GradientUpdateHandler" for base in type(unwrapped(handler)).__mro__):
         yield (
             f"{handler_name(handler)} would update the parameters a second time: the estimator updates them "
             "after each batch; leave it out, or override fit_batch"
@@ -66,7 +66,8 @@ def _nearest(handler: object) -> str:
     return "".join(f', but has "{name}"{hint}' for name, hint in hints if hint)
 
 
-def _unwrapped(handler: object) -> object:
+def unwrapped(handler: object) -> object:
+    """Return the handler that an `Every` wraps, or the handler itself."""
     while isinstance(handler, Every) and handler.handler is not None:
         handler = handler.handler
     return handler

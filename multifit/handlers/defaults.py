@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
-from ..events import checked_handlers
-from ..triggers import Every
+from ..events import checked_handlers, unwrapped
 from .interrupt import InterruptHandler
 from .logging import LoggingHandler
 from .metric import MetricHandler
@@ -22,7 +21,7 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
     of the handlers cannot be used.
     """
     users = checked_handlers(handlers)
-    names = {base.__name__ for handler in users for base in type(_unwrapped(handler)).__mro__}
+    names = {base.__name__ for handler in users for base in type(unwrapped(handler)).__mro__}
     defaults: list[object] = [StoppingHandler(), MetricHandler()]
     if val_data is not None and "ValidationHandler" not in names:
         defaults.append(ValidationHandler(val_data))
@@ -32,9 +31,5 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
 
 def validation_data(handlers: Iterable[object]) -> Any:
     """Return the `val_data` of the first handler that has one, or None."""
-    candidates = (getattr(_unwrapped(handler), "val_data", None) for handler in handlers)
+    candidates = (getattr(unwrapped(handler), "val_data", None) for handler in handlers)
     return next((data for data in candidates if data is not None), None)
-
-
-def _unwrapped(handler: object) -> object:
-    return handler.handler if isinstance(handler, Every) else handler

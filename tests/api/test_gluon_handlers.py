@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import event_handler as theirs
 
-from multifit import MetricSpec, MultiEstimator, TrainerSpec
+from multifit import Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import snapshot
 from tests.common.grids import TWO
 from tests.common.nets import two_heads
-from tests.common.specs import two_head_spec
+from tests.common.specs import CE, L2, two_head_spec
 
 SEVERAL = {
     "body": TrainerSpec("body.*", "adam", {"learning_rate": 0.02}),
@@ -279,6 +279,83 @@ def test_metrics_can_be_read_within_an_epoch(batches: Any, arrays: Any) -> None:
         "val_accuracy": history["val_accuracy"][0],
         "val_loss": history["val_loss"][0],
     }
+
+
+@pytest.mark.parametrize("kind", [mx.metric.Accuracy, mx.metric.F1])  # summed on the device; on the host
+def test_a_handler_that_holds_a_declared_metric_reads_its_figure(kind: type, batches: Any, log: Any) -> None:
+    """Gluon's LoggingHandler takes a pass for a validation unless a metric's name says "training"."""
+    own = kind()
+    data = [(batch[0], (batch[1] > 0).astype("float32")) for batch in batches]
+    spec = TaskSpec("out", "y", {"l": LossSpec(CE, "out", "y")}, {"own": MetricSpec(own, "out", "y")})
+    seen = []
+
+    class Reads(theirs.BatchEnd):
+        monitor = own
+
+        def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+            assert isinstance(self.monitor, kind)
+            seen.append(self.monitor.get()[1])
+
+    logging, metrics = theirs.LoggingHandler(1, [own]), theirs.MetricHandler([own])
+    handlers = [logging, metrics, Every(1, "batch", Reads())]
+    history = MultiEstimator(mx.gluon.nn.Dense(2), spec).fit(data, epochs=1, event_handlers=handlers)
+    lines = [line for line in log() if "[Batch" in line]
+    assert len(lines) == len(seen) == 3 and all(np.isfinite(seen))
+    assert seen[-1] == pytest.approx(history["train_own"][0])  # not updated twice
+    assert [f"train_own: {value:.4f}" in line for line, value in zip(lines, seen)] == [True] * 3
+    assert not any("Validation Begin" in line for line in log())
+    assert logging.metrics == metrics.metrics == [own]  # as before the fit
+
+
+def test_a_logged_metric_must_be_updated_by_somebody(batches: Any) -> None:
+    other, part = mx.metric.RMSE("other"), mx.metric.MAE()
+    composite = mx.metric.CompositeEvalMetric([part])
+    estimator = make(metrics={"both": MetricSpec(composite, "size", "size")}, unused=["digit"])
+    with pytest.raises(ValueError, match='LoggingHandler: nothing updates its metric "other"; declare it'):
+        estimator.fit(batches, epochs=1, event_handlers=theirs.LoggingHandler(metrics=[other]))
+
+    class Updates:
+        def __init__(self) -> None:
+            self.held = [other]
+
+        def batch_end(self, estimator: Any, pred: Any, label: Any) -> None:
+            other.update(label["size"], pred["size"])
+
+    handlers = [Updates(), theirs.LoggingHandler(metrics=[other, part])]
+    assert estimator.fit(batches, epochs=1, event_handlers=handlers).epochs == 1
+
+
+def test_a_validation_metric_can_be_monitored_only_with_validation_data(batches: Any) -> None:
+    class Unknown(mx.metric.MSE):
+        """A metric of which the estimator does not know which direction is better; the handler does."""
+
+    estimator = make(metrics={"odd": MetricSpec(Unknown(), "size", "size")})
+    handler = theirs.EarlyStoppingHandler(estimator.val_metrics[0], mode="min", patience=9)
+    with pytest.raises(
+        ValueError, match='EarlyStoppingHandler: there is no figure "val_odd".*validation data'
+    ):
+        estimator.fit(batches, epochs=1, event_handlers=handler)
+    assert estimator.fit(batches, batches, epochs=2, event_handlers=handler).epochs == 2
+
+
+def test_the_estimators_metrics_are_instances_of_their_classes() -> None:
+    estimator = make()
+    for metrics in (estimator.train_metrics, estimator.val_metrics):
+        assert [isinstance(m, k) for m, k in zip(metrics, (mx.metric.Accuracy, mx.metric.Loss))] == [True] * 2
+
+
+def test_what_else_gluons_estimator_offers(batches: Any) -> None:
+    several = make(evaluate=two_head_spec(losses={"size": L2}))
+    assert several.loss == {"digit": CE, "size": L2} and several.val_loss is L2
+    assert several.val_net is several.net
+    estimator = MultiEstimator(mx.gluon.nn.Dense(3), CE)
+    assert estimator.loss is estimator.val_loss is CE
+    batch = batches[0][:2]
+    for run in (estimator.batch_processor.fit_batch, estimator.batch_processor.evaluate_batch):
+        arrays = run(estimator, batch, 0)
+        assert [shapes(each) for each in arrays] == [[(8, 6)], [(8,)], [(8, 3)], [(8,)]]
+    data, *_ = several.batch_processor.evaluate_batch(several, batches[0])
+    assert shapes(data) == [(8, 6)]
 
 
 def test_metrics_of_several_figures(batches: Any) -> None:
