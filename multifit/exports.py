@@ -4,6 +4,7 @@ from . import losses, metrics, schedules
 from .errors import DataError, Problem, SpecError, TrainerError, UserCodeError
 from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, HandlerError, Priority
+from .gluon.data.batches import Shards
 from .gluon.handlers import (
     GradientAccumulation,
     GradientNoise,
@@ -61,6 +62,7 @@ __all__ = [
     "Problem",
     "ProgressBar",
     "RunState",
+    "Shards",
     "SkipNonFinite",
     "SpecError",
     "StoppingHandler",

@@ -1,6 +1,6 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
-from .batches import bind_slots, slot_problems
+from .batches import bind_slots, form_problems, slot_problems
 from .calls import arity_problem, positional
 from .labels import elementwise_problem, label_problems
 from .loaders import loader_problems, one_shot
@@ -12,6 +12,7 @@ __all__ = [
     "bind_outputs",
     "bind_slots",
     "elementwise_problem",
+    "form_problems",
     "label_problems",
     "loader_problems",
     "one_shot",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ..errors import Problem, counted, names, nearest, shown, suggest
+from ..protocols import Shape
 from . import describe
 
 
@@ -34,7 +37,7 @@ def bind_slots(
 
 
 def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem]:
-    """Check dtypes and sample counts; None stands for an input that is left out."""
+    """Check dtypes and numbers of samples; None stands for an input that is left out."""
     arrays = {name: array for name, array in slots.items() if array is not None}
     messages = [message for name, array in arrays.items() for message in _slot(name, array, batch_axis)]
     if not messages and len({array.shape[batch_axis] for array in arrays.values()}) > 1:
@@ -42,7 +45,37 @@ def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem
         messages.append(
             f"the slots hold different numbers of samples along axis {batch_axis}: {sizes}; make them equal"
         )
+    if not messages and not any(array.shape[batch_axis] for array in arrays.values()):
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        found = shapes or "None in every slot"
+        messages.append(f"the batch holds no sample: {found}; leave empty batches out")
     return [Problem("data", message) for message in messages]
+
+
+def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[str, Any]) -> list[Problem]:
+    """Check that slots have the form of the first batch, whose arrays are described in `first`.
+
+    Axes may have other lengths, but an array stays an array with as many axes, None stays None, and an input
+    of whole numbers stays one. Labels may have further axes of length 1, as most losses reshape them.
+    """
+    messages = []
+    for name, array in slots.items():
+        shape = None if array is None else tuple(array.shape)
+        is_whole = name in inputs and array is not None and np.dtype(array.dtype).kind in "iu"
+        first_shape, was_whole, described = first.setdefault(name, (shape, is_whole, describe.array(array)))
+        if is_whole != was_whole or not _have_same_axes(first_shape, shape, name in inputs):
+            messages.append(
+                f'the slot "{name}" is {describe.array(array)}, but was {described} in the first batch; give '
+                "as many axes and the same kind of numbers in every batch, or None in all of them"
+            )
+    return [Problem("data", message) for message in messages]
+
+
+def _have_same_axes(one: Shape | None, two: Shape | None, is_input: bool) -> bool:
+    if one is None or two is None:
+        return one is two
+    short, long = sorted((one, two), key=len)
+    return len(short) == len(long) or (not is_input and set(long[len(short) :]) == {1})
 
 
 def _fix(batch: Sequence[Any]) -> str:

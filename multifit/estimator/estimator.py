@@ -89,7 +89,6 @@ class MultiEstimator:
         self._log_once = LogOnce(self.logger)
         self.net = net
         self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
-        self.batch_axis = 0
         self._run = Run()
         self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
@@ -114,6 +113,7 @@ class MultiEstimator:
         batches: Optional[Count] = None,
         event_handlers: Any = None,
         resume: Optional[PathLike] = None,
+        batch_axis: FromZero = 0,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -131,6 +131,8 @@ class MultiEstimator:
             the newest intact one, also in the middle of an epoch, as if it had never stopped. Call it as that
             fit was called, with the same data; `epochs` and `batches` count from that fit's beginning.
             Without a checkpoint yet, training starts from scratch.
+        batch_axis : int
+            The axis of the samples in all slots: 1 for time-major batches.
 
         Returns
         -------
@@ -143,8 +145,8 @@ class MultiEstimator:
             Something does not fit; nothing has moved. With `resume` also: the spec, the net or the trainers
             are not those of the checkpoint.
         ValueError
-            `epochs` and `batches` both or neither, a handler that cannot work here, or a `resume` in which
-            all checkpoints are damaged.
+            `epochs` and `batches` both or neither, a handler that cannot work here, a `resume` in which all
+            checkpoints are damaged, or a negative `batch_axis`.
         """
         self._check_idle("fit")
         check_limits(epochs, batches)
@@ -163,6 +165,7 @@ class MultiEstimator:
             for metric, figure in zip(self._engine.stages[name].figures.metrics, figures)
         ]
         with (
+            self._engine.samples_along(batch_axis),
             figures_in_handlers(events.handlers, declared),
             hooks.around("fit"),
             self._handlers.fit(events),
@@ -179,7 +182,7 @@ class MultiEstimator:
         """
         return self._fit_loop.train_batch(batch)
 
-    def check(self, data: Loader, val_data: Loader | None = None) -> Plan:
+    def check(self, data: Loader, val_data: Loader | None = None, batch_axis: int = 0) -> Plan:
         """Check that spec, net, data and trainers fit, and return the plan; nothing moves.
 
         A net that is not initialised gets initialised. NumPy's and Python's random states are restored;
@@ -188,7 +191,7 @@ class MultiEstimator:
         """
         self._check_idle("check")
         engine = self._engine.fork(self.state)
-        with preserve_rng():
+        with preserve_rng(), engine.samples_along(batch_axis):
             run = dry_run(engine, peek_first(data, "data")[0], val_data)
         self._run.plan = make_plan(engine, run, self._log_once)
         return self._run.plan
@@ -220,32 +223,31 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        handlers, hooks, previous_axis = self._handlers, self._engine.hooks, self.batch_axis
+        handlers, hooks = self._handlers, self._engine.hooks
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
         batches = peek_first(val_data if data is None else data, "data", turn)[1]
         total = batch_count(val_data if data is None else data)
-        self.batch_axis = batch_axis
-        try:
-            with handlers.evaluation(event_handlers), hooks.around("evaluation") if hooks else nullcontext():
-                self._engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
-                figures = run_evaluation(self._engine, batches, total, self.evaluate_batch, handlers)
-        finally:
-            self.batch_axis = previous_axis
+        around = hooks.around("evaluation") if hooks else nullcontext()
+        with self._engine.samples_along(batch_axis), handlers.evaluation(event_handlers), around:
+            self._engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
+            figures = run_evaluation(self._engine, batches, total, self.evaluate_batch, handlers)
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 
     def evaluate_batch(self, batch: Any) -> StepResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
-        return evaluate_batch(self._engine, batch, self.batch_axis)
+        return evaluate_batch(self._engine, batch)
 
-    def predict(self, data: Any) -> dict[str, Any]:
+    def predict(self, data: Any, batch_axis: int = 0) -> dict[str, Any]:
         """Run the net on `data`.
 
         Parameters
         ----------
         data : list, loader, tuple, dict or array
             A list or loader is many batches; a tuple, a dict or an array is one. Labels may be missing.
+        batch_axis : int
+            The axis of the samples in all slots, and in the outputs that have it; else it is the first.
 
         Returns
         -------
@@ -258,12 +260,19 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        return predict(self._engine, data)
+        with self._engine.samples_along(batch_axis):
+            return predict(self._engine, data)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 
     def find_learning_rate(
-        self, data: Any, start: float = 1e-6, end: float = 1.0, batches: int = 100, trainer: str | None = None
+        self,
+        data: Any,
+        start: float = 1e-6,
+        end: float = 1.0,
+        batches: int = 100,
+        trainer: str | None = None,
+        batch_axis: int = 0,
     ) -> RateSearch:
         """Train with a rate that grows from batch to batch, and leave everything as it was.
 
@@ -277,6 +286,8 @@ class MultiEstimator:
             Number of steps between them.
         trainer : str, optional
             The trainer whose rate grows while the others keep theirs; default: all.
+        batch_axis : int
+            The axis of the samples in all slots.
 
         Returns
         -------
@@ -291,7 +302,9 @@ class MultiEstimator:
             A rate or number is not valid.
         """
         self._check_idle("find_learning_rate")
-        return find_learning_rate(self._scratch(None)._engine, data, start, end, batches, trainer)
+        engine = self._scratch(None)._engine
+        with engine.samples_along(batch_axis):
+            return find_learning_rate(engine, data, start, end, batches, trainer)
 
     def profile(
         self,
@@ -300,6 +313,7 @@ class MultiEstimator:
         event_handlers: Any = None,
         clock: Callable[[], float] = time.perf_counter,
         busy: Callable[[], float] = time.thread_time,
+        batch_axis: int = 0,
     ) -> Profile:
         """Measure where the time of a training step goes, and leave everything as it was.
 
@@ -319,6 +333,8 @@ class MultiEstimator:
             what they remember stays remembered. None of the defaults is added.
         clock, busy : callable
             Return seconds: elapsed, and spent working in this thread.
+        batch_axis : int
+            The axis of the samples in all slots.
 
         Returns
         -------
@@ -336,7 +352,8 @@ class MultiEstimator:
         scratch = self._scratch(batches)
         engine, run_handlers = scratch._engine, scratch._handlers.fit
         scratch.history.open_row()
-        return profile(scratch, engine, run_handlers, train_data, batches, event_handlers, clock, busy)
+        with engine.samples_along(batch_axis):
+            return profile(scratch, engine, run_handlers, train_data, batches, event_handlers, clock, busy)
 
     @checked
     def export(
@@ -375,6 +392,11 @@ class MultiEstimator:
     def context(self) -> list[Context]:
         """The devices."""
         return self._model.contexts
+
+    @property
+    def batch_axis(self) -> int:
+        """The axis of the samples in the running fit or evaluation."""
+        return self._engine.batch_axis
 
     @property
     def state(self) -> RunState:

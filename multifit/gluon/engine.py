@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
 
+from ..arguments import FromZero, checked_value
 from ..events import TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import listed
@@ -26,7 +28,8 @@ class Engine:
     of each stage, by default the declared ones.
 
     `stages` are named "train" and "evaluate". `hooks` are what handlers change while training, None if
-    nothing. `signatures` are the shapes and dtypes of each stage's batches, for exporting.
+    nothing. `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of
+    each stage's batches, for exporting.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Engine:
         metrics: dict[str, list[StageMetric]] | None = None,
     ) -> None:
         self.model, self.trainers, self.spec = model, trainers, spec
-        self.state, self._log_once = state, log_once
+        self.state, self._log_once, self.batch_axis = state, log_once, 0
         self._metrics = _stage_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.restart()
@@ -67,9 +70,18 @@ class Engine:
         network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
         return Stage(network, metrics, self.model.contexts, training, changes_objective, self.model.dtype)
 
-    def splitter(self, name: str, labels: bool = True, batch_axis: int = 0) -> BatchSplitter:
+    @contextmanager
+    def samples_along(self, batch_axis: int) -> Iterator[None]:
+        """Split batches along another axis within the block; raises ValueError if there cannot be one."""
+        before, self.batch_axis = self.batch_axis, checked_value("batch_axis", batch_axis, FromZero)
+        try:
+            yield
+        finally:
+            self.batch_axis = before
+
+    def splitter(self, name: str, labels: bool = True) -> BatchSplitter:
         """Return the batch splitter of a stage; with ``labels=False``, batches may lack labels."""
-        key = (name, labels, batch_axis)
+        key = (name, labels, self.batch_axis)
         if key not in self._splitters:
             hooks = self.hooks if name == "train" else None
             self._splitters[key] = BatchSplitter(
@@ -77,9 +89,9 @@ class Engine:
                 self.model.contexts,
                 self._log_once,
                 labels,
-                batch_axis,
+                self.batch_axis,
                 hooks.change_batch if hooks and hooks.active("change_batch") else None,
-                self.signatures[name] if batch_axis == 0 else None,
+                self.signatures[name] if self.batch_axis == 0 else None,
                 self.model.dtype,
             )
         return self._splitters[key]

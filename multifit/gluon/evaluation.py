@@ -6,19 +6,20 @@ from typing import Any, Iterator, Mapping
 
 from ..errors import raise_problems
 from .data.arrays import joined, to_numpy
+from .data.batches import Shards
 from .data.loaders import peek_first
 from .engine import Engine
 from .execution.result import StepResult
 from .validation.first_batch import run_first_batch
 
 
-def evaluate_batch(engine: Engine, raw: Any, batch_axis: int = 0) -> StepResult:
+def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     """Measure losses and metrics on a batch; the first batch is checked.
 
     Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
     stage = engine.stages["evaluate"]
-    batch = engine.splitter("evaluate", batch_axis=batch_axis).split(raw)
+    batch = engine.splitter("evaluate").split(raw)
     if stage.checked:
         result = stage.run(batch, engine.state)
     else:
@@ -52,7 +53,9 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
 
 def batches_of(data: Any) -> Iterator[Any]:
     """Return the batches of `data`: a tuple, a mapping or an array is one, a list or a loader is many."""
-    is_batch = isinstance(data, (tuple, Mapping)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
+    is_batch = (
+        isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
+    )
     return iter([data]) if is_batch else peek_first(data, "data")[1]
 
 
@@ -60,6 +63,5 @@ def predict(engine: Engine, data: Any) -> dict[str, Any]:
     """Return every output by name, the batches concatenated; a list of arrays where that is impossible."""
     pieces = [piece for batch in batches_of(data) for piece in predict_batch(engine, batch)]
     names = pieces[0][0] if pieces else {}
-    return {
-        name: joined([outputs[name] for outputs, _ in pieces], [size for _, size in pieces]) for name in names
-    }
+    sizes, axis = [size for _, size in pieces], engine.batch_axis
+    return {name: joined([outputs[name] for outputs, _ in pieces], sizes, axis) for name in names}

@@ -10,11 +10,13 @@ import mxnet as mx
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 from mxnet import gluon
 
-from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, Shards, TaskSpec, TrainerSpec
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.grids import two_settings
+from tests.common.hand_loop import assert_trains_as_by_hand
 from tests.common.nets import hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -70,6 +72,12 @@ def shared(batches: Any) -> list[Any]:
     return [tuple(array.as_in_context(context) for array in nd(batch)) for batch in batches]
 
 
+def in_shards(batch: Any, first: int) -> Shards:
+    """Split off the first samples if more than one is split off."""
+    cuts = [first] if first > 1 else []
+    return Shards(zip(*[np.split(array, cuts) for array in batch]))
+
+
 def dataset() -> Any:
     return gluon.data.ArrayDataset(*two_head_arrays().values())
 
@@ -96,7 +104,17 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "(data, labels)": lambda batches: [(i, (d, s)) for i, d, s in batches],
     "[[data], [labels]]": lambda batches: [[[i], [d, s]] for i, d, s in map(nd, batches)],
     "shared memory": shared,
+    "mx.np": lambda batches: [tuple(mx.np.array(array) for array in batch) for batch in batches],
+    "CSR": lambda batches: [(mx.nd.array(i).tostype("csr"), d, s) for i, d, s in batches],
+    "CSR labels": lambda batches: [(i, d, mx.nd.array(s).tostype("csr")) for i, d, s in batches],
+    "row-sparse": lambda batches: [(mx.nd.array(i).tostype("row_sparse"), d, s) for i, d, s in batches],
+    "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
+    "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
+    "unequal shards": lambda batches: [in_shards(batch, 3) for batch in batches],
 }
+BOTH = ("CSR", "row-sparse", "SciPy")
+GRID = [(kind, 1 + i % 2) for i, kind in enumerate(KINDS) if kind not in (*BOTH, "unequal shards")]
+GRID += [("unequal shards", 2), *((kind, devices) for kind in BOTH for devices in (1, 2))]
 
 
 def trained(data: Any, devices: int = 1, kind: str = "plain", **changes: Any) -> dict[str, list[float]]:
@@ -122,7 +140,7 @@ def assert_as_reference(figures: dict[str, list[float]]) -> None:
         np.testing.assert_allclose(figures[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind, devices", [(kind, 1 + i % 2) for i, kind in enumerate(KINDS)])
+@pytest.mark.parametrize("kind, devices", GRID)
 def test_all_kinds_of_data_train_equally(kind: str, devices: int, batches: Any) -> None:
     assert_as_reference(trained(KINDS[kind](batches), devices, "hybridized"))
 
@@ -141,6 +159,58 @@ def test_csv_files(tmp_path: Path, arrays: Any) -> None:
         return {"image": batch.data[0][:valid], "digit": label[:, 0], "size": label[:, 1:]}
 
     assert_as_reference(trained(data, batch_fn=split))
+
+
+def test_batch_fn_may_return_shards(batches: Any) -> None:
+    """Lists of one array per device for each slot, as gluoncv's batchify functions return."""
+    by_slot = [[np.array_split(array, 2) for array in batch] for batch in batches]
+    assert_as_reference(trained(by_slot, 2, batch_fn=lambda batch: Shards(zip(*batch))))
+    by_device = [list(zip(*batch)) for batch in by_slot]
+    assert_as_reference(trained(by_device, 2, batch_fn=Shards))
+    estimator = MultiEstimator(two_heads(), two_head_spec(), context=[mx.cpu(0), mx.cpu(1)])
+    whole = estimator.predict(batches[0])
+    np.testing.assert_allclose(estimator.predict(Shards(by_device[0]))["digit"], whole["digit"], rtol=1e-5)
+
+
+class Products(gluon.HybridBlock):
+    """A product that MXNet computes for sparse arrays without making them dense."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = self.params.get("weight", shape=(6, 1))
+
+    def hybrid_forward(self, F: Any, data: Any, weight: Any) -> Any:
+        return F.dot(data, weight)
+
+
+@two_settings
+def test_sparse_inputs_with_other_numbers_of_values(devices: list, hybrid: bool) -> None:
+    random = np.random.RandomState(0)
+    batches = [
+        (
+            (random.rand(n, 6) < share) * random.rand(n, 6).astype("float32"),
+            random.rand(n, 1).astype("float32"),
+        )
+        for n, share in [(8, 0.5), (8, 0.2), (8, 0.9), (8, 0.4), (5, 0.5), (8, 0.0), (8, 0.3)]
+    ]
+    spec = TaskSpec(outputs=["y"], labels=["y"], losses={"y": L2})
+    assert_trains_as_by_hand(
+        Products, spec, batches, lambda net, x, y: L2(net(x), y), devices, hybrid,
+        fed=[(mx.nd.array(x).tostype("csr"), y) for x, y in batches],
+    )  # fmt: skip
+
+
+def test_libsvm_files(tmp_path: Path, arrays: Any) -> None:
+    image, digit, _ = arrays.values()
+    rows = [" ".join(f"{i}:{value:.9g}" for i, value in enumerate(row)) for row in image]
+    (tmp_path / "x.libsvm").write_text("".join(f"{y} {row}\n" for y, row in zip(digit, rows)), "utf-8")
+    data = mx.io.LibSVMIter(data_libsvm=str(tmp_path / "x.libsvm"), data_shape=(6,), batch_size=10)
+    histories = []
+    for batches in (data, in_batches([image, digit], 10)):
+        mx.random.seed(0)
+        estimator = MultiEstimator(gluon.nn.Dense(3), CE, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
+        histories.append(estimator.fit(batches, batches, epochs=2)["val_loss"])
+    assert histories[0] == pytest.approx(histories[1], rel=1e-4)
 
 
 def test_training_and_validation_may_share_an_iterator(arrays: Any) -> None:

@@ -39,28 +39,6 @@ def test_it_moves_nothing_and_needs_no_trainer(batches: Any) -> None:
     assert_unchanged(estimator.net, before)
 
 
-def test_a_batch_axis_of_one(arrays: Any) -> None:
-    class Swapped(gluon.Block):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Dense(1)
-
-        def forward(self, image: Any) -> Any:
-            return self.head(image.T).T
-
-    spec = TaskSpec(
-        outputs=["y"], labels=["y"], losses={"y": LossSpec(lambda y, t: ((y - t) ** 2).sum(axis=0))}
-    )
-    batch = (arrays["image"].T, arrays["size"].T)
-    found = []
-    for devices in (1, 2):
-        mx.random.seed(0)
-        estimator = MultiEstimator(Swapped(), spec, context=[mx.cpu(i) for i in range(devices)])
-        found.append(estimator.evaluate([batch], batch_axis=1)["loss"])
-        assert estimator.batch_axis == 0
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
-
-
 def share(truth: Any, found: Any) -> float:
     return float((truth == found).mean())
 

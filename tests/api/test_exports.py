@@ -16,7 +16,7 @@ EXPORTS = [
     "GradientAccumulation", "GradientNoise", "HandlerError", "History", "InterruptHandler",
     "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler", "LossSpec", "MetricHandler",
     "MetricSpec", "MixUp", "MultiEstimator", "Plan", "PlateauHandler", "Priority", "Problem", "ProgressBar",
-    "RunState", "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler",
+    "RunState", "Shards", "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler",
     "TerminateOnNaN", "TrainerError", "TrainerSpec", "UserCodeError", "ValidationHandler",
     "WeightAveraging", "losses", "metrics", "schedules",
 ]  # fmt: skip
@@ -38,7 +38,7 @@ def test_everything_exported_is_documented() -> None:
 
 SIGNATURES: dict[str, str] = {
     "MultiEstimator": "net spec trainers context initializer frozen precision",
-    "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume",
+    "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments",
     "MetricSpec": "metric outputs labels losses mode stage transform names arguments",

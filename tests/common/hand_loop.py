@@ -55,12 +55,17 @@ def trainer_of(net: Any, optimizer: str = "sgd", options: Any = None) -> Any:
 
 
 def train(
-    net: Any, spec: TaskSpec, batches: Iterable[Any], context: Any = None, trainers: Any = None
+    net: Any,
+    spec: TaskSpec,
+    batches: Iterable[Any],
+    context: Any = None,
+    trainers: Any = None,
+    batch_axis: int = 0,
 ) -> MultiEstimator:
     """Fit for one epoch, without a word; the default is one SGD trainer."""
     trainers = TrainerSpec(".*", "sgd", SGD) if trainers is None else trainers
     estimator = MultiEstimator(net, spec, trainers=trainers, context=context)
-    estimator.fit(batches, epochs=1, event_handlers=SILENT)
+    estimator.fit(batches, epochs=1, event_handlers=SILENT, batch_axis=batch_axis)
     return estimator
 
 
@@ -76,6 +81,7 @@ def assert_trains_as_by_hand(
     inputs: int = 1,
     by: Any = len,
     fed: Iterable[Any] | None = None,
+    batch_axis: int = 0,
 ) -> MultiEstimator:
     """Check that one epoch of `fit` gives the parameters of the hand-written loop, on every device.
 
@@ -89,6 +95,8 @@ def assert_trains_as_by_hand(
         How many of a batch's arrays are the net's inputs.
     fed : iterable, optional
         The batches of the estimator, where they are others than the loop's.
+    batch_axis : int
+        That of the estimator's batches.
     """
     options = SGD if options is None else options
     hand, net = twins(make, *batches[0][:inputs])
@@ -99,6 +107,7 @@ def assert_trains_as_by_hand(
         batches if fed is None else fed,
         devices,
         TrainerSpec(".*", optimizer, options),
+        batch_axis,
     )
     assert_same_parameters(net, hand)
     return estimator

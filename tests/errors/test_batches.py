@@ -7,15 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError
+from multifit import DataError, Shards
 from multifit.checks import bind_slots
 
 import mxnet as mx  # isort: skip
 
 from .setups import Setup, fault
+from .test_later_batches import deep, holding_itself
 
 STRINGS = np.array(["a", "b"] * 4)
 OBJECTS = np.array([{"a": 1}] * 8, dtype=object)
+
+
+def padded(pad: Any, x: Any, *labels: Any) -> Any:
+    return mx.io.DataBatch([x], list(labels), pad=pad)
 
 
 # fmt: off
@@ -58,6 +63,19 @@ FAULTS = [
         "declare it as a label, or name it in batch= and in unused="),
     fault("keys of another kind", lambda x, d, a: {0: x, 1: d, 2: a},
         'the batch has no "x"; its keys are "0", "1"'),
+    fault("a list that contains itself", lambda x, d, a: [x, holding_itself(d, a)],
+        "the batch is nested 100 levels deep, or contains itself; make it a list of arrays"),
+    fault("too deep", lambda x, d, a: [x, deep(d), a], "the batch is nested 100 levels deep"),
+    fault("pad is text", lambda x, d, a: padded("a", x, d, a),
+        "the DataBatch's pad is 'a'; valid is a number of its 8 rows, or None"),
+    fault("pad is negative", lambda x, d, a: padded(-2, x, d, a), "the DataBatch's pad is -2; valid is"),
+    fault("pad is too large", lambda x, d, a: padded(9, x, d, a), "the DataBatch's pad is 9; valid is"),
+    fault("all padding", lambda x, d, a: padded(8, x, d, a), "the batch holds no sample: x (0, 6)"),
+    fault("strings in a DataBatch", lambda x, d, a: padded(0, "x", d, a), "the slot \"x\" holds 'x'"),
+    fault("more shards than devices", lambda x, d, a: Shards([(x, d, a), (x, d, a)]),
+        "the batch is split into 2 parts, but there are 1 device; give one part for each, or fewer"),
+    fault("no shards", lambda x, d, a: Shards(), "the batch is split into 0 parts"),
+    fault("a wrong shard", lambda x, d, a: Shards([(x, d)]), "the batch has 2 arrays"),
     fault("empty dict", lambda x, d, a: {}, 'the batch has no "x"; its keys are none'),
 ]
 # fmt: on
@@ -109,6 +127,49 @@ def test_a_wrong_batch_later_stops_the_fit_with_the_same_message(setup: Setup) -
         estimator.fit([setup.data[0], setup.data[0][:2]], epochs=1)
     assert estimator.state.step == 1
     estimator.fit(setup.data, epochs=1)
+
+
+LATER = {
+    "a label is None": (
+        lambda x, d, a: [x, None, a],
+        'the slot "digit" is None, but was (8,) float32 in the',
+    ),
+    "more axes": (lambda x, d, a: [x, x, a], '"digit" is (8, 6) float32, but was (8,) float32 in the first'),
+    "more axes of an input": (
+        lambda x, d, a: [x[:, :, None], d, a],
+        '"x" is (8, 6, 1) float32, but was (8, 6)',
+    ),
+    "fewer axes": (lambda x, d, a: [x[:, 0], d, a], '"x" is (8,) float32, but was (8, 6) float32'),
+    "integers": (lambda x, d, a: [x.astype("int32"), d, a], '"x" is (8, 6) int32, but was (8, 6) float32'),
+}
+
+
+@pytest.mark.parametrize(("later", "text"), LATER.values(), ids=LATER)
+@pytest.mark.parametrize("convert", [np.asarray, mx.nd.array], ids=["numpy", "ndarray"])
+def test_later_batches_have_the_form_of_the_first(setup: Setup, later: Any, text: str, convert: Any) -> None:
+    def batch(arrays: Any) -> list[Any]:
+        return [
+            None if a is None else a if convert is np.asarray else convert(a, dtype=a.dtype) for a in arrays
+        ]
+
+    estimator = setup.make()
+    with pytest.raises(DataError) as raised:
+        estimator.fit([batch(setup.data[0]), batch(later(*setup.data[0]))], epochs=1)
+    assert text in str(raised.value) and estimator.state.step == 1
+
+
+def test_later_labels_may_have_axes_of_length_1(setup: Setup) -> None:
+    x, digit, amount = setup.data[0]
+    setup.but(data=[[x, digit, amount], [x, digit[:, None], amount[:, 0]]]).trains()
+
+
+def test_a_missing_label_stays_missing(setup: Setup) -> None:
+    x, digit, amount = setup.data[0]
+    estimator = setup.but(labels=["digit", "amount", "name"], unused=["name"]).make()
+    with pytest.raises(
+        DataError, match=r'the slot "name" is \(8,\) float32, but was None in the first batch'
+    ):
+        estimator.fit([(x, digit, amount, None), (x, digit, amount, digit)], epochs=1)
 
 
 def test_predicting_takes_the_inputs_alone_or_everything(setup: Setup) -> None:

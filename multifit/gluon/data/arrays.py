@@ -21,14 +21,19 @@ CASTS = {
 
 
 def as_array(value: Any) -> Any:
-    """Convert numbers and array-likes, such as torch tensors, to NumPy; return anything else as it is.
+    """Return anything like an array as an NDArray or a NumPy array, and anything else as it is.
 
-    An ``mx.np.ndarray`` becomes the NDArray that shares its memory.
+    Numbers and array-likes, such as torch tensors, become NumPy arrays; SciPy's sparse arrays and those of
+    ``mx.np`` become NDArrays.
     """
     if isinstance(value, mx.np.ndarray):
         return value.as_nd_ndarray()
     if isinstance(value, (mx.nd.NDArray, np.ndarray)) or value is None:
         return value
+    if hasattr(value, "tocsr"):
+        csr = value.tocsr()
+        dtype = csr.dtype if csr.dtype == "float64" else _cast(csr.dtype, "float32") or csr.dtype
+        return mx.nd.sparse.csr_matrix((csr.data, csr.indices, csr.indptr), shape=csr.shape, dtype=dtype)
     if hasattr(value, "__array__") or isinstance(value, (int, float, np.generic)):
         return np.asarray(value)
     return value
@@ -48,8 +53,10 @@ def _cast(dtype: Any, real: str) -> str | None:
 
 
 def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
-    """Return some samples of an array; sparse arrays can be sliced along axis 0 only."""
-    return array[(slice(None),) * axis + (rows,)] if axis else array[rows]
+    """Return some samples of an array; row-sparse ones, which cannot be sliced, become dense."""
+    if isinstance(array, mx.nd.sparse.RowSparseNDArray):
+        array = array.tostype("default")
+    return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
 def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
@@ -77,13 +84,18 @@ def to_numpy(array: RawArray) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
-def joined(pieces: list[np.ndarray], sizes: list[int]) -> np.ndarray | list[np.ndarray]:
-    """Concatenate an output's pieces, one per device and batch, over the batch axis.
+def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> np.ndarray | list[np.ndarray]:
+    """Concatenate an output's pieces, one per device and batch, over the batch axis, or else the first one.
 
-    `sizes` are the pieces' numbers of samples. The list is returned as it is if trailing shapes differ, or if
-    the output has no batch axis.
+    `sizes` are the pieces' numbers of samples. Several pieces are returned as a list if their other axes
+    differ, or if it cannot be seen which axis is that of the samples, or whether there is one.
     """
-    batched = all(piece.ndim and len(piece) == size for piece, size in zip(pieces, sizes))
-    if batched and len({piece.shape[1:] for piece in pieces}) == 1:
-        return np.concatenate(pieces)
-    return pieces
+    if len(pieces) == 1 and any(length == sizes[0] for length in pieces[0].shape[: batch_axis + 1]):
+        return pieces[0]
+    fitting = [
+        axis
+        for axis in sorted({0, batch_axis})
+        if all(p.ndim > axis and p.shape[axis] == size for p, size in zip(pieces, sizes))
+        and len({p.shape[:axis] + p.shape[axis + 1 :] for p in pieces}) == 1
+    ]
+    return np.concatenate(pieces, fitting[0]) if len(fitting) == 1 else pieces

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional
+from itertools import accumulate
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
-from ...checks import bind_slots, slot_problems
-from ...errors import Problem, raise_problems
+from ...checks import bind_slots, form_problems, slot_problems
+from ...errors import DataError, Problem, counted, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
+from ..compat import mx
 from ..user_code import user_code
 from .arrays import RawArray, cast_dtype, place, samples
-from .batches import Batch, BatchLayout, Signature, layout_of, signature_of
+from .batches import Batch, BatchLayout, Shards, Signature, layout_of, signature_of
 from .devices import shares
 from .raw_batches import arrays_in
 
@@ -21,14 +23,17 @@ MAX_SIGNATURES = 50  # as many kinds of batches (sequences of many lengths) are 
 SlotSignature = dict[str, Optional[tuple[Shape, str]]]
 """The shape and the dtype of each slot of a batch, after casting; None for a label that is missing."""
 
+NamedArrays = Mapping[str, Optional[RawArray]]
+
 
 class BatchSplitter:
     """Names, checks, casts and places the arrays of raw batches, for one TaskSpec.
 
-    A batch is checked only if its shapes and dtypes are new. `notice` is called with a line to log, once for
-    each slot that is cast. `change(slots) -> slots` is what handlers make of each device's slots. New
-    :data:`SlotSignature`s are appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the
-    net's parameters, which its inputs and labels get if they are real numbers.
+    A batch is checked only if its shapes and dtypes are new. Unless labels may be missing, it is held to the
+    form of the first one. `notice` is called with a line to log, once for each slot that is cast.
+    `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
+    appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
+    inputs and labels get if they are real numbers.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class BatchSplitter:
         self._real = real
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self._checked: set[Signature] = set()
+        self._first: dict[str, Any] = {}
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
         self._may_skip = len(contexts) == 1 and spec.batch_fn is None
 
@@ -62,43 +68,76 @@ class BatchSplitter:
         if layout is not None:
             context, samples = self.contexts[0], layout.samples
             slots = layout.slots(raw, context)
-            return self._apply_change(Batch(raw, samples, [context], [slots], [samples], layout.shapes))
-        arrays, problems = self.name_arrays(raw)
+            batch = Batch(raw, samples, [context], [slots], [samples], layout.shapes, self.batch_axis)
+            return self._apply_change(batch)
+        parts, problems = self.name_arrays(raw)
         raise_problems(problems)
         if signature is not None:
-            self._remember(signature, raw, arrays)
-        return self.distribute(raw, arrays)
+            self._remember(signature, raw, parts[0])
+        return self.distribute(raw, parts)
 
-    def name_arrays(self, raw: Any) -> tuple[dict[str, Any], list[Problem]]:
-        """Return the arrays of a raw batch by slot, not placed yet, and what is wrong with them."""
+    def name_arrays(self, raw: Any) -> tuple[list[dict[str, Any]], list[Problem]]:
+        """Return the arrays of a raw batch by slot, not placed yet, and what is wrong with them.
+
+        A list of one part, or of one for each device, if the batch is split already.
+        """
         unnamed = raw
         if self.spec.batch_fn is not None:
             with user_code(lambda: "batch_fn", ("batch", raw)):
                 unnamed = self.spec.batch_fn(raw)
-        flat = arrays_in(unnamed, self.batch_axis)
+        if not isinstance(unnamed, Shards):
+            arrays, problems = self._name_part(unnamed)
+            return [arrays], problems
+        if not 0 < len(unnamed) <= len(self.contexts):
+            found = f"the batch is split into {counted(len(unnamed), 'part')}"
+            devices = counted(len(self.contexts), "device")
+            return [], [
+                Problem("data", f"{found}, but there are {devices}; give one part for each, or fewer")
+            ]
+        named = [self._name_part(part) for part in unnamed]
+        return [arrays for arrays, _ in named], [p for _, problems in named for p in problems]
+
+    def distribute(self, raw: Any, parts: Sequence[NamedArrays]) -> Batch:
+        """Place named arrays on the devices: one part is split over all, several go to one device each.
+
+        Devices without samples are left out.
+        """
+        whole = [(arrays, self._count(arrays), None) for arrays in parts]
+        pieces = whole if len(parts) > 1 else self._pieces(*whole[0][:2])
+        batch = Batch(raw, sum(count for _, count, _ in whole), axis=self.batch_axis)
+        for context, (arrays, size, rows) in zip(self.contexts, pieces):
+            if size:
+                batch.contexts.append(context)
+                batch.sizes.append(size)
+                batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
+        return self._apply_change(batch)
+
+    def _name_part(self, unnamed: Any) -> tuple[dict[str, Any], list[Problem]]:
+        try:
+            flat = arrays_in(unnamed, self.batch_axis)
+        except DataError as error:
+            return {}, list(error.problems)
         named, problems = bind_slots(self.spec.batch or (), self.spec.inputs, flat, self.labels)
         arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
         signature = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in arrays.values())
         if not problems and signature not in self._checked:
-            problems = slot_problems(arrays, self.batch_axis) or self._empty(arrays)
+            problems = slot_problems(arrays, self.batch_axis)
+            if not problems and self.labels:
+                problems = form_problems(arrays, self.spec.inputs, self._first)
             if not problems:
                 self._checked.add(signature)
                 self._log_casts(arrays)
                 self._add_signature(arrays)
         return arrays, problems
 
-    def distribute(self, raw: Any, arrays: Mapping[str, RawArray | None]) -> Batch:
-        """Split named arrays over the devices; devices without samples are left out."""
-        count = next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
-        batch, start = Batch(raw, count), 0
-        for context, size in zip(self.contexts, shares(count, len(self.contexts))):
-            if size:
-                rows = slice(start, start + size) if size < count else None
-                batch.contexts.append(context)
-                batch.sizes.append(size)
-                batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
-            start += size
-        return self._apply_change(batch)
+    def _count(self, arrays: NamedArrays) -> int:
+        return next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
+
+    def _pieces(self, arrays: NamedArrays, count: int) -> list[tuple[NamedArrays, int, slice | None]]:
+        """Return for each device the arrays, and how many and which of the samples it gets."""
+        sizes = shares(count, len(self.contexts))
+        ends = accumulate(sizes)
+        return [(arrays, n, slice(end - n, end) if n < count else None) for n, end in zip(sizes, ends)]
 
     def _remember(self, signature: Signature, raw: Any, arrays: Mapping[str, Any]) -> None:
         casts = any(self._cast(name, array) for name, array in arrays.items())
@@ -109,6 +148,8 @@ class BatchSplitter:
     def _place(self, name: str, array: RawArray | None, rows: slice | None, context: Context) -> Any:
         if array is not None and rows is not None:
             array = samples(array, rows, self.batch_axis)
+        if isinstance(array, mx.nd.sparse.BaseSparseNDArray) and name not in self.spec.inputs:
+            array = array.tostype("default")  # losses and metrics read sizes, which sparse arrays lack
         return place(array, context, self._cast(name, array))
 
     def _cast(self, name: str, array: RawArray | None) -> str | None:
@@ -132,13 +173,6 @@ class BatchSplitter:
             return None
         dtype = self._cast(name, array) or array.dtype
         return tuple(array.shape), np.dtype(dtype).name
-
-    def _empty(self, arrays: Mapping[str, Any]) -> list[Problem]:
-        shapes = {name: array.shape for name, array in arrays.items() if array is not None}
-        if any(shape[self.batch_axis] for shape in shapes.values()):
-            return []
-        slots = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "None in every slot"
-        return [Problem("data", f"the batch holds no sample: {slots}; leave empty batches out")]
 
     def _log_casts(self, arrays: Mapping[str, Any]) -> None:
         for name, array in arrays.items():

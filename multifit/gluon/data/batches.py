@@ -12,13 +12,22 @@ Signature = tuple[tuple[Any, Any], ...]
 """The shape and the dtype of each array of a batch."""
 
 
+class Shards(list[Any]):
+    """A batch that is split already: a list of parts, one for each device or fewer, each a batch by itself.
+
+    A loader may yield it, a `batchify_fn` return it, or a `batch_fn` make it: ``batch_fn=Shards`` for batches
+    of parts, as gluonnlp's ShardedDataLoader yields them; ``batch_fn=lambda batch: Shards(zip(*batch))`` for
+    lists of one array per device for each slot. The parts train as the whole batch does, however unequal.
+    """
+
+
 @dataclass
 class Batch:
     """A batch, split over the devices.
 
     `raw` is what the loader yielded. `contexts`, `slots` and `sizes` have an item for each device that got
-    samples: its context, its arrays by slot, its number of samples. `shapes` are those of the slots, if they
-    are known and there is one device.
+    samples: its context, its arrays by slot, its number of samples along `axis`. `shapes` are those of the
+    slots, if they are known and there is one device.
     """
 
     raw: object
@@ -27,6 +36,7 @@ class Batch:
     slots: list[Slots] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     shapes: tuple[Shape | None, ...] | None = None
+    axis: int = 0
 
 
 @dataclass(frozen=True)

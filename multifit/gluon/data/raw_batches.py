@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+import operator
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...spec.names import leaves
+from ...errors import DataError, shown
 from ..compat import mx
 from .arrays import as_array, samples
+
+MAX_DEPTH = 100  # of nested lists
 
 
 def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
@@ -16,7 +19,8 @@ def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
 
     A batch is a mapping, an array, nested lists and tuples of arrays, a DataBatch, or a list of DataBatches,
     one per device of the iterator (DALI's iterators yield these), which are joined. Rows that only pad a
-    DataBatch are dropped.
+    DataBatch are dropped. Raises DataError if the lists are nested too deeply, or the padding is not a number
+    of rows.
     """
     if isinstance(raw, Mapping):
         return {key: as_array(value) for key, value in raw.items()}
@@ -25,7 +29,19 @@ def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
         return [
             _join(arrays, batch_axis) for arrays in zip(*(_without_padding(p, batch_axis) for p in parts))
         ]
-    return [as_array(leaf) for _, leaf in leaves(raw)]
+    return [as_array(leaf) for leaf in _leaves(raw, MAX_DEPTH)]
+
+
+def _leaves(raw: Any, depth: int) -> Iterator[Any]:
+    if not isinstance(raw, (list, tuple)):
+        yield raw
+        return
+    if not depth:
+        raise DataError(
+            f"the batch is nested {MAX_DEPTH} levels deep, or contains itself; make it a list of arrays"
+        )
+    for item in raw:
+        yield from _leaves(item, depth - 1)
 
 
 def _is_data_batch(value: Any) -> bool:
@@ -35,14 +51,19 @@ def _is_data_batch(value: Any) -> bool:
 
 
 def _without_padding(batch: Any, axis: int) -> list[Any]:
-    arrays = [*batch.data, *(getattr(batch, "label", None) or [])]
+    arrays = [as_array(array) for array in (*batch.data, *(getattr(batch, "label", None) or []))]
     pad = getattr(batch, "pad", 0) or 0
-    if not pad:
-        return arrays
-    return [samples(array, slice(0, array.shape[axis] - pad), axis) for array in arrays]
+    rows = min((a.shape[axis] for a in arrays if len(getattr(a, "shape", ())) > axis), default=0)
+    try:
+        valid = 0 <= operator.index(pad) <= rows
+    except TypeError:
+        valid = False
+    if pad and not valid:
+        raise DataError(f"the DataBatch's pad is {shown(pad)}; valid is a number of its {rows} rows, or None")
+    return [samples(array, slice(0, rows - pad), axis) for array in arrays] if pad else arrays
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
     if len(arrays) == 1:
-        return as_array(arrays[0])
+        return arrays[0]
     return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

@@ -20,11 +20,12 @@ class ResultForms:
     all samples stays one number: it is a mean, and counts for all of them, whereas elements are added up. A
     batch of a single sample does not show which of these an array is; the first batch with more does.
 
-    `samples` is the number of samples of the device whose arrays come next.
+    `samples` is the number of samples of the device whose arrays come next. If `batch_axis` is not the first
+    axis, no first axis has an element per sample.
     """
 
     def __init__(self) -> None:
-        self.samples = 1
+        self.samples, self.batch_axis = 1, 0
         self._forms: dict[tuple[str, int], _Form] = {}  # by output, or by loss and part
         self._parts: dict[str, int] = {}
 
@@ -53,7 +54,7 @@ class ResultForms:
         if isinstance(value, mx.nd.NDArray):
             is_number = of_loss and samples > 1 and value.size == 1
             form = _Form(value.shape, value.dtype, samples, is_number)
-            if first is None or _is_alike(first, form):
+            if first is None or _is_alike(first, form, has_rows=self.batch_axis == 0):
                 if first is None or first.samples == 1:
                     self._forms[key] = form
                 return
@@ -78,13 +79,13 @@ _WAY_OUT = (
 )
 
 
-def _is_alike(first: _Form, form: _Form) -> bool:
-    """Whether an array has the form of the first batch's."""
+def _is_alike(first: _Form, form: _Form, has_rows: bool) -> bool:
+    """Whether an array has the form of the first batch's; `has_rows` if samples are along the first axis."""
     if form.dtype != first.dtype:
         return False
     if first.is_number:
         return all(length == 1 for length in form.shape)
     if len(form.shape) != len(first.shape):
         return False
-    had_rows = first.samples > 1 and first.shape[:1] == (first.samples,)
+    had_rows = has_rows and first.samples > 1 and first.shape[:1] == (first.samples,)
     return not had_rows or form.shape[0] in (form.samples, first.shape[0])

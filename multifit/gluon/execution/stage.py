@@ -100,7 +100,7 @@ class Stage:
         with self.recording():
             ran = []
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
-                self.graphs.forms.samples = size
+                self.graphs.forms.samples, self.graphs.forms.batch_axis = size, batch.axis
                 with context:
                     ran.append(self._run_device(result, slots, size, scale, first_outputs))
                 first_outputs = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Iterable
 
@@ -28,7 +29,8 @@ class Throttle:
 
     def fit_to(self, arrays: Iterable[Array | None]) -> None:
         """Lower the limit if these arrays of one batch are large."""
-        size = sum(array.size * np.dtype(array.dtype).itemsize for array in arrays if array is not None)
+        # sparse arrays have no size; MXNet makes them dense for operators that know nothing else
+        size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in arrays if a is not None)
         self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 
     def push(self, arrays: Iterable[Array]) -> None:

@@ -72,9 +72,9 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
         except DataError as error:
             return None, list(error.problems)
     splitter = engine.splitter(name)
-    arrays, problems = splitter.name_arrays(data)
+    parts, problems = splitter.name_arrays(data)
     if not problems:
-        return splitter.distribute(data, arrays), []
+        return splitter.distribute(data, parts), []
     if name == "evaluate":
         problems = [Problem(problem.kind, f"val_data: {problem.message}") for problem in problems]
     return None, problems

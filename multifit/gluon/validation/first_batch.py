@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping
 
 from ...errors import Problem, raise_problems
+from ...spec.names import OUTPUTS, Ref
+from ...spec.terms import Term
 from ...state import RunState
 from ..data.batches import Batch
 from ..execution.loss_graph import by_reference
@@ -31,6 +33,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         problems += inspect_metric(metric, arrays)
     for term in stage.spec.terms:
         problems += inspect_term(stage.spec, term, arrays, batch.slots, stage.graphs.own_gradients)
+        problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage)
     stage.checked = not problems
     return outputs, problems
@@ -47,6 +50,21 @@ def _unchangeable(stage: Stage) -> list[Problem]:
         for term in stage.spec.terms
         if term.key in stage.graphs.own_gradients
     ]
+
+
+def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:
+    """Return whether a Gluon loss averages each device's samples: the means of all devices would be added."""
+    axis, samples = getattr(term.spec.fn, "_batch_axis", batch.axis), batch.sizes[0]
+    shapes = {str(ref): arrays[ref].shape for ref in term.args if ref.space == OUTPUTS}
+    wrong = [
+        f"{name} {shape}"
+        for name, shape in shapes.items()
+        if shape[axis : axis + 1] != (samples,) == shape[batch.axis : batch.axis + 1]
+    ]
+    if len(batch.contexts) == 1 or not wrong:
+        return []
+    message = f"its batch_axis is {axis}, but the samples of {', '.join(wrong)} are along axis {batch.axis}"
+    return [Problem("spec", f"{term.where}: {message}; give the loss batch_axis={batch.axis}")]
 
 
 def run_first_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:

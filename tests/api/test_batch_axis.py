@@ -1,0 +1,123 @@
+"""Batches whose samples are along another axis than the first, such as time-major ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon, nd
+
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
+from tests.common.grids import two_settings
+from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
+from tests.common.nets import hybridized
+
+CE = gluon.loss.SoftmaxCrossEntropyLoss
+CLASSES = 3
+
+
+class TimeMajor(gluon.HybridBlock):
+    """(T, N, C) -> (T, N, classes), and the last step's (N, classes)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = gluon.rnn.RNN(4, layout="TNC", input_size=5)
+        self.head = gluon.nn.Dense(CLASSES, flatten=False, in_units=4)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        steps = self.head(self.body(x))
+        return steps, F.squeeze(F.slice_axis(steps, axis=0, begin=-1, end=None), axis=0)
+
+
+def batch(samples: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return x (T, N, 5) and y (T, N), in 0 … classes - 1."""
+    random = np.random.RandomState(samples + steps)
+    x = random.normal(size=(steps, samples, 5)).astype("float32")
+    return x, random.randint(0, CLASSES, (steps, samples)).astype("float32")
+
+
+def spec(**options: Any) -> TaskSpec:
+    loss = LossSpec(CE(**options), outputs="steps", labels="y")
+    accuracy = MetricSpec(mx.metric.Accuracy(axis=2), outputs="steps", labels="y")
+    return TaskSpec(
+        outputs=["steps", "last"], labels=["y"], losses={"y": loss}, metrics={"accuracy": accuracy},
+        unused=["last"],
+    )  # fmt: skip
+
+
+SIZES = [(6, 6), (6, 6), (6, 6), (5, 3), (6, 4), (1, 2), (7, 6)]  # samples and steps
+
+
+def check_training(loss_axis: int, devices: list, hybrid: bool) -> None:
+    loss = CE(batch_axis=loss_axis)
+    assert_trains_as_by_hand(
+        TimeMajor, spec(batch_axis=loss_axis), [batch(*size) for size in SIZES],
+        lambda net, x, y: loss(net(x)[0], y), devices, hybrid, by=lambda x: x.shape[1], batch_axis=1,
+    )  # fmt: skip
+
+
+@two_settings
+def test_training_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
+    check_training(1, devices, hybrid)
+
+
+def test_a_loss_that_averages_the_samples() -> None:
+    """On one device it does what it does by hand; on two, the means of both would be added."""
+    check_training(0, [mx.cpu(0)], True)
+    with pytest.raises(SpecError, match=r"its batch_axis is 0, but the samples of outputs.steps \(6, 3, 3\)"):
+        check_training(0, [mx.cpu(0), mx.cpu(1)], True)
+
+
+@two_settings
+def test_figures_and_predictions(devices: list, hybrid: bool) -> None:
+    net = TimeMajor()
+    net.initialize(ctx=devices)
+    estimator = MultiEstimator(hybridized(net, hybrid), spec(batch_axis=1))
+    batches = [batch(*size) for size in SIZES]
+    outputs = [net(nd.array(x, ctx=devices[0]))[0] for x, _ in batches]
+    loss = sum(
+        float(CE(batch_axis=1)(o, nd.array(y)).sum().asscalar()) for o, (_, y) in zip(outputs, batches)
+    )
+    right = sum(int((o.asnumpy().argmax(axis=2) == y).sum()) for o, (_, y) in zip(outputs, batches))
+    seen: list[int] = []
+
+    class Watch:
+        def batch_end(self, estimator: Any) -> None:
+            seen.append(estimator.batch_axis)
+
+    figures = estimator.evaluate(batches, Watch(), batch_axis=1)
+    assert figures["loss"] == pytest.approx(loss / sum(samples for samples, _ in SIZES), rel=1e-5)
+    assert figures["accuracy"] == right / sum(y.size for _, y in batches)
+    assert set(seen) == {1} and estimator.batch_axis == 0
+
+    data = [x[:5] for x, _ in batches[:3]]
+    predicted = estimator.predict(data, batch_axis=1)
+    expected = np.concatenate([net(nd.array(x, ctx=devices[0]))[0].asnumpy() for x in data], axis=1)
+    np.testing.assert_allclose(predicted["steps"], expected, rtol=1e-4, atol=1e-6)
+    # with a sample for each class on both devices, it could be either axis
+    last = np.concatenate(predicted["last"]) if len(devices) == 2 else predicted["last"]
+    assert isinstance(predicted["last"], list) == (len(devices) == 2)
+    np.testing.assert_allclose(last, expected[-1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_fit_validates_and_counts_along_its_axis() -> None:
+    data = [batch(6, 4), batch(3, 2)]
+    estimator = MultiEstimator(TimeMajor(), spec())
+    estimator.check(data, data, batch_axis=1)
+    estimator.find_learning_rate(data, batches=10, batch_axis=1)
+    estimator.profile(data, batches=2, batch_axis=1)
+    history = estimator.fit(data, data, epochs=2, event_handlers=SILENT, batch_axis=1)
+    assert estimator.state.samples == 18 and len(history["val_accuracy"]) == 2
+    assert estimator.evaluate(data, batch_axis=1)["loss"] == pytest.approx(history["val_loss"][-1])
+
+
+@pytest.mark.parametrize("axis", [-3, 1.0, "0", None])
+@pytest.mark.parametrize("method", ["fit", "check", "evaluate", "predict", "find_learning_rate", "profile"])
+def test_an_axis_that_cannot_be(method: str, axis: Any) -> None:
+    estimator = MultiEstimator(TimeMajor(), spec())
+    options = {"epochs": 1} if method == "fit" else {}
+    with pytest.raises(ValueError, match="batch_axis is .*; valid is an? .*at least 0"):
+        getattr(estimator, method)([batch(6, 4)], batch_axis=axis, **options)
+    assert estimator.state.step == 0
