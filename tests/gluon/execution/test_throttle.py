@@ -12,7 +12,7 @@ class Array:
     """An array that counts how often it was waited for."""
 
     def __init__(self, size: int = 1, dtype: str = "float32") -> None:
-        self.size, self.dtype, self.waited = size, np.dtype(dtype), 0
+        self.shape, self.dtype, self.waited = (size,), np.dtype(dtype), 0
 
     def wait_to_read(self) -> None:
         self.waited += 1
