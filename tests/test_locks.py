@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from multifit import locks
+from multifit import CheckpointHandler, MultiEstimator, locks
+from multifit.gluon.compat import mx
 from multifit.locks import LOCK, locked
 
 HOLD = """
@@ -70,6 +72,17 @@ def test_a_lock_that_its_last_holder_removed_meanwhile_is_not_taken(tmp_path: Pa
     monkeypatch.setattr(locks.fcntl, "lockf", lockf)
     with locked(tmp_path, refuse):
         assert len(taken) == 2 and taken[0].closed and not taken[1].closed
+
+
+def test_a_fit_is_refused_while_another_process_writes_checkpoints(tmp_path: Path, monkeypatch: Any) -> None:
+    def taken(*_: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "locked")
+
+    monkeypatch.setattr(locks.fcntl, "lockf", taken)
+    estimator = MultiEstimator(mx.gluon.nn.Dense(1), mx.gluon.loss.L2Loss())
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path} is in use by another run (another process)")):
+        estimator.fit([(mx.nd.ones((2, 1)),) * 2], epochs=1, event_handlers=CheckpointHandler(tmp_path))
+    assert estimator.state.step == 0
 
 
 def unsupported(*_: Any) -> None:

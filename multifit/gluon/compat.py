@@ -2,16 +2,20 @@
 
 mxnet reads ``numpy.bool``, which numpy 1.24 removed, and ``distutils.version``, which Python 3.12 removed.
 The first is put back here *before* mxnet is imported; the second comes with setuptools, which multifit
-requires from Python 3.12 on.
+requires from Python 3.12 on. gluoncv refuses to be imported beside torch 2.0 and newer: it does not see it.
 """
 
 from __future__ import annotations
 
 import builtins
 import importlib
+import importlib.abc
+import importlib.machinery
+import sys
 import types
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import numpy
 
@@ -79,6 +83,35 @@ def load_mxnet() -> types.ModuleType:
         ) from error
 
 
+class HideTorch(importlib.abc.MetaPathFinder):
+    """Hides torch from gluoncv while that is imported, which is the only time it looks."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find gluoncv as other finders do; nothing else."""
+        finders = [each for each in sys.meta_path if each is not self] if fullname == "gluoncv" else []
+        specs = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next(filter(None, specs), None)
+        if spec is not None and spec.loader is not None:
+            setattr(spec.loader, "exec_module", _without_torch(spec.loader.exec_module))  # noqa: B010
+        return spec
+
+
+def _without_torch(execute: Callable[[types.ModuleType], None]) -> Callable[[types.ModuleType], None]:
+    def hide_and_execute(module: types.ModuleType) -> None:
+        before = sys.modules.pop("torch", None)
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            execute(module)
+        finally:
+            del sys.modules["torch"]
+            if before is not None:
+                sys.modules["torch"] = before
+
+    return hide_and_execute
+
+
 mx: Any
 
 
@@ -91,3 +124,4 @@ def __getattr__(name: str) -> Any:
 
 
 add_numpy_aliases(numpy)
+sys.meta_path.insert(0, HideTorch())

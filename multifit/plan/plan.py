@@ -117,10 +117,7 @@ class Plan:
                 samples=int(saved["samples"]),
                 train=_stage(saved["train"]),
                 evaluate=_stage(saved["evaluate"]),
-                trainers=tuple(
-                    TrainerPlan(**{**trainer, "parameters": texts(trainer["parameters"])})
-                    for trainer in saved["trainers"]
-                ),
+                trainers=tuple(map(_trainer, saved["trainers"])),
                 frozen=texts(saved["frozen"]),
                 notices=texts(saved["notices"]),
                 precision=str(saved.get("precision", "float32")),  # older plans have none
@@ -131,6 +128,13 @@ class Plan:
 
 def _stage(saved: Mapping[str, Any] | None) -> StagePlan | None:
     return None if saved is None else StagePlan.from_dict(saved)
+
+
+def _trainer(saved: Mapping[str, Any]) -> TrainerPlan:
+    names = {name: str(saved[name]) for name in ("name", "optimizer")}
+    trainer = TrainerPlan(**{**saved, **names, "parameters": texts(saved["parameters"])})
+    trainer.row()  # raises if what should be a number is none
+    return trainer
 
 
 def _span(names: tuple[str, ...]) -> str:

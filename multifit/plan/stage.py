@@ -46,6 +46,10 @@ class StagePlan:
         """
         rows = tuple(Row(*_sized(texts(row), 4)) for row in saved["rows"])
         links = tuple(Link(*_sized(texts(link), 5)) for link in saved["links"])
+        linked = {row[:2] for row in rows if row.what in (*ARRAYS, "loss", "metric")}
+        for what, name, to, target, _ in links:
+            if not {(what, name), (to, target)} <= linked:
+                raise ValueError(f"{what} {name} or {to} {target} has no row")
         return cls(rows, str(saved["how"]), links)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import subprocess
 import sys
 import types
@@ -17,9 +19,11 @@ OLD_NUMPY = numpy.lib.NumpyVersion(numpy.__version__) < "1.24.0"
 ROOT = Path(__file__).parents[2]
 
 
-def run(code: str) -> str:
-    """Run code in a fresh interpreter of this kind; return what it prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+def run(code: str, folder: Path | None = None) -> str:
+    """Run code in a fresh interpreter of this kind, with modules in `folder`; return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [ROOT, folder])))}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -27,15 +31,33 @@ def run(code: str) -> str:
 # -------------------------------------------------------------------------------- for a user
 
 
-def test_mxnet_gluoncv_and_gluonnlp_run():
+def test_mxnet_gluoncv_and_gluonnlp_run(tmp_path):
+    """Also where a torch is installed that gluoncv refuses, and which stays importable."""
+    (tmp_path / "torch.py").write_text("__version__ = '2.13.0'")
     code = """
 from multifit.gluon.compat import mx
 import gluoncv, gluonnlp
+import torch
 anchors = gluoncv.model_zoo.rcnn.rpn.anchor.RPNAnchorGenerator(16, 256, [.5, 1, 2], [8, 16, 32], (8, 8))
 anchors.initialize()
 print(anchors(mx.nd.zeros((1, 3, 4, 4))).shape, mx.nd.ones(3).sum().asscalar())
 """
-    assert run(code) == "(1, 144, 4) 3.0"
+    assert run(code, tmp_path) == "(1, 144, 4) 3.0"
+
+
+def test_torch_is_hidden_from_gluoncv_alone_and_only_while_that_is_imported(monkeypatch, tmp_path):
+    (tmp_path / "gluoncv.py").write_text("import torch")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gluoncv", raising=False)
+    torch = types.ModuleType("torch")
+    for before in (torch, None):  # imported before, or not
+        monkeypatch.setitem(sys.modules, "torch", before)
+        if before is None:
+            del sys.modules["torch"]
+        with pytest.raises(ImportError, match="torch"):
+            importlib.import_module("gluoncv")
+        assert sys.modules.get("torch") is before
+    assert compat.HideTorch().find_spec("torch", None) is None
 
 
 def test_a_failed_import_of_mxnet_before_ours_does_no_harm():
