@@ -1,4 +1,4 @@
-"""A net's file of parameters; what `multifit evaluate` says of wrong ones is in tests/cli/test_evaluate.py."""
+"""A net's file of parameters; tests/cli/test_evaluate.py has what the commands say of wrong ones."""
 
 from __future__ import annotations
 
