@@ -97,6 +97,18 @@ def test_every_optimizer_of_mxnet_can_be_named(setup: Setup, name: str) -> None:
     setup.with_trainers(TrainerSpec(ALL, name), frozen=vectors).fit()
 
 
+def test_every_optimizer_moves_float64_or_is_refused(setup: Setup) -> None:
+    setup.net.cast("float64")
+    refused = []
+    for name in sorted(set(mx.optimizer.Optimizer.opt_registry) - {"test", "groupadagrad"}):
+        try:
+            setup.with_trainers(TrainerSpec(ALL, name)).fit()
+        except TrainerError as error:
+            assert f"{name} cannot make a step with its options in float64: MXNetError" in str(error)
+            refused.append(name)
+    assert refused == ["adadelta", "adagrad", "ftrl", "rmsprop"]  # MXNet keeps their states in float32
+
+
 def test_an_optimizer_of_the_users_own_is_not_tried(setup: Setup) -> None:
     class Own(mx.optimizer.SGD):
         def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:

@@ -31,8 +31,8 @@ def build_optimizer(
         optimizer = declared.optimizer
     else:
         optimizer, messages = _from_spec(where, declared)
-    kinds = dict.fromkeys((p._stype, p._grad_stype, len(p.shape or MATRIX)) for p in parameters)
-    for kind in kinds or [("default", "default", len(MATRIX))]:
+    kinds = dict.fromkeys(map(_kind, parameters)) or [("default", "default", len(MATRIX), "float32")]
+    for kind in kinds:
         messages = messages or _try_step(where, optimizer, *kind)
     return optimizer, [Problem("trainer", message) for message in messages]
 
@@ -97,8 +97,15 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
     return messages + _scheduler_problems(where, options.get("lr_scheduler"))
 
 
+def _kind(parameter: mx.gluon.Parameter) -> tuple[str, str, int, str]:
+    """Return what matters to an optimizer: storage types, number of axes and dtype."""
+    dtype = np.dtype(parameter.dtype).name
+    axes = len(parameter.shape or MATRIX)
+    return parameter._stype, parameter._grad_stype, axes, dtype if dtype == "float64" else "float32"
+
+
 def _try_step(
-    where: str, optimizer: mx.optimizer.Optimizer, stype: str, grad_stype: str, axes: int
+    where: str, optimizer: mx.optimizer.Optimizer, stype: str, grad_stype: str, axes: int, dtype: str
 ) -> list[str]:
     """Let a copy of the optimizer move a small array of one kind of parameter.
 
@@ -107,7 +114,7 @@ def _try_step(
     """
     if not type(optimizer).__module__.startswith("mxnet."):
         return []
-    kind, ones = type(optimizer).__name__.lower(), mx.nd.ones((2,) * axes)
+    kind, ones = type(optimizer).__name__.lower(), mx.nd.ones((2,) * axes, dtype=dtype)
     weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
     try:
         twin = copy.deepcopy(optimizer)  # which leaves out its parameters
@@ -117,6 +124,7 @@ def _try_step(
     except Exception as error:
         why = f"{type(error).__name__}: {last_line(error)}"
         on = "" if axes == len(MATRIX) else f" on a parameter of {counted(axes, 'axis', 'axes')}"
+        on += " in float64" if dtype == "float64" else ""
         return [f"{where}: {kind} cannot make a step with its options{on}: {why}"]
     message = f"{where}: a step of {kind} with its options is not finite; change its optimizer_params"
     return [] if finite else [message]

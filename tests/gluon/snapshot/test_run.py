@@ -46,17 +46,26 @@ def sums(engine: Engine) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("devices", "hybrid", "at", "weight"),
-    [(1, True, 1, 0.5), (1, False, 4, 0.25), (2, False, 1, lambda state: 0.5), (3, True, 4, 0.5)],
+    ("devices", "hybrid", "at", "weight", "dtype"),
+    [
+        (1, True, 1, 0.5, "float32"),
+        (1, False, 4, 0.25, "float32"),
+        (2, False, 1, lambda state: 0.5, "float32"),
+        (3, True, 4, 0.5, "float32"),
+        (2, True, 2, 0.5, "float64"),
+    ],
 )
-def test_it_continues_bit_for_bit(tmp_path: Path, devices: int, hybrid: bool, at: int, weight: Any) -> None:
+def test_it_continues_bit_for_bit(
+    tmp_path: Path, devices: int, hybrid: bool, at: int, weight: Any, dtype: str
+) -> None:
     losses = {
         "digit": CE,
         "size": LossSpec(BiasedL2(), weight=weight, normalize_by=lambda slots: slots["size"] != 0),
     }
-    whole, resumed = (
-        make_engine(devices, net=hybridized(normed_heads(), hybrid), losses=losses) for _ in range(2)
-    )
+    nets = [hybridized(normed_heads(), hybrid) for _ in range(2)]
+    for block in (*nets, losses["size"].fn):
+        block.cast(dtype)
+    whole, resumed = (make_engine(devices, net=net, losses=losses) for net in nets)
     interrupt(tmp_path, whole, resumed, make_batches(), at)
     assert everything(resumed) == everything(whole)
     assert sums(resumed) == sums(whole)

@@ -131,13 +131,17 @@ def test_every_schedule_continues_exactly(
     assert new == old
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "lamb"])
-def test_float16_with_float32_masters_continues_exactly(tmp_path: Path, optimizer: str):
+@pytest.mark.parametrize(
+    ("optimizer", "dtype"), [("sgd", "float16"), ("lamb", "float16"), ("sgd", "float64"), ("adam", "float64")]
+)
+def test_float16_with_float32_masters_and_float64_continue_exactly(
+    tmp_path: Path, optimizer: str, dtype: str
+):
     def make(held: list[Any]) -> Any:
-        options = {"learning_rate": 0.01, "multi_precision": True}
+        options = {"learning_rate": 0.01, "multi_precision": dtype == "float16"}
         return gluon.Trainer(held, optimizer, options, update_on_kvstore=False)
 
-    old, new = continued(tmp_path, make, 1, "float16")
+    old, new = continued(tmp_path, make, 1, dtype)
     assert new == old
 
 
