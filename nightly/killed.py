@@ -1,6 +1,7 @@
 """A small task with everything in it that chance decides, which ``test_kill.py`` trains, kills and resumes.
 
-Dropout, BatchNorm, shuffling, Adam and SGD with momentum; scikit-learn's digits.
+Dropout, BatchNorm, shuffling, Adam and SGD with momentum; scikit-learn's digits. With ``--set workers=2``,
+two processes add noise to the images.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 
 epochs = 20
 batch_size = 96
+workers = 0
 
 
 class Counted(gluon.data.DataLoader):
@@ -87,4 +89,15 @@ def data():
     image = pixels.astype("float32") / 16
     columns = image, digit.astype("int32"), image.mean(axis=1, keepdims=True)
     train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:1437, 1437:])
-    return Counted(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
+    if workers:  # only batches of Gluon's own loader are seeded
+        train = gluon.data.DataLoader(
+            train.transform_first(noisy), batch_size, shuffle=True, num_workers=workers
+        )
+    else:
+        train = Counted(train, batch_size, shuffle=True)
+    return train, gluon.data.DataLoader(val, batch_size)
+
+
+def noisy(image):
+    """Return an image with noise."""
+    return image + np.random.normal(0, 0.1, image.shape).astype("float32")

@@ -18,44 +18,65 @@ from typing import Any, Callable, NamedTuple
 
 import pytest
 
+from multifit.checkpoints import list_checkpoints
+
 ROOT = Path(__file__).parents[1]
-KILLS = 30
+KILLS = 20  # of each kind of run
 AIMED = 3  # every third is killed while it writes a checkpoint
-BATCHES = 15  # of an epoch
 EVERY = 5
-LIMIT = 120.0  # seconds per process; about five on an idle machine
+LIMIT = 600.0  # seconds per process; five to fifteen on an idle machine
 WRITE = 0.02  # approximate seconds to write a checkpoint
 HIDDEN = ".checkpoint-*"
 RESUMED = re.compile(r"resuming from \S+: epoch (\d+)(?:, batch (\d+))?$", re.MULTILINE)
+KINDS = {  # all have a multiple of five batches in an epoch
+    "digits": "nightly/killed.py --epochs 10",
+    "workers": "nightly/killed.py --epochs 6 --set workers=2",
+    "two devices": "nightly/killed.py --epochs 6 --devices 2",
+    "scenes": "tasks/scenes.py --epochs 2 --set size=64 train_count=160 val_count=8",
+    "translation": "tasks/translation.py --epochs 3 --set train_count=640 val_count=16 units=16 batch_size=32",
+}
 
 
 class Whole(NamedTuple):
-    """The run that was not killed: its folder, and the seconds from its first batch to its end."""
+    """A run that was not killed: its command, folder, and the seconds from its first batch to its end."""
 
+    command: str
     folder: Path
     seconds: float
 
+    @property
+    def epochs(self) -> int:
+        """The number of epochs."""
+        return len(json.loads((self.folder / "history.json").read_text("utf-8"))["train_loss"])
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of an epoch."""
+        return list_checkpoints(self.folder / "checkpoints")[-1].step // self.epochs
+
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    process = start(folder)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder, command = tmp_path_factory.mktemp("whole") / "run", KINDS[request.param]
+    process = start(command, folder)
     begun = wait_for_first_batch(process, folder)
     finish(process)
-    return Whole(folder, time.monotonic() - begun)
+    return Whole(command, folder, time.monotonic() - begun)
 
 
 @pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("whole", KINDS, indirect=True)
 def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_property: Any) -> None:
-    chance = random.Random(number)
+    chance = random.Random(f"{whole.command} {number}")
     aimed = number % AIMED == 0
     share = chance.random()
-    folder, seconds = killed(tmp_path, share * whole.seconds, at_once if not aimed else in_a_write(chance))
+    kill = at_once if not aimed else in_a_write(chance)
+    folder, seconds = killed(whole.command, tmp_path, share * whole.seconds, kill)
     done = done_batches(folder)
     left = len(list((folder / "checkpoints").glob(HIDDEN)))
-    finish(start(folder, "--resume"))
+    finish(start(whole.command, folder, "--resume"))
     log = (folder / "log.txt").read_text("utf-8")
-    step = step_of(log)
+    step = step_of(log, whole.batches)
     summary = f"kill {number}: after {seconds:.3f} s, in batch {done + 1}, resumed after step {step}"
     summary += f", {left} half-written" if left else ""
     print(summary)
@@ -67,21 +88,21 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), (
             f"{summary}: {name} differs"
         )
-    assert len(json.loads((folder / "history.json").read_text("utf-8"))["train_loss"]) == 20
     assert not list((folder / "checkpoints").glob(HIDDEN))
 
 
 # -------------------------------------------------------------------------------- processes
 
 
-def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Train in a new process; with --resume, the schedule is that of the run."""
+def start(task: str, folder: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Train in a new process; with --resume, the schedule and the settings are those of the run."""
     folder.mkdir(parents=True, exist_ok=True)
     more = more or ("--checkpoint-every", f"{EVERY}batches")
-    command = [sys.executable, "-m", "multifit", "train", "nightly/killed.py", "--output", str(folder)]
+    file, *options = task.split()
+    command = [sys.executable, "-m", "multifit", "train", file, "--output", str(folder), *more, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MULTIFIT_PROGRESS": str(progress_of(folder))}
     with (folder / "out.txt").open("ab") as out:
-        return subprocess.Popen([*command, *more], cwd=ROOT, env=environment, stdout=out, stderr=out)
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
@@ -93,14 +114,14 @@ def finish(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def killed(parent: Path, delay: float, kill: Callable[[Any, Path], bool]) -> tuple[Path, float]:
+def killed(task: str, parent: Path, delay: float, kill: Callable[[Any, Path], bool]) -> tuple[Path, float]:
     """Start a training and kill it after a delay; return its folder and the seconds that it ran.
 
     On a busy machine it may end before that, and is tried again with half the delay.
     """
     for attempt in range(8):
         folder = parent / f"run-{attempt}"
-        process = start(folder)
+        process = start(task, folder)
         try:
             begun = wait_for_first_batch(process, folder)
             pause(process, begun + delay / 2**attempt)
@@ -159,19 +180,22 @@ def progress_of(folder: Path) -> Path:
 
 
 def done_batches(folder: Path) -> int:
-    """Return how many batches have certainly been trained on.
+    """Return how many batches have certainly been trained on; -1 before the first.
 
-    The loader has yielded one more, and one before for the check of the task.
+    A loader that counts has yielded one more, and one before for the check of the task. Otherwise, the newest
+    checkpoint tells.
     """
     progress = progress_of(folder)
-    return (progress.stat().st_size if progress.exists() else 0) - 2
+    if progress.exists():
+        return progress.stat().st_size - 2
+    return max((info.step for info in list_checkpoints(folder / "checkpoints")), default=-1)
 
 
-def step_of(log: str) -> int:
+def step_of(log: str, batches: int) -> int:
     """Return the number of batches before the place where the run was resumed."""
     places = RESUMED.findall(log)
     if not places:
         assert "no checkpoint in" in log
         return 0
     ((epoch, batch),) = places
-    return (int(epoch) - 1) * BATCHES + int(batch or 1) - 1
+    return (int(epoch) - 1) * batches + int(batch or 1) - 1
