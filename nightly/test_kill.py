@@ -33,7 +33,7 @@ KINDS = {  # all have a multiple of five batches in an epoch
     "workers": "nightly/killed.py --epochs 6 --set workers=2",
     "two devices": "nightly/killed.py --epochs 6 --devices 2",
     "scenes": "tasks/scenes.py --epochs 2 --set size=64 train_count=160 val_count=8",
-    "translation": "tasks/translation.py --epochs 3 --set train_count=640 val_count=16 units=16 batch_size=32",
+    "translation": "tasks/translation.py --epochs 3 --set train_count=640 val_count=9 units=8 batch_size=32",
 }
 
 
