@@ -9,6 +9,7 @@ from .compat import mx
 from .data.batches import Batch
 from .engine import Engine
 from .execution.result import StepResult
+from .execution.second_backward import refuse_second_backward
 from .execution.stage import Timer, untimed
 
 
@@ -59,7 +60,8 @@ class TrainStep:
         """Compute the gradients of the objective, as handlers change it, on all devices."""
         with self._timer("backward"):
             if self._hooks is not None and self._hooks.active("change_objective"):
-                _change_objective(result, self._hooks)
+                with refuse_second_backward(self._stage.network, result.objectives):
+                    _change_objective(result, self._hooks)
             mx.autograd.backward(result.objectives)
 
     def before_update(self, result: StepResult) -> None:

@@ -49,6 +49,7 @@ class Network:
         self._structure: Any = None  # of what the net's own graph returns
         self._bound: Any = None  # of the result whose paths are known
         self._graph: CachedGraph | None = None
+        self.traced_symbols: list[Any] = []  # the net's outputs, when it was last traced
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in its result."""
@@ -140,6 +141,7 @@ class Network:
 
     def _lower(self, symbols: list[Any]) -> list[Any]:
         """Return the net's outputs, computed in the lower precision where there is one."""
+        self.traced_symbols = symbols
         if self.precision.rules is not None:
             symbols, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
         return symbols

@@ -1,0 +1,56 @@
+"""A second backward pass through one forward pass, which MXNet computes wrongly for Dropout."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import Any, Iterator, Sequence
+
+from ...errors import UserCodeError
+from ...protocols import Array
+from ..compat import mx
+from .network import Network
+
+MESSAGE = (
+    "a handler's change_objective computed gradients with retain_graph=True, and the net uses Dropout, which "
+    "in MXNet is the identity in every backward pass but the first: parameters would get wrong gradients. "
+    "In place of nn.Dropout(p), let the net use x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) "
+    "when training, or read the gradients of the whole objective in change_gradients"
+)
+_RETAIN_GRAPH, _CREATE_GRAPH = 5, 6  # positions among the arguments of MXAutogradBackwardEx
+
+
+@contextmanager
+def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Iterator[None]:
+    """Raise UserCodeError if gradients were computed within, and those of `objectives` would then be wrong.
+
+    Without ``retain_graph=True`` the graph is gone after the first backward pass, and MXNet raises.
+    """
+    library = mx.base._LIB
+    backward, retained = library.MXAutogradBackwardEx, []
+
+    def noted(*arguments: Any) -> Any:
+        retained.append(any(arguments[i].value for i in (_RETAIN_GRAPH, _CREATE_GRAPH)))
+        return backward(*arguments)
+
+    library.MXAutogradBackwardEx = noted
+    try:
+        yield
+    finally:
+        library.MXAutogradBackwardEx = backward
+    if any(retained) and any(map(_drops, _symbols(network, objectives))):
+        raise UserCodeError(MESSAGE)
+
+
+def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:
+    """Yield the graphs through which a batch went: what was recorded, and what it holds as one operator."""
+    yield from network.traced_symbols
+    yield from (mx.autograd.get_symbol(objective) for objective in objectives)
+    blocks: list[Any] = []
+    network.net.apply(blocks.append)
+    yield from (block._cached_graph[1] for block in blocks if getattr(block, "_cached_graph", None))
+
+
+def _drops(symbol: Any) -> bool:
+    nodes = json.loads(symbol.tojson())["nodes"]
+    return any(node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in nodes)
