@@ -149,28 +149,3 @@ def test_copying_does_not_use_the_handlers_own_method() -> None:
 )
 def test_repr(trigger: Every, text: str) -> None:
     assert repr(trigger) == text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0,), "Every: n is 0; valid is a whole number of at least 1"),
-        ((1.5,), "Every: n is 1.5; valid is a whole number of at least 1"),
-        ((True,), "Every: n is True; valid is a whole number of at least 1"),
-        ((1, "epoch", None, -1), "Every: skip is -1; valid is a whole number of at least 0"),
-        (
-            (1, "batches"),
-            """Every: unit is 'batches' (did you mean "batch"?); valid is "epoch" or "batch\"""",
-        ),
-        ((1, "epoch", Recorder), "Every: handler is the class Recorder; pass an instance, Recorder(...)"),
-        (
-            (3, "batch", EpochEndOnly()),
-            'Every(3, "batch") would change nothing: the handler EpochEndOnly has neither batch_begin nor '
-            "batch_end; implement one of them, or use the other unit",
-        ),
-    ],
-)
-def test_invalid_arguments_are_errors(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        Every(*arguments)
-    assert str(caught.value) == message

@@ -1,19 +1,21 @@
-"""Handlers, schedules and losses that are constructed with anything: they work, or name the argument."""
+"""Handlers, schedules, losses and metrics with wrong arguments: the message names each of them."""
 
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any, Iterator
 
 import mxnet as mx
 import pytest
 
 import multifit
-from multifit import losses, metrics, schedules
+from multifit import Every, losses, metrics, schedules
 
+NAN, INF = float("nan"), float("inf")
 MODULES: list[Any] = [multifit, losses, metrics, schedules]
-ABSURD = [None, "x", "\0", b"x", [], {}, [[]], object(), True, -1, 0.5, float("nan"), float("inf"), 10**400]
-ABSURD += [{0: "x"}, {10**400: 1}, "x" * 3000, lambda: 1, int, 3j, ["x", 3]]
+DECLARATIONS = ("Spec", "Estimator", "Error", "History", "Plan", "Problem", "Priority", "RunState")
 NEEDED: dict[str, dict[str, Any]] = {
     "CheckpointHandler": {"folder": "run"},
     "EarlyStoppingHandler": {"monitor": "val_loss"},
@@ -28,19 +30,27 @@ NEEDED: dict[str, dict[str, Any]] = {
     "piecewise": {"weights": {0: 1.0}},
     "ramp": {"start": 0.0, "end": 1.0, "steps": 3},
 }
-DECLARATIONS = ("Spec", "Estimator", "Error", "History", "Plan", "Problem", "Priority", "RunState")
+CONSTRUCTORS = {
+    name: getattr(module, name)
+    for module in MODULES
+    for name in module.__all__
+    if callable(getattr(module, name)) and not name.endswith(DECLARATIONS)
+}
+ABSURD = [None, "x", "\0", b"x", [], {}, [[]], object(), True, -1, 0.5, NAN, INF, 10**400]
+ABSURD += [{0: "x"}, {10**400: 1}, "x" * 3000, lambda: 1, int, 3j, ["x", 3]]
 
 
-def constructors() -> Iterator[tuple[str, Any]]:
-    for module in MODULES:
-        for name in module.__all__:
-            if callable(getattr(module, name)) and not name.endswith(DECLARATIONS):
-                yield name, getattr(module, name)
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is written by a constructor."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "constructor"), list(constructors()))
-def test_an_absurd_argument_is_accepted_or_named(name: str, constructor: Any) -> None:
-    needed = NEEDED.get(name, {})
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_an_absurd_argument_is_accepted_or_named(name: str) -> None:
+    constructor, needed = CONSTRUCTORS[name], NEEDED.get(name, {})
     constructor(**needed)
     for parameter in inspect.signature(constructor).parameters.values():
         for value in ABSURD if parameter.kind == parameter.POSITIONAL_OR_KEYWORD else ():
@@ -49,3 +59,119 @@ def test_an_absurd_argument_is_accepted_or_named(name: str, constructor: Any) ->
             except ValueError as error:
                 message = str(error)
                 assert name in message and parameter.name in message and len(message) < 600
+
+
+FROM_0, FROM_1 = "a whole number of at least 0", "a whole number of at least 1"
+POSITIVE, NOT_NEGATIVE = "a finite number above 0", "a finite number of at least 0"
+SHARE, OPEN_SHARE = f"{NOT_NEGATIVE} and below 1", f"{POSITIVE} and below 1"
+NAMES = "a name, a list of names or None"
+SEED = f"{FROM_0} and below 4294967296 or None"
+MIN_MAX, FIGURE = '"min", "max" or None', 'a name such as "val_loss"'
+CLOCK, FLAG = "a function", "True or False"
+SIGNALS = "InterruptHandler: signals: there is no"
+# fmt: off
+ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, what is valid, what is not
+    ("CheckpointHandler", "folder", "a path", [3]),
+    ("CheckpointHandler", "every", f'{FROM_1}, Every(n, "batch") without a handler or None',
+     [0, "epoch", Every(2, "batch", multifit.StoppingHandler())]),
+    ("CheckpointHandler", "monitor", f"{FIGURE} or None", [3]),
+    ("CheckpointHandler", "mode", MIN_MAX, [3]),
+    ("CheckpointHandler", "keep_last", FROM_1, [0]),
+    ("CheckpointHandler", "keep_best", FROM_0, [-1]),
+    ("CheckpointHandler", "seed", SEED, [1.5, -1, 2**32]),
+    ("EarlyStoppingHandler", "monitor", FIGURE, [3, None]),
+    ("EarlyStoppingHandler", "mode", MIN_MAX, [3]),
+    ("EarlyStoppingHandler", "patience", FROM_0, [-1]),
+    ("EarlyStoppingHandler", "min_delta", NOT_NEGATIVE, [-0.1, NAN, "x"]),
+    ("EarlyStoppingHandler", "baseline", "a finite number or None", ["x", NAN]),
+    ("EarlyStoppingHandler", "restore_best", FLAG, ["no"]),
+    ("Every", "n", FROM_1, [0, 1.5, True]),
+    ("Every", "unit", '"epoch" or "batch"', [[], 3]),
+    ("Every", "skip", FROM_0, [-1]),
+    ("GradientAccumulation", "n", FROM_1, [0]),
+    ("GradientNoise", "eta", NOT_NEGATIVE, [-1, NAN]),
+    ("GradientNoise", "gamma", NOT_NEGATIVE, [INF]),
+    ("GradientNoise", "random", "a function or None", [3]),
+    ("InterruptHandler", "signals", "a name or a list of names", [(15,), 3]),
+    ("LabelSmoothing", "epsilon", SHARE, [-0.1, 1, NAN]),
+    ("LabelSmoothing", "loss", NAMES, [(), 3]),
+    ("LivePlot", "figures", NAMES, [[3]]),
+    ("LivePlot", "path", "a path or None", [3]),
+    ("LogFile", "path", "a path", [3]),
+    ("LoggingHandler", "log_interval", f'"epoch" or {FROM_1}', [0, 2.5, True]),
+    ("LoggingHandler", "clock", CLOCK, [3]),
+    ("MixUp", "inputs", NAMES, [(), [3]]),
+    ("MixUp", "alpha", POSITIVE, [0, -1, NAN, INF]),
+    ("PlateauHandler", "factor", OPEN_SHARE, [0, 1.0, NAN]),
+    ("PlateauHandler", "patience", FROM_0, [-1]),
+    ("PlateauHandler", "min_delta", NOT_NEGATIVE, [-0.1]),
+    ("PlateauHandler", "cooldown", FROM_0, [0.5]),
+    ("PlateauHandler", "min_lr", NOT_NEGATIVE, [NAN]),
+    ("PlateauHandler", "mode", MIN_MAX, [3]),
+    ("PlateauHandler", "trainers", NAMES, [[]]),
+    ("ProgressBar", "stream", "a text stream or None", [3]),
+    ("ProgressBar", "refresh", NOT_NEGATIVE, [-1]),
+    ("StoppingHandler", "max_epoch", f"{FROM_1} or None", [0, 2.5, "3"]),
+    ("StoppingHandler", "max_batch", f"{FROM_1} or None", [0]),
+    ("StoppingHandler", "max_seconds", f"{POSITIVE} or None", [0, NAN, INF]),
+    ("StoppingHandler", "condition", "a function of the run's state or None", ["late"]),
+    ("TensorBoardHandler", "every", f"{FROM_1} or None", [0, "epoch"]),
+    ("TerminateOnNaN", "every", FROM_1, [0]),
+    ("ValidationHandler", "epoch_period", f"{FROM_1} or None", [0]),
+    ("ValidationHandler", "batch_period", f"{FROM_1} or None", [1.5]),
+    ("ValidationHandler", "skip", FROM_0, [-1]),
+    ("WeightAveraging", "kind", '"ema" or "swa"', [None]),
+    ("WeightAveraging", "decay", SHARE, [1]),
+    ("WeightAveraging", "start", FROM_0, [-1]),
+    ("WeightAveraging", "every", FROM_1, [0]),
+    ("WeightAveraging", "apply", FLAG, ["no"]),
+    ("OneCycle", "max_lr", POSITIVE, [0, "1"]),
+    ("OneCycle", "steps", FROM_1, [0, 1.5]),
+    ("OneCycle", "warm", OPEN_SHARE, [0, 1]),
+    ("OneCycle", "start_divisor", "a finite number of at least 1", [0.5]),
+    ("OneCycle", "final_divisor", "a finite number of at least 1", [NAN]),
+    ("WarmUp", "scheduler", "an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)",
+     [1e-3, mx.lr_scheduler.FactorScheduler]),
+    ("WarmUp", "steps", FROM_1, [-1]),
+    ("WarmUp", "start", NOT_NEGATIVE, [-1]),
+    ("ramp", "start", NOT_NEGATIVE, [-1, True]),
+    ("ramp", "end", NOT_NEGATIVE, [NAN]),
+    ("ramp", "steps", f"{FROM_1} or None", [0]),
+    ("piecewise", "weights", "a dict with epoch 0, such as {0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1",
+     [{1: 1.0}, 3]),
+    ("SequenceCELoss", "axis", "-1 or 2 for logits (N, T, V), 1 for (N, V, T)", [0, 3, -2, None]),
+    ("SegmentationCELoss", "ignore_label", "a whole number or None", ["x"]),
+    ("BinaryAccuracy", "threshold", "a finite number", [None]),
+]
+OTHERS: list[tuple[str, dict[str, Any], str]] = [  # constructor, its arguments, the message
+    ("Every", {"unit": "batches"}, "Every: unit is 'batches' (did you mean \"batch\"?); valid is \"epoch\" or"),
+    ("Every", {"handler": Every}, "Every: handler is the class Every; pass an instance, Every(...)"),
+    ("Every", {"n": 3, "unit": "batch", "handler": multifit.MetricHandler()},
+     'Every(3, "batch") would change nothing: the handler MetricHandler has neither batch_begin nor batch_end'),
+    ("InterruptHandler", {"signals": ["SIGINT", "SIGTREM"]},
+     f"{SIGNALS} 'SIGTREM' that can be caught (did you mean \"SIGTERM\"?); valid are"),
+    ("InterruptHandler", {"signals": "SIGKILL"}, f"{SIGNALS} 'SIGKILL' that can be caught; valid"),
+    ("ValidationHandler", {"epoch_period": None}, "ValidationHandler would never evaluate: give"),
+    *((name, {"figures": "("}, 'figures: "(" is not a valid regular expression')
+      for name in ("LivePlot", "LoggingHandler", "ProgressBar")),
+    ("ramp", {"steps": None}, "ramp was given epochs=None and steps=None; give exactly one of them"),
+    ("piecewise", {"weights": {0: 1, -1: 1}}, f"piecewise: an epoch of weights is -1; valid is {FROM_0}"),
+    ("piecewise", {"weights": {0: 1, 2: -1}}, f"piecewise: weights[2] is -1; valid is {NOT_NEGATIVE}"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("name", "argument", "valid", "values"), ARGUMENTS)
+def test_an_invalid_argument_is_named_with_what_is_valid(
+    name: str, argument: str, valid: str, values: list[Any]
+) -> None:
+    for value in values:
+        with pytest.raises(ValueError) as caught:
+            CONSTRUCTORS[name](**{**NEEDED.get(name, {}), argument: value})
+        assert str(caught.value) == f"{name}: {argument} is {value!r}; valid is {valid}"
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), OTHERS)
+def test_other_invalid_arguments(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        CONSTRUCTORS[name](**{**NEEDED.get(name, {}), **arguments})

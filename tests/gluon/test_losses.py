@@ -89,12 +89,6 @@ def test_padding_affects_neither_loss_nor_gradient(hybrid: bool, sparse: bool) -
         assert (gradient[row, length:] == 0).all()
 
 
-@pytest.mark.parametrize("axis", [0, 3, -2, None])
-def test_an_invalid_axis_is_an_error(axis: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^SequenceCELoss: axis is {axis}; valid is -1 or 2 for logits"):
-        SequenceCELoss(axis=axis)
-
-
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize(
     ("ignore", "dtype"),

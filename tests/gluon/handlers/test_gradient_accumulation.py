@@ -143,10 +143,3 @@ def test_sparse_gradients_are_an_error() -> None:
     with pytest.raises(TrainerError, match=message):
         fit(GradientAccumulation(2), 8, net=net)
     assert net[1].weight.grad_req == "write"
-
-
-def test_an_invalid_number_is_an_error() -> None:
-    with pytest.raises(
-        ValueError, match="GradientAccumulation: n is 0; valid is a whole number of at least 1"
-    ):
-        GradientAccumulation(0)

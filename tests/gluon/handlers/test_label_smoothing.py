@@ -145,9 +145,3 @@ def test_padding_has_no_effect(axis: int) -> None:
 def test_losses_that_cannot_be_smoothed_are_errors(losses: Any, loss: Any, message: str) -> None:
     with pytest.raises(SpecError, match=f"LabelSmoothing: {message}"):
         fit(LabelSmoothing(loss=loss), losses=losses)
-
-
-@pytest.mark.parametrize("epsilon", [-0.1, 1, float("nan")])
-def test_an_invalid_epsilon_is_an_error(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon is .*; valid is a finite number of at least 0 and below 1"):
-        LabelSmoothing(epsilon)

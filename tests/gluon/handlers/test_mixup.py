@@ -122,9 +122,3 @@ BATCH = LossSpec(lambda outs, ys: [CE(o, y).mean() for o, y in zip(outs, ys)], "
 def test_what_cannot_be_mixed_is_an_error(arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(SpecError, match=f"MixUp: {message}"):
         fit(MixUp(**arguments), **options)
-
-
-@pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
-def test_an_invalid_alpha_is_an_error(alpha: float) -> None:
-    with pytest.raises(ValueError, match="MixUp: alpha is .*; valid is a finite number above 0"):
-        MixUp(alpha=alpha)

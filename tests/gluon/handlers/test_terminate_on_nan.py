@@ -87,8 +87,3 @@ def test_it_checks_every_nth_batch() -> None:
         assert handler.hold_update(estimator, loss={"l": [Loss(), Loss()]}) is False
         estimator.state.step += 1
     assert reads == [2, 2, 5, 5]
-
-
-def test_an_invalid_interval_is_an_error() -> None:
-    with pytest.raises(ValueError, match="TerminateOnNaN: every is 0; valid is a whole number of at least 1"):
-        TerminateOnNaN(0)

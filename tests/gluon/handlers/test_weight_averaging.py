@@ -129,20 +129,6 @@ def test_a_second_fit_starts_from_scratch_but_a_checkpoint_is_continued() -> Non
     assert_close(fit([handler, trace]), ema(trace.after, 0.5))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kind": "sva"}, '''kind is 'sva' .did you mean "swa"..; valid is "ema" or "swa"'''),
-        ({"decay": 1}, "decay is 1; valid is a finite number of at least 0 and below 1"),
-        ({"start": -1}, "start is -1; valid is a whole number of at least 0"),
-        ({"every": 0}, "every is 0; valid is a whole number of at least 1"),
-    ],
-)
-def test_invalid_arguments_are_errors(arguments: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"WeightAveraging: {message}"):
-        WeightAveraging(**arguments)
-
-
 def test_parameters_of_several_types() -> None:
     dtypes = ["float16" if i % 5 == 0 else "float32" for i in range(12)]
     parameters = {

@@ -94,42 +94,6 @@ def test_the_state_of_scaled_is_in_its_attributes() -> None:
     assert [twin(update) for update in range(5, 20)] == [scaled(update) for update in range(5, 20)]
 
 
-POSITIVE, NOT_NEGATIVE = "valid is a finite number above 0", "valid is a finite number of at least 0"
-FROM_1, AT_LEAST_1 = "valid is a whole number of at least 1", "valid is a finite number of at least 1"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: OneCycle(0, 10), f"OneCycle: max_lr is 0; {POSITIVE}"),
-        (lambda: OneCycle("1", 10), f"OneCycle: max_lr is '1'; {POSITIVE}"),
-        (lambda: OneCycle(1, 0), f"OneCycle: steps is 0; {FROM_1}"),
-        (lambda: OneCycle(1, 1.5), f"OneCycle: steps is 1.5; {FROM_1}"),
-        (lambda: OneCycle(1, 9, warm=1), f"OneCycle: warm is 1; {POSITIVE} and below 1"),
-        (lambda: OneCycle(1, 9, start_divisor=0.5), f"OneCycle: start_divisor is 0.5; {AT_LEAST_1}"),
-        (lambda: OneCycle(1, 9, final_divisor=NAN), f"OneCycle: final_divisor is nan; {AT_LEAST_1}"),
-        (lambda: WarmUp(OneCycle(1, 9), -1), f"WarmUp: steps is -1; {FROM_1}"),
-        (lambda: WarmUp(OneCycle(1, 9), 2, -1), f"WarmUp: start is -1; {NOT_NEGATIVE}"),
-        (lambda: WarmUp(1e-3, 2), "WarmUp: scheduler is 0.001; valid is an instance, such as "
-         "mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)"),
-        (lambda: ramp(0, 1), "ramp was given epochs=None and steps=None; give exactly one of them"),
-        (lambda: ramp(0, 1, epochs=0), f"ramp: epochs is 0; {FROM_1} or None"),
-        (lambda: ramp(-1, 1, steps=5), f"ramp: start is -1; {NOT_NEGATIVE}"),
-        (lambda: ramp(0, NAN, steps=5), f"ramp: end is nan; {NOT_NEGATIVE}"),
-        (lambda: ramp(True, 1, steps=5), f"ramp: start is True; {NOT_NEGATIVE}"),
-        (lambda: piecewise({1: 1.0}), "piecewise: weights is {1: 1.0}; valid is a dict with epoch 0, such as "
-         "{0: 0.1, 5: 1.0}: 0.1 for five epochs, then 1"),
-        (lambda: piecewise({0: 1, -1: 1}),
-         "piecewise: an epoch of weights is -1; valid is a whole number of at least 0"),
-        (lambda: piecewise({0: 1, 2: -1}), f"piecewise: weights[2] is -1; {NOT_NEGATIVE}"),
-    ],
-)  # fmt: skip
-def test_invalid_arguments_are_errors(make: Any, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        make()
-    assert str(caught.value) == message
-
-
 def test_ramp() -> None:
     by_epoch, by_step = ramp(0.2, 1.0, epochs=4), ramp(1.0, 0.1, steps=9)
     assert [by_epoch(RunState(epoch=e)) for e in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
