@@ -16,7 +16,7 @@ from ..events import EstimatorProtocol, Priority
 from ..locks import locked
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
-from .monitor import WORST
+from .monitor import Monitor
 
 _Schedule = Annotated[
     Every, Valid('Every(n, "batch") without a handler', lambda every: every.handler is None)
@@ -78,9 +78,8 @@ class CheckpointHandler:
         self.folder = checkpoints_folder(Path(folder))
         self.every = Every(every, "epoch") if isinstance(every, int) else every
         self.monitor, self.mode, self.seed = monitor, mode, seed
-        self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self.monitor)
-        self._direction: str | None = None
-        self._best: float | None = None
+        self._monitor = None if monitor is None else Monitor(monitor, mode)
+        self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self._monitor)
         self._saved_every: str | None = None  # the schedule of the checkpoint, if it is another one
         self._batches: int | None = None  # in a whole epoch, if known
         self._stop_seen = False  # at the end of the epoch's last batch so far
@@ -93,11 +92,9 @@ class CheckpointHandler:
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Reset the comparison."""
-        self._direction = None
-        if self.monitor is not None:
-            # An unknown figure is an error, which the estimator raises at the first batch.
-            self._direction = self.mode or estimator.direction(self.monitor) or "min"
-        self._best = self._partial_step = self._saved_every = None
+        if self._monitor is not None:
+            self._monitor.begin(estimator)
+        self._partial_step = self._saved_every = None
         self._started = False
         self._writer.begin_run()
 
@@ -133,16 +130,17 @@ class CheckpointHandler:
             return
         improved = self._has_improved(estimator)
         if improved or estimator.state.stopped or self._is_due(estimator, "epoch", "epoch_end"):
-            value, exact = self._value(estimator), self.every is not None
-            self._writer.write(estimator, True, exact, value, self._direction)
+            self._writer.write(estimator, complete=True, exact=self.every is not None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value so far (None before the first) and the schedule."""
-        return {"best": self._best, "every": repr(self.every)}
+        best = None if self._monitor is None else self._monitor.best
+        return {"best": best, "every": repr(self.every)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._best = state["best"]
+        if self._monitor is not None:
+            self._monitor.best = state["best"]
         saved_every = state.get("every", repr(self.every))
         self._saved_every = None if saved_every == repr(self.every) else saved_every
 
@@ -156,21 +154,13 @@ class CheckpointHandler:
         return estimator.state.stopped and estimator.state.batch + 1 < self._batches
 
     def _has_improved(self, estimator: EstimatorProtocol) -> bool:
-        value = self._value(estimator)
-        if value is None or self._direction is None:
+        if self._monitor is None:
             return False
-        best = WORST[self._direction] if self._best is None else self._best
-        if not (value < best if self._direction == "min" else value > best):
-            return False
-        self._best = value
-        return True
-
-    def _value(self, estimator: EstimatorProtocol) -> float | None:
-        value = math.nan if self.monitor is None else estimator.history.last.get(self.monitor, math.nan)
-        return value if math.isfinite(value) else None
+        value = self._monitor.value(estimator)
+        return math.isfinite(value) and self._monitor.improved(value)
 
     def _save_partial(self, estimator: EstimatorProtocol, exact: bool) -> None:
-        path = self._writer.write(estimator, False, exact, None, self._direction)
+        path = self._writer.write(estimator, complete=False, exact=exact)
         if path is None:
             return
         self._partial_step = estimator.state.step

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
 from ..checkpoints import CheckpointStore
 from ..events import EstimatorProtocol
+from .monitor import Monitor
 
 _INEXACT = (
     "checkpoint %s is outside of any schedule: a run resumed from it is correct, but not bit for bit the "
@@ -17,10 +19,10 @@ _INEXACT = (
 class CheckpointWriter:
     """Writes to a store; an error of the disk is logged once, and the training continues.
 
-    `monitor` is the figure whose best checkpoints are kept.
+    `monitor` watches the figure whose best checkpoints are kept.
     """
 
-    def __init__(self, store: CheckpointStore, monitor: str | None) -> None:
+    def __init__(self, store: CheckpointStore, monitor: Monitor | None) -> None:
         self.store, self.monitor = store, monitor
         self._write_error, self._delete_error = _ErrorOnce(), _ErrorOnce()
         self._inexact_logged = False
@@ -29,16 +31,14 @@ class CheckpointWriter:
         """Forget what was logged for an earlier fit."""
         self._inexact_logged = False
 
-    def write(
-        self, estimator: EstimatorProtocol, complete: bool, exact: bool, value: float | None, mode: str | None
-    ) -> Path | None:
+    def write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:
         """Write a checkpoint, then delete those that need not be kept; None if the disk refused it.
 
-        `complete` says whether the epoch is complete, `exact` whether a run that is resumed from it is bit
-        for bit the same. `value` is the monitored figure's, and `mode` ("min" or "max") says which values are
-        better.
+        `complete` says whether the epoch is complete, and so its figures; `exact` says whether a run that is
+        resumed from it is bit for bit the same.
         """
-        state = estimator.state
+        state, monitor = estimator.state, self.monitor
+        value = math.nan if monitor is None or not complete else monitor.value(estimator)
         name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
         facts = {
             "epoch": state.epoch + 1,
@@ -46,8 +46,8 @@ class CheckpointWriter:
             "batch": state.batch + 1,
             "complete": complete,
             "exact": exact,
-            "monitor": self.monitor,
-            "value": value,
+            "monitor": None if monitor is None else monitor.figure,
+            "value": value if math.isfinite(value) else None,
         }
         try:
             path = self.store.write(name, estimator.write_checkpoint, facts)
@@ -58,7 +58,7 @@ class CheckpointWriter:
             self._write_error.report(estimator.logger, what, error)
             return None
         self._write_error.over(estimator.logger, f"checkpoints are written again: {path}")
-        self._delete_old(estimator, mode)
+        self._delete_old(estimator)
         return path
 
     def log_inexact(self, estimator: EstimatorProtocol, path: Path) -> None:
@@ -80,10 +80,10 @@ class CheckpointWriter:
                 step,
             )
 
-    def _delete_old(self, estimator: EstimatorProtocol, mode: str | None) -> None:
-        folder = self.store.folder
+    def _delete_old(self, estimator: EstimatorProtocol) -> None:
+        folder, monitor = self.store.folder, self.monitor
         try:
-            self.store.delete_old(self.monitor, mode)
+            self.store.delete_old(*((None, None) if monitor is None else (monitor.figure, monitor.direction)))
         except OSError as error:
             what = f"old checkpoints in {folder} could not be deleted"
             self._delete_error.report(estimator.logger, what, error)

@@ -15,7 +15,7 @@ class Monitor:
     An improvement must be better than the best by more than `min_delta`.
     """
 
-    def __init__(self, figure: str, mode: str | None, min_delta: float) -> None:
+    def __init__(self, figure: str, mode: str | None, min_delta: float = 0.0) -> None:
         self.figure, self.mode, self.min_delta = figure, mode, min_delta
         self.direction = mode or "min"
         self.best: float | None = None
