@@ -26,6 +26,22 @@ def spec_of_two_tasks() -> TaskSpec:
     )
 
 
+class At:
+    """Calls a function with the estimator at an event: at every one, or at that of one step."""
+
+    def __init__(
+        self, event: str, action: Callable[[Any], Any], step: int | None = None, priority: float = 0.0
+    ) -> None:
+        self.step, self.action, self.priority = step, action, priority
+        setattr(self, event, self._act)
+
+    def train_begin(self, estimator: Any) -> None:
+        """An event, so that it is a handler."""
+
+    def _act(self, estimator: Any) -> Any:
+        return self.action(estimator) if self.step in (None, estimator.state.step) else None
+
+
 class Clock:
     """A clock that stands until it is moved."""
 

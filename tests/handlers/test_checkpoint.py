@@ -17,23 +17,13 @@ from multifit.checkpoints import newest_checkpoint, read_manifest, verify
 from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler, ValidationHandler
 from multifit.triggers import Every
 
+from .conftest import At
+
 import mxnet as mx  # isort: skip
 
 
-class At:
-    """Does something at an event of one step; stops the fit by default."""
-
-    def __init__(
-        self, step: int, event: str = "batch_end", priority: float = 0.0, action: Any = lambda estimator: True
-    ) -> None:
-        self.step, self.priority, self.action = step, priority, action
-        setattr(self, event, self._act)
-
-    def train_begin(self, estimator: Any) -> None:
-        """An event, so that it is a handler."""
-
-    def _act(self, estimator: Any) -> Any:
-        return self.action(estimator) if estimator.state.step == self.step else None
+def stop(step: int, event: str = "batch_end", priority: float = 0.0) -> At:
+    return At(event, lambda estimator: True, step, priority)
 
 
 @pytest.fixture
@@ -83,21 +73,23 @@ WHEN = {
     "the planned end": (None, [StoppingHandler(2)], {}, [(2, 6, 3, True, False)], []),
     "the planned end, with a schedule": (10, [StoppingHandler(2)], {}, [(2, 6, 3, True, True)], epochs(2)),
     # To take such an epoch for complete would skip the rest of its batches.
-    "within an epoch": (None, [At(5)], {}, [(2, 5, 2, False, False)], []),
-    "within an epoch of unknown length": (None, [At(5)], {"known": False}, [(2, 5, 2, False, False)], []),
-    "within an epoch, with a schedule": (SELDOM, [At(5)], {}, [(2, 5, 2, False, False)], epochs(2)),
+    "within an epoch": (None, [stop(5)], {}, [(2, 5, 2, False, False)], []),
+    "within an epoch of unknown length": (None, [stop(5)], {"known": False}, [(2, 5, 2, False, False)], []),
+    "within an epoch, with a schedule": (SELDOM, [stop(5)], {}, [(2, 5, 2, False, False)], epochs(2)),
     "within an epoch of unknown length, with a schedule": (
-        SELDOM, [At(5)], {"known": False}, [(2, 5, 2, False, False)], epochs(2),
+        SELDOM, [stop(5)], {"known": False}, [(2, 5, 2, False, False)], epochs(2),
     ),
     "where a checkpoint is due": (
-        Every(5, "batch"), [At(5)], {}, [(2, 5, 2, False, True)], ["epoch 0", "epoch 1", 5],
+        Every(5, "batch"), [stop(5)], {}, [(2, 5, 2, False, True)], ["epoch 0", "epoch 1", 5],
     ),
-    "at an epoch's last batch": (None, [At(3)], {}, [(1, 3, 3, True, False)], []),
-    "at an epoch's last batch, with a schedule": (1, [At(3)], {}, [(1, 3, 3, True, True)], epochs(1)),
-    "by a later handler": (None, [At(5, priority=5000.0)], {}, [(2, 5, 2, False, False)], []),
-    "at an epoch's end": (SELDOM, [At(6, "epoch_end")], {}, [(2, 6, 3, True, True)], epochs(2)),
+    "at an epoch's last batch": (None, [stop(3)], {}, [(1, 3, 3, True, False)], []),
+    "at an epoch's last batch, with a schedule": (1, [stop(3)], {}, [(1, 3, 3, True, True)], epochs(1)),
+    "by a later handler": (None, [stop(5, priority=5000.0)], {}, [(2, 5, 2, False, False)], []),
+    "at an epoch's end": (SELDOM, [stop(6, "epoch_end")], {}, [(2, 6, 3, True, True)], epochs(2)),
     # No validation is run then: a complete checkpoint would never have its figures.
-    "by an interrupt at the last batch": (None, [At(3, action=interrupt)], {}, [(1, 3, 3, False, False)], []),
+    "by an interrupt at the last batch": (
+        None, [At("batch_end", interrupt, 3)], {}, [(1, 3, 3, False, False)], [],
+    ),
 }  # fmt: skip
 
 
@@ -124,7 +116,7 @@ def test_when_checkpoints_are_saved(
 def test_a_stop_at_the_last_batch_of_an_epoch_is_saved_at_once_and_at_its_end(
     saved: Any, tmp_path: Path
 ) -> None:
-    saved.fit(CheckpointHandler(tmp_path), At(3), epochs=9)
+    saved.fit(CheckpointHandler(tmp_path), stop(3), epochs=9)
     assert saved.writes == [3, 3]
 
 
@@ -173,7 +165,7 @@ def test_a_checkpoint_whenever_the_figure_improves(
 def test_an_incomplete_epoch_is_not_compared(saved: Any, tmp_path: Path) -> None:
     improving(saved, [3, 1])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
-    saved.fit(handler, ValidationHandler("data"), At(5), epochs=5)
+    saved.fit(handler, ValidationHandler("data"), stop(5), epochs=5)
     assert handler.state_dict()["best"] == 3
     newest, _ = newest_checkpoint(tmp_path)
     assert newest is not None
@@ -184,7 +176,7 @@ def test_the_best_value_is_restored(saved: Any, tmp_path: Path) -> None:
     improving(saved, [3])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
     state = {"best": 2.0, "every": "None"}
-    resume = At(0, "epoch_begin", action=lambda estimator: handler.load_state_dict(state))
+    resume = At("epoch_begin", lambda estimator: handler.load_state_dict(state))
     saved.fit(handler, ValidationHandler("data"), resume)
     assert not (tmp_path / "checkpoints").exists()
     assert handler.state_dict() == state
@@ -334,7 +326,7 @@ def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path
             raise error
 
     saved.write_checkpoint = write
-    saved.fit(CheckpointHandler(tmp_path), At(2), epochs=9)
+    saved.fit(CheckpointHandler(tmp_path), stop(2), epochs=9)
     assert facts(tmp_path) == [(1, 2, 2, False, False)]
 
 
@@ -372,6 +364,6 @@ def test_another_schedule_after_a_resume_logs_a_warning(
 ) -> None:
     handler = CheckpointHandler(tmp_path, OFTEN)
     state = {"best": None, "every": saved_every}
-    resume = At(0, "epoch_begin", -9000.0, lambda estimator: handler.load_state_dict(state))
+    resume = At("epoch_begin", lambda estimator: handler.load_state_dict(state), priority=-9000.0)
     saved.fit(handler, resume, epochs=1)
     assert log.text.count("the run was started with every=") == warnings

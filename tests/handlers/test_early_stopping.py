@@ -11,6 +11,8 @@ import pytest
 
 from multifit.handlers import EarlyStoppingHandler, ValidationHandler
 
+from .conftest import At
+
 NAN = math.nan
 
 
@@ -92,15 +94,12 @@ def net(run: Any) -> dict[str, Parameter]:
     run.parameters = {"weight": Parameter(), "never.reached": Parameter()}
     run.parameters["never.reached"]._data = None
 
-    class Move:
-        priority = -1999.0
-
-        def batch_end(self, estimator: Any) -> None:
-            for array in run.parameters["weight"].list_data():
-                array += 1  # in place, as trainers do
+    def move(estimator: Any) -> None:
+        for array in run.parameters["weight"].list_data():
+            array += 1  # in place, as trainers do
 
     run.fit_alone = run.fit
-    run.fit = lambda *handlers, **more: run.fit_alone(*handlers, Move(), **more)
+    run.fit = lambda *handlers, **more: run.fit_alone(*handlers, At("batch_end", move, None, -1999.0), **more)
     parameters: dict[str, Parameter] = run.parameters
     return parameters
 
@@ -141,32 +140,17 @@ def test_a_second_fit_does_not_restore_parameters_of_the_first(run: Any, net: An
     assert net["weight"].list_data()[0].tolist() == [3, 3]
 
 
-def test_it_continues_from_a_checkpoint(run: Any, net: Any) -> None:
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_it_continues_from_a_checkpoint(run: Any, net: Any, cut: int) -> None:
     """Stopped after any epoch and resumed, it ends as if it had not been."""
-    values = [3, 1, 2, 1.5, 0.5, 9]
-    for cut in range(1, 4):
-        state: dict[str, Any] = {}
-        first = EarlyStoppingHandler("val_loss", patience=3, restore_best=True)
-        second = EarlyStoppingHandler("val_loss", patience=3, restore_best=True)
-
-        class Keep:
-            priority = 1500.0
-
-            def epoch_end(self, estimator: Any, own: Any = first, kept: Any = state) -> None:
-                kept.update(own.state_dict())
-
-        class Load:
-            priority = 1500.0
-
-            def train_begin(self, estimator: Any, own: Any = second, kept: Any = state) -> None:
-                own.load_state_dict(kept)
-
-        run.state.step = run.state.epoch = 0
-        net["weight"]._data = [np.zeros(2), np.zeros(2)]
-        run.validation = lambda state: {"loss": values[state.step - 1]}
-        run.fit(first, ValidationHandler("data"), Keep(), epochs=cut, batches=1)
-        net["weight"]._data = [np.full(2, float(cut)), np.full(2, float(cut))]
-        run.state.step = run.state.epoch = cut
-        run.fit(second, ValidationHandler("data"), Load(), epochs=5 - cut, batches=1)
-        assert (run.state.step, net["weight"].list_data()[0].tolist()) == (5, [5, 5])
-        assert second.state_dict()["best_epoch"] == 4
+    values, states = [3, 1, 2, 1.5, 0.5, 9], list[dict[str, Any]]()
+    first, second = (EarlyStoppingHandler("val_loss", patience=3, restore_best=True) for _ in range(2))
+    keep = At("epoch_end", lambda estimator: states.append(first.state_dict()), priority=1500.0)
+    load = At("train_begin", lambda estimator: second.load_state_dict(states[-1]), priority=1500.0)
+    run.validation = lambda state: {"loss": values[state.step - 1]}
+    run.fit(first, ValidationHandler("data"), keep, epochs=cut, batches=1)
+    net["weight"]._data = [np.full(2, float(cut)), np.full(2, float(cut))]
+    run.state.step = run.state.epoch = cut
+    run.fit(second, ValidationHandler("data"), load, epochs=5 - cut, batches=1)
+    assert (run.state.step, net["weight"].list_data()[0].tolist()) == (5, [5, 5])
+    assert second.state_dict()["best_epoch"] == 4

@@ -15,6 +15,8 @@ from multifit import MultiEstimator
 from multifit.checkpoints import newest_checkpoint
 from multifit.handlers import CheckpointHandler, InterruptHandler
 
+from .conftest import At
+
 import mxnet as mx  # isort: skip
 
 # Python 3.12 warns of every fork beside threads; MXNet has some, and knows what to do.
@@ -36,30 +38,17 @@ def untouched() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-class At:
-    """Does something at an event of one step."""
-
-    priority = -10.0
-
-    def __init__(self, moment: str, step: int, action: Callable[[], Any]) -> None:
-        self.step, self.action = step, action
-        setattr(self, moment, self._act)
-
-    def train_begin(self, estimator: Any) -> None:
-        """An event, so that it is a handler."""
-
-    def _act(self, estimator: Any) -> None:
-        if estimator.state.step == self.step:
-            self.action()
+def at(event: str, step: int, action: Callable[[Any], Any]) -> At:
+    return At(event, action, step, priority=-10.0)
 
 
-def send(name: str) -> Callable[[], None]:
-    return lambda: os.kill(os.getpid(), signal.Signals[name])
+def send(name: str) -> Callable[[Any], None]:
+    return lambda estimator: os.kill(os.getpid(), signal.Signals[name])
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_the_running_batch_is_finished(run: Any, log: Any, name: str) -> None:
-    run.fit(InterruptHandler(), At("batch_begin", 4, send(name)), epochs=9)
+    run.fit(InterruptHandler(), at("batch_begin", 4, send(name)), epochs=9)
     assert run.state.step == 5
     assert run.state.interrupted
     assert run.state.stop_reason == name
@@ -67,14 +56,14 @@ def test_the_running_batch_is_finished(run: Any, log: Any, name: str) -> None:
 
 
 def test_a_signal_at_an_epochs_end(run: Any) -> None:
-    run.fit(InterruptHandler(), At("epoch_end", 6, send("SIGINT")), epochs=9)
+    run.fit(InterruptHandler(), at("epoch_end", 6, send("SIGINT")), epochs=9)
     assert run.state.step == 6
     assert run.state.stop_reason == "SIGINT"
 
 
 def test_without_a_signal_nothing_stops_and_handlers_are_restored(run: Any) -> None:
     seen: list[Any] = []
-    look = At("batch_end", 1, lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    look = at("batch_end", 1, lambda _: seen.append(signal.getsignal(signal.SIGINT)))
     run.fit(InterruptHandler(), look, epochs=2)
     assert run.state.step == 6
     assert seen != [signal.default_int_handler]
@@ -84,7 +73,7 @@ def test_without_a_signal_nothing_stops_and_handlers_are_restored(run: Any) -> N
 
 def test_a_second_fit_is_not_interrupted(run: Any) -> None:
     handler = InterruptHandler()
-    run.fit(handler, At("batch_begin", 0, send("SIGINT")))
+    run.fit(handler, at("batch_begin", 0, send("SIGINT")))
     assert run.state.step == 1
     run.fit(handler)
     assert run.state.step == 4
@@ -96,7 +85,7 @@ def test_a_second_ctrl_c_ends_at_once(run: Any, log: Any, names: tuple[str, str]
     first, second = names
     handler = InterruptHandler()
     with pytest.raises(KeyboardInterrupt):
-        run.fit(handler, At("batch_begin", 4, send(first)), At("batch_begin", 4, send(second)), epochs=9)
+        run.fit(handler, at("batch_begin", 4, send(first)), at("batch_begin", 4, send(second)), epochs=9)
     handler.train_end(run)  # as in every real fit, however it ends
     assert run.state.step == 4  # the batch was not finished
     assert len(log.messages) == 1
@@ -108,7 +97,7 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
     child = os.fork()
     if child == 0:
         try:
-            run.fit(InterruptHandler(), *(At("batch_begin", 4, send("SIGTERM")) for _ in range(2)), epochs=9)
+            run.fit(InterruptHandler(), *(at("batch_begin", 4, send("SIGTERM")) for _ in range(2)), epochs=9)
         finally:
             os._exit(0)
     status = os.waitpid(child, 0)[1]
@@ -118,7 +107,7 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
 
 def test_a_signal_that_nohup_ignores_is_left_alone(run: Any, log: Any) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    run.fit(InterruptHandler(), At("batch_begin", 1, send("SIGHUP")))
+    run.fit(InterruptHandler(), at("batch_begin", 1, send("SIGHUP")))
     assert run.state.step == 3 and not log.messages
 
 
@@ -126,7 +115,7 @@ def test_a_signal_with_a_handler_is_left_alone(run: Any, log: Any) -> None:
     got: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     theirs = signal.getsignal(signal.SIGTERM)
-    run.fit(InterruptHandler(), At("batch_begin", 1, send("SIGTERM")))
+    run.fit(InterruptHandler(), at("batch_begin", 1, send("SIGTERM")))
     assert got == [signal.SIGTERM]
     assert run.state.step == 3
     assert signal.getsignal(signal.SIGTERM) is theirs
@@ -134,10 +123,10 @@ def test_a_signal_with_a_handler_is_left_alone(run: Any, log: Any) -> None:
 
 
 def test_only_the_given_signals_are_handled(run: Any) -> None:
-    run.fit(InterruptHandler("SIGUSR1"), At("batch_begin", 1, send("SIGUSR1")))
+    run.fit(InterruptHandler("SIGUSR1"), at("batch_begin", 1, send("SIGUSR1")))
     assert run.state.stop_reason == "SIGUSR1"
     with pytest.raises(KeyboardInterrupt):
-        run.fit(InterruptHandler(["SIGUSR1"]), At("batch_begin", run.state.step, send("SIGINT")))
+        run.fit(InterruptHandler(["SIGUSR1"]), at("batch_begin", run.state.step, send("SIGINT")))
 
 
 def test_an_interrupted_fit_saves_a_checkpoint(tmp_path: Path, log: Any) -> None:
@@ -145,7 +134,7 @@ def test_an_interrupted_fit_saves_a_checkpoint(tmp_path: Path, log: Any) -> None
     net.initialize()
     data = [(mx.nd.ones((4, 3)), mx.nd.zeros(4))] * 4
     estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss())
-    handlers = [CheckpointHandler(tmp_path), At("batch_begin", 5, send("SIGTERM"))]
+    handlers = [CheckpointHandler(tmp_path), at("batch_begin", 5, send("SIGTERM"))]
     history = estimator.fit(data, epochs=9, event_handlers=handlers)
     assert history.epochs == 2
     assert estimator.state.stop_reason == "SIGTERM"
@@ -162,11 +151,11 @@ def test_a_handler_installed_later_stays(run: Any) -> None:
     """It may call ours, which ends the process at once if its fit is over."""
     chained: list[Any] = []
 
-    def chain() -> None:
+    def chain(estimator: Any) -> None:
         chained.append(signal.getsignal(signal.SIGINT))
         signal.signal(signal.SIGINT, lambda number, frame: chained[0](number, frame))
 
-    run.fit(InterruptHandler(), At("batch_begin", 1, chain))
+    run.fit(InterruptHandler(), at("batch_begin", 1, chain))
     assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
@@ -197,13 +186,13 @@ def test_a_worker_ignores_ctrl_c_and_ends_at_sigterm(run: Any) -> None:
         child = os.fork()
         if child == 0:
             try:
-                send(name)()
+                send(name)(None)
                 os._exit(7)
             finally:
                 os._exit(1)
         ended.append(os.waitpid(child, 0)[1])
 
-    handlers = [At("batch_begin", 1, lambda name=name: fork(name)) for name in ("SIGINT", "SIGTERM")]
+    handlers = [at("batch_begin", 1, lambda _, name=name: fork(name)) for name in ("SIGINT", "SIGTERM")]
     run.fit(InterruptHandler(), *handlers)
     assert os.WEXITSTATUS(ended[0]) == 7
     assert os.WTERMSIG(ended[1]) == signal.SIGTERM
@@ -211,13 +200,13 @@ def test_a_worker_ignores_ctrl_c_and_ends_at_sigterm(run: Any) -> None:
 
 
 def test_a_worker_is_not_the_process_of_the_fit(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere() -> None:
+    def elsewhere(estimator: Any) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(os, "getpid", lambda: -1)
             signal.raise_signal(signal.SIGINT)
             threading.Event().wait(0)
 
-    run.fit(InterruptHandler(), At("batch_begin", 1, elsewhere))
+    run.fit(InterruptHandler(), at("batch_begin", 1, elsewhere))
     assert not run.state.interrupted
 
 
@@ -231,7 +220,7 @@ def test_a_signal_while_the_log_is_written(run: Any) -> None:
             assert not self.busy
             self.busy = True
             if not self.text:
-                send("SIGINT")()
+                send("SIGINT")(None)
                 threading.Event().wait(0.05)
             self.text += text
             self.busy = False
@@ -243,7 +232,7 @@ def test_a_signal_while_the_log_is_written(run: Any) -> None:
     handler.setStream(stream)  # type: ignore[arg-type]
     run.logger = logging.Logger("busy")
     run.logger.addHandler(handler)
-    run.fit(InterruptHandler(), At("batch_begin", 1, lambda: run.logger.info("some figures")))
+    run.fit(InterruptHandler(), at("batch_begin", 1, lambda _: run.logger.info("some figures")))
     assert stream.text == f"some figures\nSIGINT: {FIRST}\n"
     assert run.state.step == 2
 
@@ -260,5 +249,5 @@ def test_an_epoch_interrupted_at_its_end_counts_once(tmp_path: Path) -> None:
             data, data, epochs=4, event_handlers=[CheckpointHandler(tmp_path), *handlers], **options
         )
 
-    assert fit(At("epoch_end", 6, send("SIGINT"))).epochs == 2
+    assert fit(at("epoch_end", 6, send("SIGINT"))).epochs == 2
     assert fit(resume=tmp_path).epochs == 4

@@ -13,6 +13,8 @@ from multifit.events import EventDispatcher
 from multifit.handlers import MetricHandler, ValidationHandler
 from multifit.handlers.live_plot import LivePlot
 
+from .conftest import At
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -55,13 +57,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_file_is_replaced_at_each_epoch(run: Any, tmp_path: Path) -> None:
     path, seen = tmp_path / "live" / "curves.png", []
 
-    class Look:
-        priority = float("inf")
-
-        def epoch_end(self, estimator: Any) -> None:
-            seen.append(path.read_bytes())
-
-    run.fit(MetricHandler(), LivePlot(path=path), Look(), epochs=2)
+    look = At("epoch_end", lambda estimator: seen.append(path.read_bytes()), priority=float("inf"))
+    run.fit(MetricHandler(), LivePlot(path=path), look, epochs=2)
     assert len(seen) == len(set(seen)) == 2
     assert all(data.startswith(PNG) for data in seen)
     assert [each.name for each in path.parent.iterdir()] == ["curves.png"]

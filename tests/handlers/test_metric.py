@@ -6,6 +6,8 @@ from typing import Any
 
 from multifit.handlers import MetricHandler
 
+from .conftest import At
+
 
 def test_figures_and_rates_are_recorded_at_the_end_of_each_epoch(run: Any) -> None:
     history = run.fit(MetricHandler(), epochs=2)
@@ -14,11 +16,6 @@ def test_figures_and_rates_are_recorded_at_the_end_of_each_epoch(run: Any) -> No
 
 
 def test_other_handlers_can_read_the_figures_from_the_history(run: Any) -> None:
-    last_values = []
-
-    class Reader:
-        def epoch_end(self, estimator: Any) -> None:
-            last_values.append(estimator.history.last)
-
-    run.fit(Reader(), MetricHandler())
+    last_values: list[dict[str, float]] = []
+    run.fit(At("epoch_end", lambda run: last_values.append(run.history.last)), MetricHandler())
     assert last_values == [{"train_loss": 1 / 3, "lr": 0.001}]

@@ -13,6 +13,8 @@ from multifit.gluon.optim.trainer_handle import TrainerHandle
 from multifit.handlers.plateau import PlateauHandler
 from multifit.handlers.validation import ValidationHandler
 
+from .conftest import At
+
 import mxnet as mx  # isort: skip
 
 NAN = math.nan
@@ -24,23 +26,18 @@ def trainer(name: str, optimizer: str = "sgd", **options: Any) -> TrainerHandle:
     return TrainerHandle(name, mx.gluon.Trainer([parameter], optimizer, options))
 
 
-def rates(run: Any, values: list[float], handler: PlateauHandler, figure: str = "loss") -> list[float]:
+def rates(
+    run: Any, values: list[float], handler: PlateauHandler, figure: str = "loss", state: Any = None
+) -> list[float]:
     """Run with these validation values, one batch per epoch; return the first trainer's rate after each."""
-    begun, rates_seen = run.state.step, []
+    begun, rates_seen = run.state.step, list[float]()
     if not hasattr(run, "trainers"):
         run.trainers = {"body": trainer("body", learning_rate=1.0)}
     (first, *_) = run.trainers.values()
-
-    class Reader:
-        """Reads the rate once all others are done."""
-
-        priority = 2000.0
-
-        def epoch_end(self, estimator: Any) -> None:
-            rates_seen.append(first.learning_rate)
-
     run.validation = lambda state: {figure: values[state.step - begun - 1]}
-    run.fit(handler, ValidationHandler("data"), Reader(), epochs=len(values), batches=1)
+    read = At("epoch_end", lambda _: rates_seen.append(first.learning_rate), priority=2000.0)
+    load = At("train_begin", lambda _: state and handler.load_state_dict(state), priority=2000.0)
+    run.fit(handler, ValidationHandler("data"), read, load, epochs=len(values), batches=1)
     return rates_seen
 
 
@@ -116,17 +113,8 @@ def test_it_continues_from_its_state(run: Any, split: int) -> None:
     first = make()
     run.trainers = {"body": trainer("body", learning_rate=1.0)}
     rates_seen = rates(run, values[:split], first)
-    state = first.state_dict()
-
-    class Resumed(PlateauHandler):
-        """Loads the state where the estimator does."""
-
-        def train_begin(self, estimator: Any, **facts: Any) -> None:
-            super().train_begin(estimator, **facts)
-            self.load_state_dict(state)
-
-    second = Resumed("val_loss", 0.5, patience=2, cooldown=1)
-    assert rates_seen + rates(run, values[split:], second) == whole
+    resumed = rates(run, values[split:], make(), state=first.state_dict())
+    assert rates_seen + resumed == whole
 
 
 def test_the_state_before_anything_was_measured() -> None:

@@ -12,6 +12,8 @@ import tqdm.std
 
 from multifit.handlers import ProgressBar, ValidationHandler
 
+from .conftest import At
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -138,13 +140,12 @@ def test_without_a_length_the_bar_counts(run: Any, clock: Any) -> None:
 
 
 def test_bars_left_open_by_an_aborted_fit_are_closed(run: Any, clock: Any) -> None:
-    class Abort:
-        def batch_end(self, estimator: Any) -> None:
-            raise KeyboardInterrupt
+    def abort(estimator: Any) -> None:
+        raise KeyboardInterrupt
 
     bar = ProgressBar(Terminal(), clock=clock)
     with pytest.raises(KeyboardInterrupt):
-        run.fit(bar, Abort())
+        run.fit(bar, At("batch_end", abort))
     assert len(tqdm.auto.tqdm._instances) == 1
     run.fit(bar, epochs=0)
     assert not tqdm.auto.tqdm._instances

@@ -8,6 +8,8 @@ import pytest
 
 from multifit.handlers import MetricHandler, StoppingHandler
 
+from .conftest import At
+
 
 @pytest.mark.parametrize(
     ("limits", "steps", "reason"),
@@ -36,13 +38,10 @@ def test_limits_default_to_the_estimators(run: Any) -> None:
 
 
 def test_handlers_can_change_the_limits(run: Any) -> None:
-    class Shorten:
-        def epoch_begin(self, estimator: Any) -> None:
-            if estimator.state.epoch == 1:
-                estimator.max_epoch = 1  # already passed when this epoch ends
-
+    # already passed when the second epoch ends
+    shorten = At("epoch_begin", lambda estimator: setattr(estimator, "max_epoch", 1), step=3)
     run.max_epoch = 4
-    run.fit(StoppingHandler(), Shorten(), epochs=5)
+    run.fit(StoppingHandler(), shorten, epochs=5)
     assert run.state.step == 6
 
 
@@ -69,11 +68,8 @@ def test_a_time_limit(run: Any, clock: Any, seconds: float, steps: int, reason: 
 
 
 def test_time_at_the_end_of_an_epoch_counts(run: Any, clock: Any) -> None:
-    class Slow:
-        def epoch_end(self, estimator: Any) -> None:
-            clock.now += 100.0
-
-    run.fit(StoppingHandler(max_seconds=50, clock=clock), Slow(), epochs=5)
+    slow = At("epoch_end", lambda estimator: setattr(clock, "now", clock.now + 100.0))
+    run.fit(StoppingHandler(max_seconds=50, clock=clock), slow, epochs=5)
     assert run.state.step == 3
 
 
@@ -104,13 +100,7 @@ def test_counting_continues_from_a_checkpoint(run: Any, clock: Any) -> None:
     for limits, more in (({"max_epoch": 3}, 3), ({"max_batch": 8}, 2), ({"max_seconds": 10}, 4)):
         handler = StoppingHandler(clock=clock, **limits)
         clock.now += 1000.0  # between two runs no time counts
-
-        class Load:
-            priority = 2000.0
-
-            def train_begin(self, estimator: Any, own: Any = handler) -> None:
-                own.load_state_dict(state)
-
+        load = At("train_begin", lambda _, handler=handler: handler.load_state_dict(state), priority=2000.0)
         begun = run.state.step
-        run.fit(handler, Load(), epochs=5)
+        run.fit(handler, load, epochs=5)
         assert run.state.step - begun == more

@@ -14,6 +14,8 @@ import pytest
 from multifit.handlers import MetricHandler, ValidationHandler
 from multifit.handlers.tensorboard import TensorBoardHandler
 
+from .conftest import At
+
 pytest.importorskip("tensorboardX")
 from tensorboardX.proto.event_pb2 import Event  # noqa: E402
 
@@ -148,16 +150,14 @@ def test_pictures_of_another_type_are_an_error(run: Any, tmp_path: Path, drawn: 
 
 def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
     handler = TensorBoardHandler(tmp_path, every=1)
-    seen = []
+    seen: list[Any] = []
 
-    class Look:
-        priority = math.inf
+    def look(estimator: Any) -> None:
+        seen.extend((handler._epoch_writer.file_writer, handler._batch_writer.file_writer))
 
-        def epoch_end(self, estimator: Any) -> None:
-            seen.append((handler._epoch_writer.file_writer, handler._batch_writer.file_writer))
-
-    run.fit(handler, MetricHandler(), Look())
-    assert all(writer.event_writer._ev_writer._py_recordio_writer._writer.closed for writer in seen[0])
+    run.fit(handler, MetricHandler(), At("epoch_end", look, priority=math.inf))
+    assert len(seen) == 2
+    assert all(writer.event_writer._ev_writer._py_recordio_writer._writer.closed for writer in seen)
 
 
 def test_a_fit_without_epochs_writes_no_file(run: Any, tmp_path: Path) -> None:
