@@ -39,7 +39,6 @@ from .handler_runner import HandlerRunner
 from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
 from .run import Run
-from .run_seeding import RunSeeding
 
 
 class MultiEstimator:
@@ -99,8 +98,7 @@ class MultiEstimator:
         self._engine, self._run = engine, run
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(engine, run, self._handlers, self._log_once)
-        self._seeding = RunSeeding(run)
-        self._fit_loop = FitLoop(engine, run, self._handlers, self._seeding, self._log_once)
+        self._fit_loop = FitLoop(engine, run, self._handlers, self._log_once)
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -156,9 +154,7 @@ class MultiEstimator:
         hooks = TrainingHooks(events)
         self._engine.restart(hooks if hooks.active() else None)
         self._run.start(epochs, batches)
-        loop = self._fit_loop = FitLoop(
-            self._engine, self._run, self._handlers, self._seeding, self._log_once, val_batch
-        )
+        loop = self._fit_loop = FitLoop(self._engine, self._run, self._handlers, self._log_once, val_batch)
         declared = [
             (metric.metric, figure)
             for name, figures in ((TRAIN, self.train_metrics), (EVALUATE, self.val_metrics))
@@ -511,11 +507,11 @@ class MultiEstimator:
 
     def reseed(self) -> None:
         """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
-        self._seeding.reseed()
+        self._run.reseed()
 
     def reseed_epoch(self) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and the epoch."""
-        self._seeding.seed_epoch(self.state.epoch)
+        self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"

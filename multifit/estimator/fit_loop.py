@@ -21,7 +21,6 @@ from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
 from .run import Run
-from .run_seeding import RunSeeding
 
 OWN_WORKERS = (
     "the loader's workers cannot be seeded: if they draw random numbers, the resumed run is not bit for bit "
@@ -42,12 +41,11 @@ class FitLoop:
         engine: Engine,
         run: Run,
         handlers: HandlerRunner,
-        seeding: RunSeeding,
         log_once: LogOnce,
         val_data: Any = None,
     ) -> None:
         self._engine, self._run, self._handlers = engine, run, handlers
-        self._seeding, self._log_once, self._val_data = seeding, log_once, val_data
+        self._log_once, self._val_data = log_once, val_data
         self._train_step: TrainStep | None = None  # made with the first batch, which is checked
 
     def train(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path | None) -> None:
@@ -62,7 +60,7 @@ class FitLoop:
             self._run.history.open_row()
             self._engine.stages["train"].reset()
             batches = iterate(data, self._run.state.epoch)
-            self._train_epoch(data, _after(self._seeding.remember_order, batches), fit_batch)
+            self._train_epoch(data, _after(self._run.remember_order, batches), fit_batch)
 
     def train_batch(self, batch: Any) -> StepResult:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
@@ -84,18 +82,18 @@ class FitLoop:
 
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
-        state, seeding = self._run.state, self._seeding
+        run, state = self._run, self._run.state
         if has_own_workers(data) and not seedable(data):
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
-            replay_epochs(data, state.epoch, seeding.seed_epoch)
-        if self._run.epoch_complete:
-            seeding.restore(checkpoint)
+            replay_epochs(data, state.epoch, run.seed_epoch)
+        if run.epoch_complete:
+            run.restore(checkpoint)
         elif not state.stopped:
             done = state.batch + 1
-            then = partial(seeding.restore, checkpoint)
+            then = partial(run.restore, checkpoint)
             batches = iterate_from(data, done, then, state.epoch)
-            self._train_epoch(data, _after(seeding.restore_order, batches), fit_batch, done)
+            self._train_epoch(data, _after(run.restore_order, batches), fit_batch, done)
 
     def _train_epoch(
         self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], StepResult], done: int = 0

@@ -1,10 +1,12 @@
-"""The run that an estimator trains: where it stands, and what it has measured."""
+"""The run that an estimator trains: where it stands, what it has measured, and how it is seeded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from ..gluon import snapshot
 from ..history import History
 from ..plan import Plan
 from ..state import RunState
@@ -19,6 +21,10 @@ class Run:
     the last epoch was trained to its end. `order_state` are the random states from which the loader drew the
     order of the running epoch: a run without a schedule is not seeded for each epoch, and must resume in the
     same order.
+
+    MXNet's generator cannot be read. A run that has a seed seeds it at the same places whether or not the run
+    is stopped there: all generators at the start of an epoch, MXNet's after a scheduled checkpoint. A run
+    without a seed resumes with the saved states of Python's and NumPy's generators only.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -34,3 +40,30 @@ class Run:
         self.max_epoch, self.max_batch = max_epoch, max_batch
         self.history, self.epoch_complete = History(), True
         self.state.start()
+
+    def reseed(self) -> None:
+        """Seed MXNet's generator from the run's seed and position."""
+        snapshot.reseed(self._seed(), self.state.epoch, self.state.step)
+
+    def seed_epoch(self, epoch: int) -> None:
+        """Seed Python's, NumPy's and MXNet's generators from the run's seed and an epoch."""
+        snapshot.reseed_epoch(self._seed(), epoch)
+
+    def remember_order(self) -> None:
+        """Store the random states from which the loader is about to draw the order of an epoch."""
+        self.order_state = snapshot.random_state()
+
+    def restore_order(self) -> None:
+        """Set the random states that :meth:`remember_order` stored."""
+        snapshot.set_random_state(self.order_state)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Set the generators to what they were when a checkpoint was saved."""
+        snapshot.read_random(checkpoint)
+        if self.state.seed is not None:
+            self.reseed()
+
+    def _seed(self) -> int:
+        if self.state.seed is None:
+            raise ValueError("the run has no seed: set estimator.state.seed first")
+        return self.state.seed

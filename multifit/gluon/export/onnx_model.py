@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,7 @@ import numpy as np
 
 from ...errors import last_line, names
 from ..compat import mx
-from .onnx_names import rename_ports
-from .traced_net import TracedNet
+from .traced_net import PortType, TracedNet
 
 # The newest operator set that mxnet 1.9.1 knows, and the file format that came with it. By default its
 # converter labels the model with the newest set of the installed onnx, in which some operators take other
@@ -33,13 +32,7 @@ WAY_OUT = (
 
 
 def require_onnx() -> Any:
-    """Return the onnx module.
-
-    Raises
-    ------
-    ImportError
-        It is not installed, or is newer than mxnet's converter can use.
-    """
+    """Return the onnx module; ImportError if it is not installed, or newer than mxnet's converter can use."""
     try:
         onnx = importlib.import_module("onnx")
     except ImportError as error:
@@ -57,26 +50,12 @@ def require_onnx() -> Any:
 
 
 def onnx_model(net: TracedNet) -> Any:
-    """Convert a traced net.
+    """Convert a traced net to an ``onnx.ModelProto``.
 
-    Parameters
-    ----------
-    net : TracedNet
-        The net, with named inputs and outputs.
-
-    Returns
-    -------
-    onnx.ModelProto
-        Its inputs and outputs have the spec's names and order. An output with the name of an input is called
-        ``<name>_output``, since ONNX has one name space for both. The first axis is ``N`` if the net takes
-        batches of any size.
-
-    Raises
-    ------
-    ValueError
-        mxnet's converter lacks an operator, or fails.
-    ImportError
-        See :func:`require_onnx`.
+    Its inputs and outputs have the spec's names and order. An output with the name of an input is called
+    ``<name>_output``, since ONNX has one name space for both. The first axis is ``N`` if the net takes
+    batches of any size. Raises ValueError if mxnet's converter lacks an operator, or fails; ImportError as
+    :func:`require_onnx`.
     """
     onnx = require_onnx()
     converted_names = {name: f"multifit_output_{i}_" for i, name in enumerate(net.symbols)}
@@ -85,7 +64,7 @@ def onnx_model(net: TracedNet) -> Any:
     try:
         with _checked_as(onnx, OPSET):
             onnx_graph = _convert(onnx, net, symbol)
-            rename_ports(onnx_graph, converted_names, net)
+            _rename_ports(onnx_graph, converted_names, net)
             model = onnx.helper.make_model(
                 onnx_graph,
                 producer_name="multifit",
@@ -114,6 +93,35 @@ def _convert(onnx: Any, net: TracedNet, symbol: mx.sym.Symbol) -> Any:
         )
     onnx_graph.name = "multifit"
     return onnx_graph
+
+
+def _rename_ports(onnx_graph: Any, converted_names: Mapping[str, str], net: TracedNet) -> None:
+    """Give a converted graph's inputs and outputs the spec's names, order and shapes.
+
+    `converted_names` are those of the spec's outputs in the graph, which is changed in place.
+    """
+    # ONNX has one name space for inputs and outputs.
+    final = {name: f"{name}_output" if name in net.inputs else name for name in net.outputs}
+    new_names = {converted_names[name]: final[name] for name in net.outputs}
+    # Other values within the graph must not have an output's name.
+    new_names.update({name: f"multifit_inner_{i}_" for i, name in enumerate(final.values())})
+    for node in onnx_graph.node:
+        node.input[:] = [new_names.get(name, name) for name in node.input]
+        node.output[:] = [new_names.get(name, name) for name in node.output]
+    used = {name for node in onnx_graph.node for name in node.input} | set(final.values())
+    for tensor in list(onnx_graph.initializer):
+        tensor.name = new_names.get(tensor.name, tensor.name)
+        if tensor.name not in used:
+            onnx_graph.initializer.remove(tensor)  # the converter leaves some, and onnxruntime warns
+    del onnx_graph.input[:], onnx_graph.output[:]
+    onnx_graph.input.extend(_value_info(name, type_) for name, type_ in net.inputs.items())
+    onnx_graph.output.extend(_value_info(final[name], type_) for name, type_ in net.outputs.items())
+
+
+def _value_info(name: str, type_: PortType) -> Any:
+    helper = importlib.import_module("onnx.helper")
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(type_.dtype))
+    return helper.make_tensor_value_info(name, dtype, type_.shape)
 
 
 def _converter() -> Any:

@@ -1,10 +1,12 @@
-"""A traced net: one graph with named inputs and outputs, and what each of them is."""
+"""A traced net: one graph with named inputs and outputs, and what holds of these for every batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional, Union
+
+import numpy as np
 
 from ...protocols import Array, Shape
 from ..compat import mx
@@ -14,18 +16,13 @@ BATCH = "N"  # stands for the size of the batch in a shape
 OpenShape = tuple[Optional[Union[int, str]], ...]
 """A shape whose sizes may be open: ``"N"`` for the batch, None for an axis that differs between batches."""
 
+InputSignature = Mapping[str, tuple[Shape, str]]
+"""Shape and dtype of each input in a batch."""
+
 
 @dataclass(frozen=True)
 class PortType:
-    """Shape and dtype of an input or output.
-
-    Attributes
-    ----------
-    shape : tuple of (int, str or None), or None
-        See :data:`OpenShape`; None if nothing is known.
-    dtype : str
-        Such as ``float32``.
-    """
+    """Shape and dtype of an input or output; the shape is None if nothing is known of it."""
 
     shape: OpenShape | None
     dtype: str
@@ -35,18 +32,10 @@ class PortType:
 class TracedNet:
     """A net as a graph.
 
-    Attributes
-    ----------
-    symbols : mapping of str to Symbol
-        The outputs by the spec's names, in its order.
-    inputs, outputs : mapping of str to PortType
-        The spec's inputs, without those that are None, and its outputs.
-    parameters : mapping of str to NDArray
-        Those that the graph reads, by MXNet's own names, on the CPU; the mean over the devices.
-    example : mapping of str to tuple of int
-        The inputs' shapes in one batch.
-    unread : tuple of str
-        Inputs that no output depends on.
+    `symbols` are the outputs by the spec's names, in its order; `inputs` and `outputs` what the spec's are,
+    without inputs that are None. `parameters` are those that the graph reads, by MXNet's own names, on the
+    CPU: the mean over the devices. `example` has the inputs' shapes in one batch; no output depends on the
+    inputs that are `unread`.
     """
 
     symbols: Mapping[str, mx.sym.Symbol]
@@ -57,15 +46,77 @@ class TracedNet:
     unread: tuple[str, ...]
 
     def grouped(self, names: Mapping[str, str] | None = None) -> mx.sym.Symbol:
-        """Return all outputs as one symbol; each is an identity node.
-
-        Parameters
-        ----------
-        names : mapping of str to str, optional
-            Names of the nodes by the spec's names; default: the spec's names.
-        """
+        """Return all outputs as one symbol of identity nodes; `names` are other names than the spec's."""
         names = names or {}
         outputs = [
             mx.sym.identity(symbol, name=names.get(name, name)) for name, symbol in self.symbols.items()
         ]
         return mx.sym.Group(outputs)
+
+
+def port_types(
+    symbols: Mapping[str, mx.sym.Symbol],
+    signatures: Sequence[InputSignature],
+    parameters: Mapping[str, Array],
+) -> tuple[dict[str, PortType], dict[str, PortType]]:
+    """Return the types of inputs and outputs; raises MXNetError if their shapes do not fit each other.
+
+    `symbols` are the outputs; `signatures` the inputs in one batch or more, the samples along the first axis;
+    `parameters` everything else that the symbols read.
+    """
+    group = mx.sym.Group(list(symbols.values()))
+    samples = next(iter(signatures[-1].values()))[0][0]
+    input_shapes = [_with_samples(signature, samples) for signature in signatures]
+    output_shapes = [_infer_shapes(group, shapes, parameters) for shapes in input_shapes]
+    try:
+        larger = _infer_shapes(group, _with_samples(signatures[-1], samples + 1), parameters)
+    except mx.base.MXNetError:
+        larger = output_shapes[-1]
+    # If no output grows with the batch, the net was written for batches of one size.
+    any_size = larger != output_shapes[-1] or any(_is_unknown(shape) for shape in larger)
+    batch = BATCH if any_size else samples
+    inputs = {
+        name: PortType((batch, *_common_sizes([shapes[name] for shapes in input_shapes])[1:]), dtype)
+        for name, (_, dtype) in signatures[-1].items()
+    }
+    outputs = {}
+    for i, (name, dtype) in enumerate(zip(symbols, _infer_dtypes(group, signatures[-1], parameters))):
+        sizes = zip(_common_sizes([shapes[i] for shapes in output_shapes]), larger[i])
+        outputs[name] = PortType(tuple(_open_size(*pair, samples) for pair in sizes) or None, dtype)
+    return inputs, outputs
+
+
+def _with_samples(signature: InputSignature, samples: int) -> dict[str, Shape]:
+    return {name: (samples, *shape[1:]) for name, (shape, _) in signature.items()}
+
+
+def _common_sizes(shapes: Sequence[Shape]) -> OpenShape:
+    """Return the sizes that are equal in all shapes, None for the others."""
+    return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes))
+
+
+def _infer_shapes(
+    symbol: mx.sym.Symbol, inputs: Mapping[str, Shape], parameters: Mapping[str, Array]
+) -> list[Shape]:
+    known = {**inputs, **{name: value.shape for name, value in parameters.items()}}
+    return symbol.infer_shape_partial(**{name: known[name] for name in symbol.list_inputs()})[1]
+
+
+def _infer_dtypes(
+    symbol: mx.sym.Symbol, signature: InputSignature, parameters: Mapping[str, Array]
+) -> list[str]:
+    known = {name: dtype for name, (_, dtype) in signature.items()}
+    known.update({name: value.dtype for name, value in parameters.items()})
+    dtypes = symbol.infer_type(**{name: known[name] for name in symbol.list_inputs()})[1]
+    return [np.dtype(dtype).name for dtype in dtypes]
+
+
+def _is_unknown(shape: Shape) -> bool:
+    return not shape or min(shape) < 1  # MXNet's sign for what it cannot infer
+
+
+def _open_size(size: int | str | None, size_of_larger: int, samples: int) -> int | str | None:
+    """Return an axis's size, given that of a batch with one sample more."""
+    if size == size_of_larger != 0:
+        return size
+    return BATCH if (size, size_of_larger) == (samples, samples + 1) else None

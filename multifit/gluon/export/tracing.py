@@ -12,29 +12,16 @@ from ...protocols import Array, Net
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.batch_splitter import SlotSignature
-from .shapes import port_types
-from .traced_net import TracedNet
+from .traced_net import TracedNet, port_types
 
 
 def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
-    """Return the net as a graph with the spec's names.
+    """Return the net as a graph with the names of the spec, whose `evaluate` is ignored.
 
-    Parameters
-    ----------
-    net : Block
-        Initialised, with known shapes.
-    spec : TaskSpec
-        Its inputs, outputs and `forward`; `evaluate` is ignored.
-    signatures : sequence of mapping of str to (shape, dtype) or None
-        The inputs in one batch or more, the samples along the first axis. Sizes that differ between them are
-        left open. The net is called with None for inputs that are None.
-
-    Raises
-    ------
-    SpecError
-        The net cannot be called with symbols, or does not return what the spec declares.
-    ValueError
-        It uses parameters that have no values, or that the net does not hold.
+    The net has values. `signatures` are its inputs in one batch or more, the samples along the first axis;
+    sizes that differ between them are left open, and the net is called with None for inputs that are None.
+    Raises SpecError if the net cannot be called with symbols, or does not return what the spec declares;
+    ValueError if it uses parameters that have no values, or that it does not hold.
     """
     variables = {name: None if signatures[-1][name] is None else mx.sym.var(name) for name in spec.inputs}
     with _as_spec_error(net, Exception), mx.autograd.pause(train_mode=False), mx.name.NameManager():

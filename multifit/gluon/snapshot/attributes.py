@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import shown
 from ..compat import mx
-from .coding import DEEPEST, encode
+from .tree import DEEPEST, encode
 
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
