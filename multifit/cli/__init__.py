@@ -55,7 +55,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in (new, train, check, evaluate, predict, report, export, profile):
-        command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
+        name = module.__name__.rpartition(".")[2]
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

@@ -8,13 +8,8 @@ from .arguments import add_task_arguments, quiet
 from .results import print_result
 from .run import Run
 
-NAME = "check"
+add_arguments = add_task_arguments
 HELP = "check that net, spec, data and trainers of a task file fit, and print the plan"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_task_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -8,15 +8,10 @@ from ..tables import table
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
 from .results import print_result
-from .trained_run import trained_run
+from .run import trained_run
 
-NAME = "evaluate"
+add_arguments = add_trained_arguments
 HELP = "measure a trained run on the validation data of its task file"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_trained_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

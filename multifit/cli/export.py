@@ -8,9 +8,8 @@ from ..gluon.export.formats import FORMATS
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
 from .results import make_folder
-from .trained_run import trained_run
+from .run import trained_run
 
-NAME = "export"
 HELP = "write a trained net for use elsewhere, with the spec's names for its inputs and outputs"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..taskfile import UsageError
 
-NAME = "new"
 HELP = "write a small task file to start from; it runs as it is"
 TEMPLATE = Path(__file__).with_name("new_task.txt")  # a text file: mxnet is not imported in this folder
 

@@ -10,10 +10,8 @@ from ..errors import shown
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
 from .results import draw, make_folder, print_result
-from .run import Run
-from .trained_run import trained_run
+from .run import Run, trained_run
 
-NAME = "predict"
 HELP = "predict with a trained run, as its task file reads inputs and shows outputs"
 MAX_LENGTH = 60  # characters of an input that are printed before its prediction
 

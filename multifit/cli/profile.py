@@ -8,7 +8,6 @@ from .arguments import add_task_arguments, quiet
 from .results import make_folder, write_profile
 from .run import Run
 
-NAME = "profile"
 HELP = "measure where the time of a training step goes, as a table and a picture; nothing is trained"
 
 

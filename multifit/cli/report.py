@@ -9,7 +9,6 @@ from ..files import atomic_write
 from ..report import RunFolder, page, read_run
 from ..taskfile import UsageError
 
-NAME = "report"
 HELP = "write one HTML page with plan, curves, figures and pictures of one or more runs"
 
 

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
+from ..errors import reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.data.seeding import seed_everything
 from ..gluon.precision.precisions import named_precision
+from ..gluon.saved_net import load_net
 from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
-from .record import RunRecord
+from .record import RunRecord, read_record
+from .results import HISTORY, PARAMETERS
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -138,6 +141,31 @@ class Run:
         return self.estimator.fit(
             *self.data, epochs=self.epochs, event_handlers=self._handlers, resume=self._resume
         )
+
+
+def trained_run(options: argparse.Namespace) -> Run:
+    """Return a task file with the settings, seed, parameters and history of a trained run.
+
+    Settings, seed and precision of the command line replace the run's. Raises UsageError as `Run` and
+    `read_record` do, or, when they are first needed, if the parameters or the history cannot be read.
+    """
+    folder, file = options.folder, Path(options.file)
+
+    def estimator(net: Any, spec: Any, context: Any, precision: str) -> MultiEstimator:
+        path = folder / PARAMETERS
+        try:
+            load_net(net, path, context)
+        except ValueError as error:
+            raise UsageError(f"{path} does not fit the net of {file}: {error}") from None
+        return MultiEstimator(net, spec, context=context, precision=precision)
+
+    def history() -> History:
+        try:
+            return History.from_json(folder / HISTORY)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {folder / HISTORY}: {reason(error)}") from None
+
+    return Run(options, read_record(folder, file), {"estimator": estimator, "history": history})
 
 
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:

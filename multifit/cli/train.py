@@ -23,7 +23,6 @@ from .record import RunRecord, read_record, write_record
 from .results import make_folder, write_pictures, write_plan, write_results
 from .run import Run, output_folder
 
-NAME = "train"
 HELP = "train what a task file declares and write the results"
 LOG, EVENTS = "log.txt", "tensorboard"
 

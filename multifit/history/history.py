@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import counted, names, suggest
-from ..files import atomic_write, read_regular
-from . import serialization
+from ..files import atomic_write, parse_json, read_regular
 from .format import epoch_table, last_epoch_table
 
 
@@ -102,7 +104,7 @@ class History(Mapping[str, "list[float]"]):
         str
             The JSON.
         """
-        text = serialization.to_json(self._figures)
+        text = json.dumps({name: list(map(_to_json, values)) for name, values in self._figures.items()})
         if path is not None:
             atomic_write(path, text + "\n")
         return text
@@ -124,10 +126,15 @@ class History(Mapping[str, "list[float]"]):
         str
             The CSV.
         """
-        text = serialization.to_csv(self._figures, self._epochs)
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(["epoch", *self])
+        for epoch in range(self._epochs):
+            row = [values[epoch] for values in self._figures.values()]
+            writer.writerow([epoch + 1, *("" if math.isnan(value) else repr(value) for value in row)])
         if path is not None:
-            atomic_write(path, text)
-        return text
+            atomic_write(path, text.getvalue())
+        return text.getvalue()
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> History:
@@ -148,7 +155,10 @@ class History(Mapping[str, "list[float]"]):
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
         text = str(source) if is_text else read_regular(source)
         try:
-            return cls(serialization.from_json(text))
+            figures = parse_json(text).items()
+            return cls(
+                {name: [math.nan if v is None else float(v) for v in values] for name, values in figures}
+            )
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"not a history (a JSON object of lists of numbers): {error}") from error
 
@@ -189,3 +199,9 @@ def _number(value: float) -> float:
     # Always the same NaN object: lists with NaN then compare equal, because Python compares identities first.
     number = float(value)
     return math.nan if math.isnan(number) else number
+
+
+def _to_json(value: float) -> float | str | None:
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return None if math.isnan(value) else value

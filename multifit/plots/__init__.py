@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .curves import compare_curves, curves
-from .figure import new_figure, to_svg
-from .figure_selection import select_figures
+from .curves import compare_curves, curves, select_figures
+from .panels import new_figure, to_svg
 
 __all__ = ["compare_curves", "curves", "new_figure", "select_figures", "to_svg"]

@@ -1,13 +1,13 @@
-"""Draw the figures of one run, or of several, over the epochs."""
+"""Select figures, and draw those of one run, or of several, over the epochs."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
 from ..errors import names, suggest
 from ..stages import PREFIXES, TRAIN, split_figure
-from .figure_selection import select_figures
 from .panels import Line, draw
 
 if TYPE_CHECKING:
@@ -70,6 +70,21 @@ def compare_curves(histories: Mapping[str, Figures]) -> Figure:
     return draw(panels)
 
 
+def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
+    """Return the known names that `figures` selects, in their order, and the items that match nothing.
+
+    An item is a name, or a regular expression that matches whole names, else ValueError is raised; None
+    selects all.
+    """
+    known = list(known)
+    if figures is None:
+        return known, []
+    patterns = [figures] if isinstance(figures, str) else list(figures)
+    matches = {pattern: _matches(pattern, known) for pattern in patterns}
+    selected = {name for names in matches.values() for name in names}
+    return [name for name in known if name in selected], [each for each in patterns if not matches[each]]
+
+
 def _families(history: Figures) -> dict[str, Family]:
     """Group the measured figures by panel. The learning rates, which have no prefix, come last."""
     families: dict[str, Family] = {}
@@ -96,3 +111,13 @@ def _lines(family: Family) -> list[Line]:
 
 def _joined(first: str, second: str, separator: str = " ") -> str:
     return separator.join(filter(None, [first, second]))
+
+
+def _matches(pattern: str, known: Sequence[str]) -> list[str]:
+    if pattern in known:  # a name such as VOC.mAP would match more as a regular expression
+        return [pattern]
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f'figures: "{pattern}" is not a valid regular expression: {error}') from None
+    return [name for name in known if expression.fullmatch(name)]

@@ -1,12 +1,11 @@
-"""Draw panels of lines over the epochs."""
+"""Make matplotlib figures, draw panels of lines over the epochs, and convert them to SVG."""
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Mapping, Sequence
-
-from .figure import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +26,29 @@ class Line:
     values: Sequence[float]  # one per epoch
     style: int  # colour and marker; lines of equal style look alike, unless only one is dashed
     dashed: bool  # and pale, as training is
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty matplotlib figure, sizes in inches, that belongs to no window.
+
+    Raises ImportError without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise ImportError('pictures need matplotlib: pip install "multifit[plot]"') from error
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.1))  # between rows of axes
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return a figure as an SVG file. Equal figures give equal files."""
+    from matplotlib import rc_context
+
+    data = io.BytesIO()
+    with rc_context({"svg.hashsalt": "multifit"}):  # by default, every file has ids of its own
+        figure.savefig(data, format="svg", metadata={"Date": None})
+    return data.getvalue()
 
 
 def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:

@@ -9,9 +9,8 @@ from pathlib import PurePath
 from ..plan import Plan, StagePlan
 from ..plots import curves
 from .diagram import Diagram, diagram
+from .elements import Grid, Image, curves_image, epoch_grids, last_epoch_grid, png_image, setting_texts
 from .folder import RunFolder
-from .images import Image, curves_image, png_image
-from .tables import Grid, epoch_grids, last_epoch_grid, setting_texts
 
 
 @dataclass(frozen=True)

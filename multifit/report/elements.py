@@ -1,12 +1,18 @@
-"""The content of the page's tables."""
+"""The page's tables and images: what its templates show."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable
 
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
+from ..plots import to_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = 12  # figures per table
 
@@ -17,6 +23,14 @@ class Grid:
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of the page."""
+
+    name: str  # the caption, or the text for readers who cannot see the image
+    source: str  # a data URL
 
 
 def last_epoch_grid(history: History) -> Grid:
@@ -43,6 +57,20 @@ def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
     return {name: _setting_text(value) for name, value in settings.items()}
 
 
+def png_image(name: str, data: bytes) -> Image:
+    """Return a PNG file as an image."""
+    return Image(name, _data_url("image/png", data))
+
+
+def curves_image(draw: Callable[[], Figure]) -> Image | None:
+    """Return the figure that `draw` returns as an SVG image, or None without matplotlib."""
+    try:
+        figure = draw()
+    except ImportError:
+        return None
+    return Image("the figures over the epochs", _data_url("image/svg+xml", to_svg(figure)))
+
+
 def _epoch_grid(history: History, names: Sequence[str]) -> Grid:
     columns = [[figure_text(value) for value in history[name]] for name in names]
     rows = [[str(epoch), *cells] for epoch, cells in enumerate(zip(*columns), 1)]
@@ -53,3 +81,7 @@ def _setting_text(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
