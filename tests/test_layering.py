@@ -29,7 +29,8 @@ ONLY = {
 ROOMS = [
     "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
     "optim", "precision", "metrics", "execution", "model", "model_trainers", "defaults", "facade", "engine",
-    "validation", "train_step", "trial_run", "evaluation", "export", "snapshot", "handlers", "__init__",
+    "validation", "train_step", "batch_pass", "trial_run", "evaluation", "export", "snapshot", "handlers",
+    "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Callable, Mapping, Optional, Sequence
 
 from ..arguments import Count, FromZero, PathLike, checked, one_of
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
+from ..gluon.batch_pass import run_evaluation
 from ..gluon.data.loaders import batch_count, peek_first
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.defaults import default_spec
@@ -32,7 +33,6 @@ from ..rate_search import RateSearch, find_learning_rate
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import RunState
-from .batch_pass import run_evaluation
 from .fit_loop import FitLoop
 from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
 from .handler_runner import HandlerRunner

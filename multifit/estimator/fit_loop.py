@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Iterator
 from ..checks import one_shot
 from ..errors import raise_problems
 from ..events import TRAINING_EVENTS
+from ..gluon.batch_pass import run_pass
 from ..gluon.data.loaders import batch_count, iterate, iterate_from, no_batch_problems, replay_epochs
 from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.engine import Engine
@@ -16,7 +17,6 @@ from ..gluon.execution.result import StepResult
 from ..gluon.train_step import TrainStep
 from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.make_plan import make_plan
-from .batch_pass import run_pass
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce

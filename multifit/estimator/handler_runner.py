@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 from ..events import (
     BEFORE_UPDATE,
@@ -15,7 +15,6 @@ from ..events import (
     adapt_for_evaluation,
     handler_name,
 )
-from ..gluon.execution.result import StepResult
 from ..handlers import ProgressBar, StoppingHandler
 
 HOOKS_WITH_OUTPUTS = (
@@ -47,10 +46,10 @@ class HandlerRunner:
         if self._events is not None:
             self._events.emit(event, **facts)
 
-    def emit_result(self, event: str, batch: Any, result: StepResult) -> None:
+    def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end."""
         if self._events is not None:
-            self._events.emit_result(event, batch, result.views)
+            self._events.emit_result(event, batch, views)
 
     def needs_outputs(self, events: PassEvents) -> bool:
         """Whether a handler takes a batch's outputs or losses; without a run, the caller may."""

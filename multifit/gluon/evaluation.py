@@ -10,7 +10,7 @@ from .data.batches import Shards
 from .data.loaders import peek_first
 from .engine import Engine
 from .execution.result import StepResult
-from .validation.first_batch import run_first_batch
+from .validation.first_batch import run_batch
 
 
 def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
@@ -20,11 +20,9 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     """
     stage = engine.stages["evaluate"]
     batch = engine.splitter("evaluate").split(raw)
-    if stage.checked:
-        result = stage.run(batch, engine.state)
-    else:
+    if not stage.checked:
         engine.trainers.prepare()
-        result = run_first_batch(stage, batch, engine.state)
+    result = run_batch(stage, batch, engine.state)
     stage.measure(result)
     return result
 

@@ -11,6 +11,7 @@ from .engine import Engine
 from .execution.result import StepResult
 from .execution.second_backward import refuse_second_backward
 from .execution.stage import Timer, untimed
+from .validation.first_batch import run_batch
 
 
 class TrainStep:
@@ -38,9 +39,9 @@ class TrainStep:
             return self._splitter.split(raw)
 
     def forward(self, batch: Batch) -> StepResult:
-        """Run net, losses and device metrics."""
+        """Run net, losses and device metrics; a first batch that was not checked is."""
         with self._timer("forward"):
-            return self._stage.run(batch, self._state)
+            return run_batch(self._stage, batch, self._state)
 
     def learn(self, result: StepResult) -> None:
         """Compute the gradients on all devices, then move the parameters, unless a handler holds the update.

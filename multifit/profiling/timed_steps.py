@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Iterator
 
 from ..errors import UserCodeError
-from ..events import EstimatorProtocol, EventDispatcher, handler_name
+from ..events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.handler_method import HandlerMethod
+from ..gluon.batch_pass import run_pass
 from ..gluon.data.batches import Batch
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
 from ..gluon.train_step import TrainStep
-from ..gluon.validation.first_batch import run_first_batch
 from .stopwatch import Stopwatch
 
 KEPT_BATCHES = 8  # for timing the pieces of a forward pass
@@ -38,6 +38,14 @@ class TimedEvents(EventDispatcher):
         """Call one method of a handler and time it."""
         with self.watch("handlers", handler_name(method.handler)):
             return super().call(method, facts)
+
+    def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
+        """Call the handlers of a batch's end, which ends a lap."""
+        if self.listens(event):
+            with self.watch("handlers"):
+                super().emit_result(event, batch, views)
+        if event == TRAINING_EVENTS.batch_end:
+            self.watch.lap()
 
 
 class TimedSteps:
@@ -64,47 +72,35 @@ class TimedSteps:
         self.sizes: list[int] = []
 
     def run(self, watch: Stopwatch, count: int) -> None:
-        """Make a number of steps, timed by `watch`."""
+        """Make a number of steps, timed by `watch`, even if a handler stops the run."""
         self._events.watch = self._watch = watch
-        for _ in range(count):
+        batches, done, until = self._load(count), len(self.sizes), len(self.sizes) + count
+        while done < until:
             try:
-                self._train()
+                done = run_pass(batches, self._train, TRAINING_EVENTS, self._events, self._state, None, done)
             except UserCodeError as error:
-                error.at(f"profiling, batch {len(self.sizes) + 1}")
+                error.at(f"profiling, batch {self._state.batch + 1}")
                 raise
 
     def _time(self, phase: str, *detail: str) -> Any:
         return self._watch(*PARTS.get(phase, (phase,)), *detail)
 
-    def _train(self) -> None:
-        watch, hooks = self._watch, self._engine.hooks
-        with watch("data", "loader"):
-            raw = next(self._raw)
-        self._state.batch = len(self.sizes)
-        self._events.emit("batch_begin", batch=raw)  # which times each handler
+    def _load(self, count: int) -> Iterator[Any]:
+        for _ in range(count):
+            with self._watch("data", "loader"):
+                raw = next(self._raw)
+            yield raw
+
+    def _train(self, raw: Any) -> StepResult:
+        hooks = self._engine.hooks
         with ExitStack() as around:
             if hooks is not None:
-                with watch("handlers"):
+                with self._watch("handlers"):
                     around.enter_context(hooks.step(raw))
-            result = self._train_batch(raw)
+            result = self._step(raw)
             if hooks is not None:
-                with watch("handlers"):
+                with self._watch("handlers"):
                     around.close()
-        self._state.step += 1
-        self._state.samples += result.batch.samples
-        if self._events.listens("batch_end"):
-            with watch("handlers"):
-                self._events.emit_result("batch_end", raw, result.views)
-        watch.lap()
         self.batches.append(result.batch)
         self.sizes.append(result.batch.samples)
-
-    def _train_batch(self, raw: Any) -> StepResult:
-        if self.stage.checked:
-            return self._step(raw)
-        # the handlers that change the step have seen this batch begin
-        batch = self._step.fetch(raw)
-        result = run_first_batch(self.stage, batch, self._state)
-        self._step.learn(result)
-        self._step.measure(result)
         return result

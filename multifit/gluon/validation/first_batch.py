@@ -67,8 +67,10 @@ def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> li
     return [Problem("spec", f"{term.where}: {message}; give the loss batch_axis={batch.axis}")]
 
 
-def run_first_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
-    """Check a stage on its first batch, and run it; raises everything that is wrong at once."""
+def run_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
+    """Run a stage on a batch; its first is checked, and everything that is wrong is raised at once."""
+    if stage.checked:
+        return stage.run(batch, state)
     outputs, problems = check_first_batch(stage, batch)
     raise_problems(problems)
     return stage.run(batch, state, outputs)

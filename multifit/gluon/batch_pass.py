@@ -1,31 +1,40 @@
-"""One pass over batches, the same for training and evaluating; and a whole evaluation."""
+"""One pass over batches, the same for training, evaluating and profiling; and a whole evaluation."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Mapping, Protocol
 
 from ..errors import DataError, SpecError, UserCodeError
 from ..events import EVALUATION_EVENTS, PassEvents
-from ..gluon.engine import Engine
-from ..gluon.execution.result import StepResult
 from ..stages import EVALUATE
 from ..state import RunState
-from .handler_runner import HandlerRunner
+from .engine import Engine
+from .execution.result import StepResult
+
+
+class Emitter(Protocol):
+    """Calls the handlers of an event."""
+
+    def emit(self, event: str, **facts: Any) -> object:
+        """Call them with facts."""
+
+    def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
+        """Call those of a batch's end; `views` returns its arrays by name, if a handler takes them."""
 
 
 def run_pass(
     batches: Iterable[Any],
     step: Callable[[Any], StepResult],
     events: PassEvents,
-    handlers: HandlerRunner,
+    handlers: Emitter,
     state: RunState,
-    place: Callable[[], str],
+    place: Callable[[], str] | None,
     first: int = 0,
 ) -> int:
     """Run a step on each batch, with the events before and after it, until the state asks to stop.
 
     Starts counting at `first`, and returns the number of batches done, those before `first` included. The
-    counters of `state` are advanced; `place` returns where an error was raised.
+    counters of `state` are advanced; `place` returns where the step raised an error, to name in its message.
     """
     index = first
     for batch in batches:
@@ -33,17 +42,15 @@ def run_pass(
         handlers.emit(events.batch_begin, batch=batch)
         try:
             result = step(batch)
-        except UserCodeError as error:
-            error.at(place())
-            raise
-        except (SpecError, DataError) as error:
-            if state.step:  # the first batch's problems are those of the declarations
+        except (UserCodeError, SpecError, DataError) as error:
+            # the first batch's problems are those of the declarations
+            if place is not None and (state.step or isinstance(error, UserCodeError)):
                 error.at(place())
             raise
         index += 1
         state.step += 1
         state.samples += result.batch.samples
-        handlers.emit_result(events.batch_end, batch, result)
+        handlers.emit_result(events.batch_end, batch, result.views)
         if state.stopped:
             break
     return index
@@ -54,7 +61,7 @@ def run_evaluation(
     batches: Iterable[Any],
     total: int | None,
     step: Callable[[Any], StepResult],
-    handlers: HandlerRunner,
+    handlers: Emitter,
 ) -> dict[str, float]:
     """Measure losses and metrics on batches; return the figures by name, without prefix.
 
