@@ -12,7 +12,7 @@ from pathlib import Path
 import mxnet as mx
 import pytest
 
-from multifit.gluon.precision.cpu_support import cpu_supports_bfloat16
+from multifit.gluon.precision.precisions import cpu_supports_bfloat16
 
 from .report import Result
 from .table import Row

@@ -15,13 +15,12 @@ import pytest  # noqa: E402
 from multifit import threads  # noqa: E402
 from multifit.gluon.data.seeding import seed_everything  # noqa: E402
 from multifit.gluon.precision import precisions  # noqa: E402
-from multifit.gluon.precision.cpu_support import cpu_supports_bfloat16  # noqa: E402
-from multifit.gluon.precision.rules import Rules  # noqa: E402
+from multifit.gluon.precision.lowering import Rules  # noqa: E402
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests that compute in bfloat16 where the CPU cannot."""
-    if item.get_closest_marker("bfloat16") and not cpu_supports_bfloat16():
+    if item.get_closest_marker("bfloat16") and not precisions.cpu_supports_bfloat16():
         pytest.skip("this CPU has no AVX512, which bfloat16 needs")
 
 

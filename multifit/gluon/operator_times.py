@@ -10,15 +10,8 @@ from typing import Any, Callable
 from ..errors import last_line
 from .compat import mx
 
-OFF = {
-    "profile_all": False,
-    "profile_symbolic": False,
-    "profile_imperative": False,
-    "profile_api": False,
-    "profile_memory": False,
-    "aggregate_stats": False,
-    "continuous_dump": False,
-}
+KINDS = ("all", "symbolic", "imperative", "api", "memory")
+OFF = {**{f"profile_{kind}": False for kind in KINDS}, "aggregate_stats": False, "continuous_dump": False}
 # With statistics, MXNet runs every operator by itself, also those within graphs.
 ON = {**OFF, "profile_symbolic": True, "profile_imperative": True, "aggregate_stats": True}
 

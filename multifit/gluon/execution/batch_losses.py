@@ -37,7 +37,7 @@ class BatchLosses:
             values = _parts(term, call_loss(term, arguments))
             for device, parts in enumerate(result.parts):
                 of_device = [value[min(device, len(value) - 1)] for value in values]
-                self._forms.hold_loss(term, of_device, samples=1)  # its rows are not counted
+                self._forms.hold_loss(term, of_device, samples=0)  # it is a sum, of any shape
                 parts.update(named_parts(term, of_device))
             if self._training:
                 weight = scale.weights[term.key]

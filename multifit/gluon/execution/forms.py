@@ -40,7 +40,10 @@ class ResultForms:
             self._hold((f'outputs: the net returns "{name}" as', 0), value, self.samples)
 
     def hold_loss(self, term: Term, parts: Sequence[Any], samples: int | None = None) -> None:
-        """Check the parts of a loss on one device; raises SpecError as :meth:`hold_outputs` does."""
+        """Check the parts of a loss on one device; raises SpecError as :meth:`hold_outputs` does.
+
+        With 0 samples its elements are added up in any case, so that the shape may change.
+        """
         samples = self.samples if samples is None else samples
         before = self._parts.setdefault(term.where, len(parts))
         if len(parts) != before:
@@ -59,10 +62,8 @@ class ResultForms:
                     self._forms[key] = form
                 return
         where = f"{key[0]}: returns" if of_loss else key[0]
-        returned = f"{where} {describe.structure(value)} in a batch of {counted(samples, 'sample')}"
-        before = (
-            "an array" if first is None else f"{describe.array(first)} in the first batch, of {first.samples}"
-        )
+        returned = f"{where} {describe.structure(value)} in a batch of {counted(self.samples, 'sample')}"
+        before = "an array" if first is None else f"{describe.array(first)} in the first batch"
         raise SpecError(f"{returned}, but {before}; {_WAY_OUT}")
 
 
@@ -81,8 +82,8 @@ _WAY_OUT = (
 
 def _is_alike(first: _Form, form: _Form, has_rows: bool) -> bool:
     """Whether an array has the form of the first batch's; `has_rows` if samples are along the first axis."""
-    if form.dtype != first.dtype:
-        return False
+    if form.dtype != first.dtype or form.samples == 0:
+        return form.dtype == first.dtype
     if first.is_number:
         return all(length == 1 for length in form.shape)
     if len(form.shape) != len(first.shape):

@@ -36,30 +36,12 @@ def untimed(*phase: str) -> AbstractContextManager[Any]:
 class Stage:
     """Runs batches for one TaskSpec, and adds up its figures.
 
-    Parameters
-    ----------
-    network : Network
-        The net, as this stage calls it; its spec says what is routed where.
-    metrics : sequence of StageMetric
-        The metrics of this stage.
-    contexts : list of Context
-        The devices.
-    training : bool
-        Whether gradients are recorded.
-    changes_objective : bool
-        Whether handlers compute an objective from outputs and losses.
-    dtype : str
-        The dtype of the objective: that of the net's parameters.
+    `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
+    if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
+    `dtype` is that of the objective: the dtype of the net's parameters.
 
-    Attributes
-    ----------
-    figures : StageFigures
-        What was measured so far.
-    needs_outputs : bool
-        Whether the outputs or the losses of each sample are read; set it before an epoch. Arrays that are not
-        read need not be computed.
-    checked : bool
-        Whether a first batch was checked.
+    `figures` are what was measured so far, and `checked` says whether a first batch was checked. Set
+    `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
     """
 
     def __init__(

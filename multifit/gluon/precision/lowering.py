@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 from ..compat import mx
-from .rewriting import Entry, Node, rewrite
-from .rules import Rules
 
 FLOAT32 = "float32"
+
+Node = dict[str, Any]
+"""An operator or a variable in MXNet's JSON format: ``op``, ``name``, ``attrs`` and ``inputs``."""
+Entry = list[int]
+"""An output of a node: the node's number, the output's number, and a version that is always 0."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which of MXNet's operators compute in the lower precision; all others compute in float32.
+
+    Those in `low` always do: their inputs are cast to it. Those in `either` compute in the precision of their
+    inputs, unless an attribute has a value for which `float32_if`, ``{operator: (attribute, values)}``, says
+    otherwise; of those in `first_input_only`, such as BatchNorm, all other inputs are float32 anyway.
+    """
+
+    low: Collection[str]
+    either: Collection[str]
+    float32_if: Mapping[str, tuple[str, Collection[str]]] = field(default_factory=dict)
+    first_input_only: Collection[str] = ()
+
+    def takes_either(self, operator: str, attributes: Mapping[str, str]) -> bool:
+        """Return whether an operator with these attributes computes in the precision of its inputs."""
+        attribute, values = self.float32_if.get(operator, ("", ()))
+        return operator in self.either and attributes.get(attribute) not in values
 
 
 def lower(symbols: Sequence[mx.sym.Symbol], dtype: str, rules: Rules) -> tuple[list[mx.sym.Symbol], int]:
@@ -31,55 +58,67 @@ def lower(symbols: Sequence[mx.sym.Symbol], dtype: str, rules: Rules) -> tuple[l
     Returns
     -------
     symbols : list of Symbol
-        The outputs, with the same variables.
+        The outputs, with the same variables; an output that is a variable is returned itself.
     count : int
         The number of operators that compute in `dtype`.
     """
-    builder = _LoweredGraph(dtype, rules)
-    return rewrite(symbols, builder), builder.count
+    computed = [symbol for symbol in symbols if not _is_variable(symbol)]
+    if not computed:
+        return list(symbols), 0
+    group = mx.sym.Group(computed)
+    lowered = _LoweredGraph(dtype, rules)
+    copy = mx.sym.load_json(json.dumps(lowered.build(json.loads(group.tojson()))))
+    # The loaded graph has variables of its own; replace them by those that the rest of the graph shares.
+    variables = {each.name: each for each in group.get_internals() if _is_variable(each)}
+    copied = iter(copy(**variables))
+    outputs = [symbol if _is_variable(symbol) else _take_outputs(copied, symbol) for symbol in symbols]
+    return outputs, lowered.count
 
 
 class _LoweredGraph:
-    """A :class:`~multifit.gluon.precision.rewriting.GraphBuilder` that adds the casts.
-
-    Attributes
-    ----------
-    nodes : list of Node
-        See GraphBuilder.
-    count : int
-        The number of operators that compute in the lower precision.
-    """
+    """A copy of a graph with the casts added; `count` of its operators compute in the lower precision."""
 
     def __init__(self, dtype: str, rules: Rules) -> None:
-        self.nodes: list[Node] = []
         self.count = 0
         self._dtype, self._rules = dtype, rules
+        self._nodes: list[Node] = []  # each behind the nodes of its inputs
         self._low: set[int] = set()  # the nodes whose outputs are in the lower precision
         self._casts: dict[tuple[int, int, str], Entry] = {}
 
-    def add(self, node: Node) -> int:
-        """Add a node, behind the casts that its inputs need."""
-        inputs, is_low = node["inputs"], True
+    def build(self, graph: dict[str, Any]) -> dict[str, Any]:
+        """Return the copy of a graph in MXNet's JSON format."""
+        numbers: list[int] = []  # in the copy, by number in the original
+
+        def moved(entries: Sequence[Entry]) -> list[Entry]:
+            return [[numbers[entry[0]], *entry[1:]] for entry in entries]
+
+        for node in graph["nodes"]:
+            numbers.append(self._add(node, moved(node["inputs"])))
+        outputs = [self._cast(entry, FLOAT32) for entry in moved(graph["heads"])]
+        variables = [number for number, node in enumerate(self._nodes) if node["op"] == "null"]
+        rows = list(range(len(self._nodes) + 1))
+        fields = {"nodes": self._nodes, "arg_nodes": variables, "node_row_ptr": rows, "heads": outputs}
+        return {**graph, **fields}
+
+    def _add(self, node: Node, inputs: list[Entry]) -> int:
+        """Add a node, behind the casts that its inputs need; return its number."""
+        is_low = True
         if node["op"] in self._rules.low:
             inputs = [self._cast(entry, self._dtype) for entry in inputs]
-        elif not self._stays_low(node):
+        elif not self._stays_low(node, inputs):
             inputs, is_low = [self._cast(entry, FLOAT32) for entry in inputs], False
         self.count += is_low
         return self._append({**node, "inputs": inputs}, is_low)
 
-    def output(self, entry: Entry) -> Entry:
-        """Return an output in float32."""
-        return self._cast(entry, FLOAT32)
-
-    def _stays_low(self, node: Node) -> bool:
+    def _stays_low(self, node: Node, inputs: list[Entry]) -> bool:
         """Whether an operator gets inputs in the lower precision and can compute in it."""
-        inputs = node["inputs"][:1] if node["op"] in self._rules.first_input_only else node["inputs"]
+        inputs = inputs[:1] if node["op"] in self._rules.first_input_only else inputs
         all_low = bool(inputs) and all(entry[0] in self._low for entry in inputs)
         return all_low and self._rules.takes_either(node["op"], node.get("attrs", {}))
 
     def _append(self, node: Node, is_low: bool) -> int:
-        self.nodes.append(node)
-        number = len(self.nodes) - 1
+        self._nodes.append(node)
+        number = len(self._nodes) - 1
         if is_low:
             self._low.add(number)
         return number
@@ -91,7 +130,7 @@ class _LoweredGraph:
             return entry
         key = number, output, dtype
         if key not in self._casts:
-            name = f"{self.nodes[number]['name']}_{output}_{dtype}"
+            name = f"{self._nodes[number]['name']}_{output}_{dtype}"
             if dtype != FLOAT32:
                 # amp_cast's gradient overwrites what it should be added to: if gradients accumulate and, with
                 # static_alloc, if nine operators take the same array. The gradient of a copy does not.
@@ -100,3 +139,14 @@ class _LoweredGraph:
             cast = {"op": "amp_cast", "name": name, "attrs": {"dtype": dtype}, "inputs": [entry]}
             self._casts[key] = [self._append(cast, is_low=dtype != FLOAT32), 0, 0]
         return self._casts[key]
+
+
+def _is_variable(symbol: mx.sym.Symbol) -> bool:
+    # Operators without inputs, such as arange, have no children either.
+    return symbol.get_children() is None and symbol.list_inputs() == [symbol.name]
+
+
+def _take_outputs(copied: Iterator[mx.sym.Symbol], symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    """Return as many of the copied outputs as `symbol` has: ``F.split`` is one symbol of several outputs."""
+    outputs = list(islice(copied, len(symbol.list_outputs())))
+    return outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)

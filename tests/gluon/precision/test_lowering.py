@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.precision.lowering import lower
-from multifit.gluon.precision.rules import BFLOAT16_RULES, Rules
+from multifit.gluon.precision.lowering import Rules, lower
+from multifit.gluon.precision.precisions import PRECISIONS
 
 import mxnet as mx  # isort: skip
 
 F = mx.sym
 # bfloat16 has 8 significant bits: rounding to nearest is wrong by at most 2^-9 of the number.
 ROUNDING = 2.0**-9
+BFLOAT16_RULES = PRECISIONS["bfloat16"].rules
 RANDOM = np.random.RandomState(0)
 ARRAYS = {"x": RANDOM.randn(8, 6), "fc_weight": RANDOM.randn(4, 6), "fc_bias": RANDOM.randn(4)}
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from multifit.gluon.precision import cpu_support, precisions
-from multifit.gluon.precision.rules import Rules
+from multifit.gluon.precision import precisions
+from multifit.gluon.precision.lowering import Rules
 
 import mxnet as mx  # isort: skip
 
 
 def test_the_answer_is_that_of_onednn():
-    supported = cpu_support.cpu_supports_bfloat16()
+    supported = precisions.cpu_supports_bfloat16()
     product = mx.sym.FullyConnected(mx.sym.var("x"), mx.sym.var("w"), num_hidden=1, no_bias=True)
-    (lowered,), _ = cpu_support.lower([product], "bfloat16", Rules(low=("FullyConnected",), either=()))
+    (lowered,), _ = precisions.lower([product], "bfloat16", Rules(low=("FullyConnected",), either=()))
     try:
         result = mx.nd.CachedOp(lowered)(mx.nd.ones((1, 2)), mx.nd.ones((1, 2))).asnumpy()
     except mx.base.MXNetError:
@@ -24,13 +24,13 @@ def test_the_answer_is_that_of_onednn():
 
 def test_a_cpu_that_cannot_is_recognised(monkeypatch):
     failing = mx.sym.dot(mx.sym.var("x"), mx.sym.ones((7, 7)))
-    monkeypatch.setattr(cpu_support, "lower", lambda symbols, dtype, rules: ([failing], 1))
-    assert cpu_support.cpu_supports_bfloat16.__wrapped__() is False
+    monkeypatch.setattr(precisions, "lower", lambda symbols, dtype, rules: ([failing], 1))
+    assert precisions.cpu_supports_bfloat16.__wrapped__() is False
 
 
 def test_a_cpu_that_can_is_recognised(monkeypatch):
-    monkeypatch.setattr(cpu_support, "lower", lambda symbols, dtype, rules: (symbols, 0))
-    assert cpu_support.cpu_supports_bfloat16.__wrapped__() is True
+    monkeypatch.setattr(precisions, "lower", lambda symbols, dtype, rules: (symbols, 0))
+    assert precisions.cpu_supports_bfloat16.__wrapped__() is True
 
 
 @pytest.mark.parametrize("contexts", [[mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]])
