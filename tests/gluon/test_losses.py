@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from multifit.gluon.losses import SegmentationCELoss, SequenceCELoss
+from tests.common.nets import hybridized
 
 import mxnet as mx  # isort: skip
 
@@ -29,12 +30,6 @@ def sequences() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def pixels() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     logits, labels = RNG.randn(3, 4, 5, 6).astype("float32"), RNG.randint(0, 4, (3, 5, 6))
     return logits, labels, -np.take_along_axis(log_softmax(logits, 1), labels[:, None], 1)[:, 0]
-
-
-def hybridized(loss: Any, active: bool) -> Any:
-    if active:
-        loss.hybridize(static_alloc=True)
-    return loss
 
 
 def value_and_gradient(
@@ -68,7 +63,9 @@ def test_sequences_are_summed_over_their_valid_tokens(
         logits, target = logits.swapaxes(1, 2), target if sparse else target.swapaxes(1, 2)
     label = mx.nd.array(target, dtype=dtype if sparse else "float32")
     lengths = mx.nd.array(LENGTHS, dtype=dtype)
-    values = hybridized(SequenceCELoss(axis, sparse), hybrid)(mx.nd.array(logits), label, lengths)
+    values = hybridized(SequenceCELoss(axis, sparse), hybrid, static_alloc=True)(
+        mx.nd.array(logits), label, lengths
+    )
     np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -79,7 +76,7 @@ def test_padding_affects_neither_loss_nor_gradient(hybrid: bool, sparse: bool) -
     for row, length in enumerate(LENGTHS):
         logits[row, length:] = np.nan
         target[row, length:] = np.nan
-    loss = hybridized(SequenceCELoss(sparse_label=sparse), hybrid)
+    loss = hybridized(SequenceCELoss(sparse_label=sparse), hybrid, static_alloc=True)
     values, gradient = value_and_gradient(loss, logits, target, LENGTHS)
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
     for row, length in enumerate(LENGTHS):
@@ -101,7 +98,7 @@ def test_pixels_are_averaged_over_the_valid_ones(hybrid: bool, ignore: Any, dtyp
         labels[1] = ignore
     valid = labels != ignore
     expected = (losses * valid).sum((1, 2)) / np.maximum(valid.sum((1, 2)), 1)
-    loss = hybridized(SegmentationCELoss(ignore), hybrid)
+    loss = hybridized(SegmentationCELoss(ignore), hybrid, static_alloc=True)
     values = loss(mx.nd.array(logits), mx.nd.array(labels, dtype=dtype))
     np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5)
 

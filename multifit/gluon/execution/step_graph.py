@@ -72,9 +72,9 @@ class StepGraph:
                 self._is_graph = False
                 self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
             else:
-                arrays = by_reference(outputs, slots)
-                more = [self.eager(mx.nd, arrays, weights[1], size)] if self.eager.width else []
-                return outputs, [losses, *more]
+                if not self.eager.width:
+                    return outputs, [losses]
+                return outputs, [losses, self.eager(mx.nd, by_reference(outputs, slots), weights[1], size)]
         outputs = outputs or self._call_net(slots)
         return outputs, self.run_eagerly(outputs, slots, weights, size)
 

@@ -69,31 +69,31 @@ def test_values_and_gradients_are_those_of_the_loss(classes: int, hybrid: bool) 
         check(loss, logits, label, hybrid=hybrid)
 
 
-@pytest.mark.parametrize("classes", [2, 4, 5])
-def test_labels_are_clipped_and_truncated_as_pick_does(classes: int) -> None:
+def invalid_labels(classes: int) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    """Return maps with labels that `pick` clips and truncates."""
     logits, label = maps(classes)
     label[0, 0, :4] = nd.array([-1, classes, 0.9, -0.5])
-    check(Softmax(axis=1), logits, label)
+    return logits, label
 
 
-@pytest.mark.parametrize(
-    ("dtype", "ignore"), [("float32", None), ("int32", 0), ("uint8", 2), ("uint8", None)]
-)
-def test_labels_of_any_dtype_and_any_ignored_class(dtype: str, ignore: int | None) -> None:
-    check(SegmentationCELoss(ignore_label=ignore), *maps(4, dtype=dtype))
+SAMPLE_WEIGHTS = nd.array([0.0, 2.0, 0.5])
+OPTIONS = {
+    **{f"invalid labels of {n} classes": (Softmax(axis=1), invalid_labels(n)) for n in (2, 4, 5)},
+    "nothing ignored": (SegmentationCELoss(ignore_label=None), maps(4)),
+    "int32, 0 ignored": (SegmentationCELoss(ignore_label=0), maps(4, dtype="int32")),
+    "uint8, 2 ignored": (SegmentationCELoss(ignore_label=2), maps(4, dtype="uint8")),
+    "uint8, nothing ignored": (SegmentationCELoss(ignore_label=None), maps(4, dtype="uint8")),
+    "sample weights": (Softmax(axis=1), (*maps(5), SAMPLE_WEIGHTS.reshape((3, 1, 1, 1)))),
+    "sample weights of maps": (SegmentationCELoss(), (*maps(5), SAMPLE_WEIGHTS)),
+    "another batch axis": (Softmax(axis=1, batch_axis=2), maps(4)),
+    "sequences": (Softmax(axis=1), (nd.array(RNG.randn(4, 3, 7)), nd.array(RNG.randint(0, 3, (4, 7))))),
+}
 
 
-@pytest.mark.parametrize(("loss", "shape"), [(Softmax(axis=1), (3, 1, 1, 1)), (SegmentationCELoss(), (3,))])
-def test_sample_weights_are_applied(loss: Any, shape: Any) -> None:
-    check(loss, *maps(5), nd.array([0.0, 2.0, 0.5]).reshape(shape))
-
-
-def test_another_batch_axis() -> None:
-    check(Softmax(axis=1, batch_axis=2), *maps(4))
-
-
-def test_sequences_with_classes_in_the_middle() -> None:
-    check(Softmax(axis=1), nd.array(RNG.randn(4, 3, 7)), nd.array(RNG.randint(0, 3, (4, 7))))
+@pytest.mark.parametrize("case", OPTIONS)
+def test_options_and_labels_of_every_kind(case: str) -> None:
+    loss, args = OPTIONS[case]
+    check(loss, *args)
 
 
 @pytest.mark.parametrize(
