@@ -38,5 +38,5 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
 def _is_empty(data: Any) -> bool:
     try:
         return len(data) == 0
-    except TypeError:  # no length, or one that asks a sampler without a length
+    except (TypeError, ValueError, OverflowError):  # no length, or one that is of no use
         return False

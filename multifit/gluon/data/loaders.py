@@ -12,8 +12,9 @@ from ...errors import DataError, Problem, raise_problems
 from ...protocols import Loader
 from ..compat import mx
 from .array_batching import by_index
+from .batchify import batchify_of
 from .data_iters import is_resettable, read_pass, replay_pass
-from .worker_seeding import iterate_seeded, pass_seed, seedable
+from .worker_seeding import has_threads, iterate_seeded, iterate_threads, pass_seed, seedable
 
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
@@ -27,12 +28,17 @@ def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
         yield from read_pass(data)
     elif seedable(data):
         yield from iterate_seeded(data, pass_seed(data, number))
+    elif has_threads(data):
+        yield from iterate_threads(data)
     else:
         yield from _in_this_process(data)
 
 
-def _in_this_process(data: Loader) -> Iterable[Any]:
+def _in_this_process(data: Any) -> Iterable[Any]:
     batches = by_index(data)
+    if batches is None and type(data) is mx.gluon.data.DataLoader and data._num_workers == 0:
+        data = copy.copy(data)
+        data._batchify_fn = batchify_of(data)
     return data if batches is None else batches
 
 
@@ -64,7 +70,10 @@ def _rest_of_loader(
     rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
     before_rest()
     try:
-        yield from _in_this_process(rest) if seed is None else iterate_seeded(rest, seed, skip)
+        if has_threads(rest):
+            yield from iterate_threads(rest)
+        else:
+            yield from _in_this_process(rest) if seed is None else iterate_seeded(rest, seed, skip)
     finally:
         rest._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 
@@ -115,7 +124,7 @@ def batch_count(data: Any) -> int | None:
     """Return the number of batches; None if the loader does not know it."""
     try:
         return len(data)
-    except TypeError:  # no __len__, or one that asks a sampler without length
+    except (TypeError, ValueError, OverflowError):  # no __len__, or one that is of no use
         return None
 
 

@@ -13,9 +13,12 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from ...errors import DataError
 from ..compat import mx
 from .array_batching import columns_of
+from .batchify import DEFAULTS, batchify_of
 from .seeding import mixed, seed_everything
+from .worker_batches import batches_from_workers, wait, watch
 
 _data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms
 DETERMINISTIC = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Resize, _vision.ToTensor}
@@ -36,13 +39,25 @@ def seedable(data: Any) -> bool:
     It does for Gluon's DataLoader with worker processes, but not for one that draws the order of an epoch
     ahead (``auto_reload``), a subclass that iterates in its own way, or workers that cannot import multifit.
     """
+    return (
+        has_own_workers(data) and _iterates_as_gluon(data) and _can_import(data._worker_pool, data._timeout)
+    )
+
+
+def has_threads(data: Any) -> bool:
+    """Whether :func:`iterate_threads` works for a loader."""
     gluon = mx.gluon.data.DataLoader
     return (
-        has_own_workers(data)
-        and all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
+        isinstance(data, gluon) and data._num_workers > 0 and data._thread_pool and _iterates_as_gluon(data)
+    )
+
+
+def _iterates_as_gluon(data: mx.gluon.data.DataLoader) -> bool:
+    gluon = mx.gluon.data.DataLoader
+    return (
+        all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
         and data._iter is None
         and not data.auto_reload
-        and _can_import(data._worker_pool, data._timeout)
     )
 
 
@@ -65,23 +80,21 @@ def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) ->
     `seed` is from :func:`pass_seed`. `first` is the number of the loader's first batch in its epoch, if it
     holds the rest of one.
     """
-    gluon = mx.gluon.data.dataloader
     # Seeding takes a millisecond, nearly all of it in MXNet.
-    random = data._batchify_fn is not gluon.default_mp_batchify_fn or may_use_randomness(data._dataset)
-    seeded = (
-        (mixed(seed, n) if random else None, samples) for n, samples in enumerate(data._batch_sampler, first)
+    random = data._batchify_fn not in DEFAULTS or may_use_randomness(data._dataset)
+    batchify = batchify_of(data)
+    tasks = (
+        ((mixed(seed, n) if random else None, samples), batchify, samples)
+        for n, samples in enumerate(data._batch_sampler, first)
     )
-    return gluon._MultiWorkerIter(
-        data._worker_pool,
-        data._batchify_fn,
-        seeded,
-        pin_memory=data._pin_memory,
-        pin_device_id=data._pin_device_id,
-        worker_fn=_make_batch,
-        prefetch=data._prefetch,
-        data_loader=data,
-        timeout=data._timeout,
-    )
+    return batches_from_workers(data, _make_batch, tasks, first)
+
+
+def iterate_threads(data: mx.gluon.data.DataLoader) -> Iterator[Any]:
+    """Iterate over a loader with worker threads."""
+    batchify = batchify_of(data)
+    tasks = ((samples, batchify, data._dataset, samples) for samples in data._batch_sampler)
+    return batches_from_workers(data, mx.gluon.data.dataloader._thread_worker_fn, tasks)
 
 
 def _make_batch(seeded: tuple[int | None, Any], batchify: Callable[..., Any], dataset: Any = None) -> Any:
@@ -96,8 +109,13 @@ def _can_import(pool: Any, timeout: float) -> bool:
     """Whether a pool's workers can import this file; otherwise they would fail silently on a first task."""
     if pool not in _importing_pools:
         name = f"{__name__}.{_make_batch.__name__}.__name__"  # a string, because the result is pickled
+        watch(pool)
         try:
-            located = pool.apply_async(pydoc.locate, (name,)).get(timeout)
+            result = pool.apply_async(pydoc.locate, (name,))
+            wait(pool, result, "the loader's first task", timeout)
+            located = result.get()
+        except DataError:
+            raise
         except Exception:  # Gluon's own iteration, which is used then, raises what there is to raise
             return False
         if located is None:

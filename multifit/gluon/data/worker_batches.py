@@ -1,0 +1,133 @@
+"""Batches from the workers of a DataLoader, which are watched: one that dies, hangs or raises is named.
+
+A pool silently replaces a worker that dies, but neither repeats its task nor frees the locks that it held:
+Gluon's own iteration then waits for its whole timeout, and the pool cannot be ended.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections import deque
+from multiprocessing.pool import AsyncResult, ThreadPool
+from typing import Any, Callable, Iterable, Iterator
+from weakref import WeakKeyDictionary
+
+from ...errors import DataError, UserCodeError, last_line, shown
+from ..compat import mx
+
+LOOK = 0.5  # seconds between two looks at the workers
+PATIENCE = 2.0  # seconds in which a pool can be ended whose workers are alive
+
+_workers: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()  # by pool: those that it began with
+
+
+def batches_from_workers(
+    data: mx.gluon.data.DataLoader,
+    task: Callable[..., Any],
+    arguments: Iterable[tuple[Any, ...]],
+    first: int = 0,
+) -> Iterator[Any]:
+    """Yield what workers return for each tuple of a task's arguments, in order, a few ahead as Gluon does.
+
+    The last argument of a tuple names the batch's samples in messages, and is not passed on; `first` is the
+    number of the first batch. Raises DataError if a worker dies or hangs, which ends the pool, and
+    UserCodeError if the data set or the batchify function raises.
+    """
+    pool, pin = data._worker_pool, mx.gluon.data.dataloader._as_in_context
+    watch(pool)
+    waiting: deque[tuple[AsyncResult[Any], Any]] = deque()
+    tasks = iter(arguments)
+
+    def submit(count: int) -> None:
+        for _, (*passed, samples) in zip(range(count), tasks):
+            waiting.append((_submit(pool, task, passed), samples))
+
+    submit(data._prefetch)
+    number = first
+    while True:
+        submit(1)
+        if not waiting:
+            return
+        result, samples = waiting.popleft()
+        where = f"the loader's batch {number + 1}, of samples {shown(samples)}"
+        batch = _receive(pool, result, where, data._timeout)
+        yield pin(batch, mx.context.cpu_pinned(data._pin_device_id)) if data._pin_memory else batch
+        number += 1
+
+
+def watch(pool: Any) -> None:
+    """Remember a pool's workers, before the pool replaces any."""
+    _workers.setdefault(pool, list(pool._pool))
+
+
+def wait(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> None:
+    """Wait for a result; raises DataError, and ends the pool, if a worker died or the time is over."""
+    end = time.monotonic() + timeout
+    while not result.ready():
+        result.wait(LOOK)
+        if result.ready():
+            return
+        _raise_if_dead(pool, where)
+        if time.monotonic() > end:
+            end_pool(pool)
+            raise DataError(
+                f"{where}: no worker has made it in {timeout} s; the data set hangs, or is slow: then give "
+                "the DataLoader a longer timeout="
+            )
+
+
+def end_pool(pool: Any) -> None:
+    """End a pool, also if a worker holds a lock that ending it needs."""
+    ending = threading.Thread(target=pool.terminate, daemon=True)
+    ending.start()
+    ending.join(PATIENCE)
+    if ending.is_alive() and not isinstance(pool, ThreadPool):
+        for worker in pool._pool:
+            worker.kill()
+        for lock in (pool._inqueue._rlock, pool._outqueue._wlock):
+            lock.acquire(timeout=PATIENCE / 4)
+            lock.release()
+        ending.join(PATIENCE)
+
+
+def _submit(pool: Any, task: Callable[..., Any], arguments: Iterable[Any]) -> AsyncResult[Any]:
+    try:
+        return pool.apply_async(task, tuple(arguments))
+    except ValueError as error:  # the pool is not running
+        raise DataError("the loader's workers have ended; make a new DataLoader") from error
+
+
+def _receive(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> Any:
+    wait(pool, result, where, timeout)
+    try:
+        batch = result.get()
+    except Exception as error:
+        raise UserCodeError(f"{where}: a worker raised {type(error).__name__}: {last_line(error)}") from error
+    return batch if isinstance(pool, ThreadPool) else _unpickle(pool, batch, where)
+
+
+def _unpickle(pool: Any, batch: bytes, where: str) -> Any:
+    """Return a batch whose arrays a worker holds in shared memory until they are read."""
+    try:
+        return pickle.loads(batch)
+    except (OSError, EOFError) as error:
+        for _ in range(10):  # a worker that died just now may have no exit code yet
+            _raise_if_dead(pool, where)
+            time.sleep(LOOK / 5)
+        raise DataError(f"{where}: its shared memory cannot be read: {last_line(error)}") from error
+
+
+def _raise_if_dead(pool: Any, where: str) -> None:
+    codes = [worker.exitcode for worker in _workers[pool] if worker.exitcode is not None]
+    if codes:
+        end_pool(pool)
+        killed = f"was killed by signal {-codes[0]}" if codes[0] < 0 else f"ended with exit code {codes[0]}"
+        hint = "; the system may have run out of memory: try fewer workers" if codes[0] == -9 else ""
+        raise DataError(f"{where} was not made: a worker of the DataLoader {killed}{hint}")
+    if not pool._result_handler.is_alive():
+        end_pool(pool)
+        raise DataError(
+            f"{where}: a worker raised an exception, or returned something, that cannot be unpickled"
+        )
