@@ -22,6 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Callable, Iterable, Iterator, Sequence, TypeVar, Union
 
+import numpy as np
+
 from .errors import shown, suggest
 
 _LIMIT = 2**63  # of whole numbers, as in NumPy
@@ -134,6 +136,10 @@ def _converted(value: Any, hint: Any) -> Any:
             raise TypeError
         items = [_converted(item, arguments[0]) for item in value]
         return value if isinstance(value, abc.Sequence) else items
+    elif hint is bool:
+        if not isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return bool(value)
     elif hint is int:
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or abs(int(value)) >= _LIMIT:
             raise ValueError

@@ -61,7 +61,8 @@ INVALID = [  # annotation, what is valid in words, values that are not
 ]
 VALID = [  # annotation, the value, and what the function is called with
     (Count, np.int64(3), 3), (FromZero, 0, 0), (float, np.float32(0.5), 0.5), (float, 3, 3.0),
-    (Optional[Count], None, None), (bool, True, True), (Mode, "min", "min"), (Interval, "epoch", "epoch"),
+    (Optional[Count], None, None), (bool, True, True),
+    (bool, np.bool_(False), False), (Mode, "min", "min"), (Interval, "epoch", "epoch"),
     (Interval, 2, 2), (Names, "a", "a"), (Names, ("a", "b"), ("a", "b")), (Patterns, iter("ab"), ["a", "b"]),
     (Iterable[str], {"a": 1}, ["a"]), (PathLike, Path("x"), Path("x")), (Any, 3j, 3j), (object, None, None),
     (Callable[..., Any], len, len), (Even, 2, 2),

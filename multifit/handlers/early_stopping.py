@@ -8,9 +8,7 @@ from contextlib import suppress
 from typing import Any, Optional
 
 from ..arguments import FigureName, FromZero, Mode, NotNegative, checked
-from ..errors import counted
 from ..events import EstimatorProtocol, Priority
-from ..history import figure_text
 from ..protocols import Array
 from .monitor import WORST, Monitor
 
@@ -89,8 +87,7 @@ class EarlyStoppingHandler:
         self._waited += 1
         if self._waited < self.patience:
             return False
-        epochs = counted(self._waited, "epoch")
-        estimator.state.stop(f"{self.monitor} has not improved on {self._best_text()} for {epochs}")
+        estimator.state.stop(self._monitor.reason(self._waited))
         return True
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
@@ -98,7 +95,7 @@ class EarlyStoppingHandler:
         for name, value in self._best_parameters.items():
             estimator.parameters[name].set_data(value)
         if self._best_parameters:
-            place = f"epoch {self._best_epoch + 1}, {self.monitor} {self._best_text()}"
+            place = f"epoch {self._best_epoch + 1}, {self.monitor} {self._monitor.best_text()}"
             estimator.logger.info("restored the parameters of the best epoch: %s", place)
         self._best_parameters = {}
 
@@ -116,9 +113,6 @@ class EarlyStoppingHandler:
         self._monitor.best = state["best"]
         self._best_epoch, self._waited = state["best_epoch"], state["waited"]
         self._best_parameters = dict(state["kept"])
-
-    def _best_text(self) -> str:
-        return figure_text(math.nan if self._monitor.best is None else self._monitor.best)
 
 
 def _copies(estimator: EstimatorProtocol) -> dict[str, Array]:

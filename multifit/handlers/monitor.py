@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ..errors import counted
 from ..events import EstimatorProtocol
+from ..history import figure_text
 
 WORST = {"min": math.inf, "max": -math.inf}
 
@@ -37,3 +39,11 @@ class Monitor:
             return False
         self.best = value
         return True
+
+    def reason(self, epochs: int) -> str:
+        """Return in words that the figure has not improved for a number of epochs."""
+        return f"{self.figure} has not improved on {self.best_text()} for {counted(epochs, 'epoch')}"
+
+    def best_text(self) -> str:
+        """Return the best value as tables show it."""
+        return figure_text(math.nan if self.best is None else self.best)

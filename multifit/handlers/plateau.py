@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
 from ..arguments import FigureName, FromZero, Mode, Names, NotNegative, OpenShare, checked
-from ..errors import Problem, counted, names, raise_problems, suggest
+from ..errors import Problem, names, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
 from ..protocols import Trainer
@@ -119,7 +119,5 @@ class PlateauHandler:
                 owner = f"{name} " if len(trainers) > 1 else ""
                 changes.append(f"{owner}{figure_text(before)} to {figure_text(after)}")
         if changes:
-            assert self._monitor.best is not None  # the first measured value is an improvement
-            best, epochs = figure_text(self._monitor.best), counted(self._waited, "epoch")
-            reason = f"{self.monitor} has not improved on {best} for {epochs}"
+            reason = self._monitor.reason(self._waited)
             estimator.logger.info("%s: learning rate %s", reason, ", ".join(changes))
