@@ -88,7 +88,8 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), (
             f"{summary}: {name} differs"
         )
-    assert not list((folder / "checkpoints").glob(HIDDEN))
+    finished = step == whole.batches * whole.epochs  # then no checkpoint is written, which would clean up
+    assert finished or not list((folder / "checkpoints").glob(HIDDEN))
 
 
 # -------------------------------------------------------------------------------- processes
