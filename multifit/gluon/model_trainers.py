@@ -8,7 +8,7 @@ from ..errors import Problem, TrainerError, raise_problems
 from ..protocols import Array
 from .model import Model
 from .optim.gradients import is_fresh, replicas
-from .optim.parameters import trainable
+from .optim.parameters import sparse, trainable
 from .optim.trainer_binding import DEFAULT, bind_trainers
 from .optim.trainers import Trainers
 
@@ -50,7 +50,7 @@ class ModelTrainers:
 
     def sparse(self) -> list[str]:
         """Return the names of the parameters whose values are row_sparse, on their trainer's kvstore."""
-        return [name for name, p in self._model.parameters.items() if p._stype != "default"]
+        return list(sparse(self._model.parameters))
 
     def get(self) -> Trainers:
         """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""

@@ -41,6 +41,11 @@ def trainable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluo
     return {name: p for name, p in parameters.items() if p.grad_req != "null"}
 
 
+def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
+    """Return the parameters whose values are row_sparse: their trainer's kvstore holds all rows."""
+    return {name: p for name, p in parameters.items() if p._stype != "default"}
+
+
 LISTED = 6  # names in a message
 
 

@@ -1,23 +1,16 @@
-"""Build the trainers that are declared for a net."""
+"""Build the trainers that are declared for a net, and check what was given as ``trainers=``."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
-from ...errors import Problem
+from ...errors import Problem, shown
 from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
 from .coverage import coverage_problems, frozen_names, moved_names
-from .declared_trainers import (
-    declared_problems,
-    device_problems,
-    is_trainer,
-    sparse_problems,
-    unread_problems,
-)
 from .optimizers import build_optimizer
-from .parameters import trainable
+from .parameters import listing, sparse, trainable
 from .trainers import Trainers
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
@@ -34,8 +27,8 @@ def bind_trainers(
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
-    problems = declared_problems(declared, named)
-    valid = {name: value for name, value in named.items() if is_trainer(value)}
+    problems = _declared_problems(declared, named)
+    valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates = trainable(parameters)
     frozen_set, selection_problems = frozen_names(frozen, parameters)
     moved: dict[str, list[str]] = {}
@@ -49,12 +42,12 @@ def bind_trainers(
     for name, value in valid.items():
         held = {parameter: parameters[parameter] for parameter in moved[name]}
         optimizers[name], more = build_optimizer(where[name], value, held.values())
-        problems += more + device_problems(where[name], value, contexts)
-        problems += sparse_problems(where[name], value, held, contexts)
-    problems += unread_problems(parameters, [name for names in moved.values() for name in names])
+        problems += more + _device_problems(where[name], value, contexts)
+        problems += _sparse_problems(where[name], value, sparse(held), contexts)
+    problems += _unread_problems(sparse(parameters), [name for names in moved.values() for name in names])
     if problems:
         return None, problems
-    trainers = {n: _build(v, [parameters[p] for p in moved[n]], optimizers[n]) for n, v in valid.items()}
+    trainers = {n: _build(v, {p: parameters[p] for p in moved[n]}, optimizers[n]) for n, v in valid.items()}
     norms = {name: getattr(value, "clip_norm", None) for name, value in valid.items()}
     clip_norms = {name: float(norm) for name, norm in norms.items() if norm is not None}
     options = {
@@ -67,11 +60,113 @@ def bind_trainers(
 
 def _build(
     declared: TrainerSpec | mx.gluon.Trainer,
-    parameters: list[mx.gluon.Parameter],
+    parameters: Mapping[str, mx.gluon.Parameter],
     optimizer: mx.optimizer.Optimizer,
 ) -> mx.gluon.Trainer:
     if isinstance(declared, mx.gluon.Trainer):
         return declared
-    is_sparse = any(parameter._stype != "default" for parameter in parameters)  # moved on a kvstore only
-    on_kvstore = None if is_sparse else False
-    return mx.gluon.Trainer(parameters, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
+    on_kvstore = None if sparse(parameters) else False  # sparse parameters are moved on a kvstore only
+    held = list(parameters.values())
+    return mx.gluon.Trainer(held, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
+
+
+def _is_trainer(value: object) -> bool:
+    """Whether a value declares a trainer."""
+    return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
+
+
+def _declared_problems(declared: object, named: Mapping[Any, Any]) -> list[Problem]:
+    """Check that trainers are trainers with names, and that no two share an optimizer object.
+
+    `named` is `declared` as a mapping: a single trainer has the name "trainer".
+    """
+    messages = [
+        f"trainers: {shown(name)} is not a name; name each trainer with a string"
+        for name in named
+        if not isinstance(name, str) or not name
+    ]
+    messages += [
+        _not_a_trainer(name, value, declared) for name, value in named.items() if not _is_trainer(value)
+    ]
+    if not named:
+        messages.append("trainers: the dict is empty; name at least one trainer, or leave trainers= out")
+    owners: dict[int, list[str]] = {}
+    for name, value in named.items():
+        is_built = isinstance(value, mx.gluon.Trainer)
+        optimizer = value._optimizer if is_built else getattr(value, "optimizer", None)
+        if isinstance(optimizer, mx.optimizer.Optimizer):
+            owners.setdefault(id(optimizer), []).append(name)
+    messages += [
+        f"the trainers {' and '.join(names)} share one optimizer object, whose parameters and counters "
+        "would mix; give each its own"
+        for names in owners.values()
+        if len(names) > 1
+    ]
+    return [Problem("trainer", message) for message in messages]
+
+
+def _not_a_trainer(name: object, value: object, declared: object) -> str:
+    where = f'trainers["{name}"]' if isinstance(declared, Mapping) else "trainers"
+    way_out = 'give TrainerSpec(".*", "adam")'
+    if isinstance(value, (list, tuple)):
+        way_out = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
+    return f"{where}: {shown(value)} is neither a TrainerSpec nor a gluon.Trainer; {way_out}"
+
+
+def _device_problems(
+    where: str, value: TrainerSpec | mx.gluon.Trainer, contexts: Sequence[Context]
+) -> list[Problem]:
+    """Check that a gluon.Trainer is built for the devices of the run."""
+    messages = []
+    if isinstance(value, mx.gluon.Trainer):
+        if len(contexts) > 1 and value._kvstore_params["kvstore"] is None:
+            messages.append(
+                f"{where}: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas "
+                'would diverge; use kvstore="device", or a TrainerSpec'
+            )
+        on_kvstore = value._kvstore_params["update_on_kvstore"]
+        if len(contexts) == 1 and on_kvstore and not value._contains_sparse_weight:
+            messages.append(
+                f"{where}: update_on_kvstore=True on one device, where MXNet has no kvstore to update on; "
+                "leave it out"
+            )
+        if list(value._contexts or []) != list(contexts):
+            built, run = (
+                ", ".join(map(str, devices or ["nowhere"])) for devices in (value._contexts, contexts)
+            )
+            messages.append(
+                f"{where}: was built for {built}, but the run is on {run}; "
+                "initialise the net there before building the gluon.Trainer, or give a TrainerSpec"
+            )
+    return [Problem("trainer", message) for message in messages]
+
+
+def _sparse_problems(
+    where: str,
+    value: TrainerSpec | mx.gluon.Trainer,
+    held: Mapping[str, mx.gluon.Parameter],
+    contexts: Sequence[Context],
+) -> list[Problem]:
+    """Check that a trainer can hold row_sparse parameters, which MXNet keeps on one trainer's kvstore."""
+    messages = []
+    if held and isinstance(value, mx.gluon.Trainer):
+        config = value._kvstore_params
+        if config["kvstore"] is None or config["update_on_kvstore"] is False:
+            messages.append("MXNet moves them on a kvstore; leave kvstore= and update_on_kvstore= out")
+    elif held:
+        if any(p._trainer is not None for p in held.values()):
+            messages.append("MXNet binds them to one trainer, and they have one; give that as trainers=")
+        if value.clip_norm is not None and len(contexts) > 1:
+            messages.append("their kvstore adds up and uses gradients at once; leave clip_norm out")
+    start = f"{where}: holds row_sparse parameters, {listing(list(held))}"
+    return [Problem("trainer", f"{start}: {message}") for message in messages]
+
+
+def _unread_problems(held: Mapping[str, mx.gluon.Parameter], moved: Iterable[str]) -> list[Problem]:
+    """Check that each row_sparse parameter has a trainer, without which MXNet cannot read it."""
+    unread = [name for name, p in held.items() if p._trainer is None and name not in set(moved)]
+    way_out = "leave them to a trainer, and set their lr_mult to 0"
+    message = (
+        f"frozen: MXNet reads row_sparse parameters through a trainer only: {listing(unread)}; {way_out}"
+    )
+    return [Problem("trainer", message)] if unread else []
