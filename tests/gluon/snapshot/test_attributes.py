@@ -113,6 +113,15 @@ def test_an_object_with_hidden_state_is_reported():
     assert unsaved == ["t.itself"]
 
 
+def test_objects_deep_in_each_other_are_reported(tmp_path):
+    deep = Thing(x=1)
+    for _ in range(30):
+        deep = Thing(inner=deep)
+    unsaved: list[str] = []
+    write_tree(tmp_path, "t", save_attributes(deep, "t", unsaved))
+    assert len(unsaved) == 1 and unsaved[0].startswith("t.inner.inner.")
+
+
 @pytest.mark.parametrize("here", [Other(x=0), None, 3])
 def test_an_object_of_another_class_is_refused(here):
     saved = save_attributes(Thing(inner=[Thing(x=1)]), "old", [])

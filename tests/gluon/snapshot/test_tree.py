@@ -74,6 +74,15 @@ def test_an_ndarray_is_restored_on_its_device(tmp_path, dtype):
     assert same(again(tmp_path, tree), tree)
 
 
+@pytest.mark.parametrize("rows", [[[0, 0], [1, 2], [0, 0]], [[0, 0], [0, 0]]], ids=["one row", "none"])
+def test_sparse_rows_are_restored(tmp_path, rows):
+    """An optimizer may move just the rows that a gradient has."""
+    array = mx.nd.array(rows, ctx=mx.cpu(1)).tostype("row_sparse")
+    restored = again(tmp_path, [array])[0]
+    assert same(restored, array)
+    assert same(restored.indices.asnumpy(), array.indices.asnumpy())
+
+
 def test_bfloat16_is_restored(tmp_path):
     array = mx.nd.array([0.1, -2.5, 3e38]).astype(BFLOAT16)
     back = again(tmp_path, array)
@@ -110,6 +119,21 @@ def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(tmp_path, value,
         write_tree(tmp_path, "tree", {"a": [0, {7: value}]})
     assert said in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_nests_too_deep_is_an_error_and_what_is_written_can_be_read(tmp_path):
+    tree: Any = []
+    for _ in range(60):
+        tree = {"a": (tree,)} if len(str(tree)) < 300 else [tree]
+    loop: list[Any] = []
+    loop.append(loop)
+    for deep in (loop, [[tree]]):
+        with pytest.raises(ValueError, match=r"^tree\S*… nests more than 60 deep, or contains itself"):
+            write_tree(tmp_path, "tree", deep)
+    deepest: Any = 0
+    for _ in range(60):
+        deepest = {"a": deepest}
+    assert again(tmp_path, deepest) == deepest
 
 
 @pytest.mark.parametrize("key", [1.5, None, (1, 2), True, np.int64(1)])
@@ -164,6 +188,13 @@ def test_a_pickle_in_an_array_file_is_not_run(tmp_path):
         read_tree(tmp_path, "tree")
     (tmp_path / "tree.npz").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(ValueError, match="is damaged"):
+        read_tree(tmp_path, "tree")
+
+
+def test_a_compressed_array_is_not_unpacked(tmp_path):
+    write_tree(tmp_path, "tree", np.zeros(3))
+    np.savez_compressed(tmp_path / "tree.npz", **{"0": np.zeros(10**6)})
+    with pytest.raises(ValueError, match="is damaged .*it is compressed"):
         read_tree(tmp_path, "tree")
 
 
