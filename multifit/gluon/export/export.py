@@ -27,39 +27,11 @@ MAX_BATCHES = 31  # of a loader, that are read for their shapes
 def export(
     engine: Engine, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon"
 ) -> list[Path]:
-    """Write the net as it evaluates and predicts, with the spec's names for its inputs and outputs.
+    """Write the net as it evaluates and predicts; see :meth:`multifit.MultiEstimator.export`.
 
     The net itself does not change. The batch axis is the first one and may have any size, as may an axis
-    whose size differed between the batches so far, such as sentences.
-
-    Parameters
-    ----------
-    engine : Engine
-        Of an estimator that was fitted, checked or evaluated before, so that the inputs' shapes are known.
-    folder : str or path
-        Where the files are written; created if it does not exist. ``"gluon"`` writes ``net-symbol.json`` and
-        ``net-0000.params``, which ``gluon.SymbolBlock.imports`` reads, and at last ``export.json``, which
-        describes each input and output and has the hashes of the other two. ``"onnx"`` writes ``net.onnx``.
-    data : array, tuple, dict, list or loader, optional
-        As `predict` takes it; needed if nothing was run before. Its first batches are read.
-    format : {"gluon", "onnx"}
-        See `folder`.
-
-    Returns
-    -------
-    list of Path
-        The files.
-
-    Raises
-    ------
-    SpecError
-        The net cannot be made a graph; see :func:`multifit.gluon.export.tracing.trace`.
-    ValueError
-        An unknown format, inputs of unknown shapes, or an operator that ONNX lacks.
-    ImportError
-        ONNX is not installed.
-    OSError
-        The files cannot be written; files that were there before are unchanged.
+    whose size differed between the batches so far, such as sentences. In Gluon's format, `export.json`, which
+    describes each input and output, is written last, and has the hashes of the other two files.
     """
     if format == "onnx":
         require_onnx()
