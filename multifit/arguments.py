@@ -67,7 +67,7 @@ _Name = Annotated[str, Valid("a name")]
 Names = Union[_Name, Annotated[Sequence[str], Valid("a list of names", lambda value: len(value) > 0)]]
 Patterns = Union[_Name, Annotated[Iterable[str], Valid("a list of names")]]
 TextStream = Annotated[Any, Valid("a text stream", lambda value: hasattr(value, "write"))]
-PathLike = Annotated[Union[str, os.PathLike[str]], Valid("a path")]
+PathLike = Annotated[Union[str, os.PathLike[str]], Valid("a path", lambda path: "\0" not in os.fspath(path))]
 
 
 def checked(function: _Function) -> _Function:

@@ -17,6 +17,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--data", default="datasets", help="folder with the real data sets: mnist, imdb, voc")
     group.addoption("--gluon-tests", help="folder with Gluon's tests; see nightly/gluon_estimator/README.md")
     group.addoption("--report", default="runs/nightly", help="where reports and runs go")
+    day = int(time.time() // 86400)
+    group.addoption(
+        "--fuzz-seed", type=int, default=day, help="seed of the generated cases; default: the day"
+    )
+    group.addoption("--fuzz-examples", type=int, default=50_000, help="number of generated cases")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

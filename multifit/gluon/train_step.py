@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import SpecError, last_line
 from ..events import BEFORE_UPDATE, TrainingHooks
 from .compat import mx
 from .data.batches import Batch
@@ -63,7 +64,13 @@ class TrainStep:
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
                     _change_objective(result, self._hooks)
-            mx.autograd.backward(result.objectives)
+            try:
+                mx.autograd.backward(result.objectives)
+            except mx.base.MXNetError as error:
+                raise SpecError(
+                    f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
+                    "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"
+                ) from error
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from ..arguments import Count, FromZero, checked
 from ..events import EstimatorProtocol, Priority
+from ..events.handler_validation import checked_handlers
 from ..triggers import Every
 
 
@@ -48,7 +49,7 @@ class ValidationHandler:
         if epoch_period is None and batch_period is None:
             raise ValueError("ValidationHandler would never evaluate: give epoch_period or batch_period")
         self.val_data = val_data
-        self.event_handlers = event_handlers
+        self.event_handlers = None if event_handlers is None else checked_handlers(event_handlers)
         self._epochs = None if epoch_period is None else Every(epoch_period, "epoch", skip=skip)
         self._batches = None if batch_period is None else Every(batch_period, "batch", skip=skip)
         self._last_step: int | None = None

@@ -22,6 +22,7 @@ from .values import UserMistake
 PACKAGE = str(Path(multifit.__file__).parent)
 HERE = str(Path(__file__).parent)
 USERS = (HERE, "mxnet/gluon/", "mxnet/metric", "mxnet/initializer", "mxnet/optimizer", "mxnet/lr_scheduler")
+PATHS = ("folder", "path", "resume")
 SECONDS = 1.0  # of processor time
 HANGS = 30  # seconds
 
@@ -116,6 +117,8 @@ def wrong(error: BaseException, case: Case) -> str:
     )
     if isinstance(error, UserMistake) and inside:
         return ""  # a loader's own error passes through
+    if isinstance(error, OSError) and any(place.endswith(PATHS) for place, _ in case.changes):
+        return ""  # the operating system's own, which names the file
     if not ours:
         return f"a raw {type(error).__name__}"
     if not text or len(text) > 20_000 or "Traceback (most recent" in text:
@@ -129,7 +132,8 @@ def _wrong_user_code(error: UserCodeError) -> str:
         return "a UserCodeError without its cause"
     frames = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
     last = max((i for i, name in enumerate(frames) if name.startswith(PACKAGE)), default=-1)
-    if any(part in name for name in frames[last + 1 :] for part in USERS):
+    graph = last >= 0 and frames[last].endswith("cached_graph.py")  # the user's net and losses, traced
+    if graph or any(part in name for name in frames[last + 1 :] for part in USERS):
         return ""
     return f"a UserCodeError about a {type(cause).__name__} that is not the user's"
 

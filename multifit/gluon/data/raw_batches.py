@@ -51,7 +51,7 @@ def _is_data_batch(value: Any) -> bool:
 
 
 def _without_padding(batch: Any, axis: int) -> list[Any]:
-    arrays = [as_array(array) for array in (*batch.data, *(getattr(batch, "label", None) or []))]
+    arrays = [as_array(array) for array in (*(batch.data or []), *(getattr(batch, "label", None) or []))]
     pad = getattr(batch, "pad", 0) or 0
     rows = min((a.shape[axis] for a in arrays if len(getattr(a, "shape", ())) > axis), default=0)
     try:
@@ -66,4 +66,8 @@ def _without_padding(batch: Any, axis: int) -> list[Any]:
 def _join(arrays: Sequence[Any], axis: int) -> Any:
     if len(arrays) == 1:
         return arrays[0]
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        return np.concatenate(arrays, axis)
+    if not all(isinstance(array, mx.nd.NDArray) for array in arrays):
+        raise DataError(f"the DataBatches of one batch hold {shown(arrays)}; valid are arrays of one kind")
     return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

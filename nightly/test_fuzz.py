@@ -1,0 +1,33 @@
+"""Search 50,000 generated cases for one that ends in a raw error; see tests/fuzz.
+
+``pytest nightly/test_fuzz.py -n 2 --fuzz-seed 7 --fuzz-examples 2000`` repeats or shortens a search. A case
+that fails belongs into tests/fuzz/corpus.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from tests.fuzz.cases import Case
+from tests.fuzz.properties import judge
+from tests.fuzz.strategies import KINDS
+
+CHUNKS = 10  # of each kind, which several processes share
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_case_ends_in_a_raw_error(kind, chunk, pytestconfig, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = pytestconfig.getoption("fuzz_examples") // (CHUNKS * len(KINDS))
+
+    @seed(pytestconfig.getoption("fuzz_seed") * CHUNKS + chunk)
+    @settings(
+        max_examples=max(examples, 1), database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(KINDS[kind])
+    def search(case: Case) -> None:
+        judge(case)
+
+    search()
