@@ -42,7 +42,7 @@ STAGE = stage_plan(
     [("mean", ["mean"], "batch by batch"), ("several", ["several.first", "several.second"], "on the device")],
     "one graph",
 )
-TRAINER = TrainerPlan("body", "Adam", 0.001, ("a.weight",), 4, clip_norm=1.0)
+TRAINER = TrainerPlan("body", "Adam", 0.001, ("a.weight",), 4, clip_norm=1.0, losses=("ce", "part"))
 NOTICES = ("a default was used", "many words " * 20)
 PLAN = Plan(("cpu(0)",), 8, STAGE, None, (TRAINER,), ("b.weight",), NOTICES)
 
@@ -84,6 +84,7 @@ def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch)
     lines = str(PLAN).split("\n")
     assert max(map(len, lines)) <= width
     assert "note: a default was used" in lines and "batches of 8 on cpu(0)" in lines
+    assert "by the losses ce, part" in " ".join(str(PLAN).split())
     assert ["frozen", "1", "parameter", "b.weight"] in [line.split() for line in lines]
 
 
@@ -95,8 +96,9 @@ def test_a_precision_other_than_float32_is_named() -> None:
 def test_json_and_back() -> None:
     plan = Plan.from_dict(json.loads(json.dumps(PLAN.to_dict())))
     assert plan == PLAN and str(plan) == str(PLAN)
-    without = {key: value for key, value in PLAN.to_dict().items() if key != "precision"}
-    assert Plan.from_dict(without) == PLAN  # as older versions wrote it
+    older = {key: value for key, value in PLAN.to_dict().items() if key != "precision"}
+    older["trainers"] = [{k: v for k, v in older["trainers"][0].items() if k != "losses"}]
+    assert Plan.from_dict(older) == replace(PLAN, trainers=(replace(TRAINER, losses=()),))
 
 
 @pytest.mark.parametrize(

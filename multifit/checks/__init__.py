@@ -2,15 +2,17 @@
 
 from .batches import bind_slots, form_problems, slot_problems
 from .calls import arity_problem, positional
-from .labels import elementwise_problem, label_problems
+from .labels import axis_problem, counted_labels_problem, elementwise_problem, label_problems
 from .loaders import loader_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
     "arity_problem",
     "at_path",
+    "axis_problem",
     "bind_outputs",
     "bind_slots",
+    "counted_labels_problem",
     "elementwise_problem",
     "form_problems",
     "label_problems",

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ..errors import Problem
+from ..errors import Problem, counted
 from . import describe
 
 
@@ -15,29 +15,54 @@ def label_problems(
     where: str,
     name: str,
     values: np.ndarray[Any, Any],
-    classes: int,
+    classes: int | None,
     ignore: float | Sequence[float] | None = None,
 ) -> list[Problem]:
     """Check that the labels of a batch, of any shape, are class indices ``0 … classes - 1``.
 
-    `where` says what takes them; `ignore` has the values that mean "no label".
+    Without `classes` they must be finite. `where` says what takes them; `ignore` has the values that mean "no
+    label".
     """
     labels = values[~np.isin(values, np.atleast_1d(ignore))] if ignore is not None else values
+    label = f'the label "{name}" {describe.array(values)}'
     is_float = labels.dtype.kind == "f"
+    if classes is None:
+        wrong = labels[~np.isfinite(labels)] if is_float else labels[:0]
+        message = f"{where}: {label} holds {wrong.flat[0]:g}: {NOT_FINITE}" if wrong.size else ""
+        return [Problem("data", message)] if message else []
     fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))] if is_float else labels[:0]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
-        wrong = f"{fractions.flat[0]:g}, which is not a class index and would be truncated; {valid}"
+        found = f"{fractions.flat[0]:g}, which is not a class index and would be truncated; {valid}"
         fix = "give whole numbers, or use a loss for real values (sparse_label=False takes probabilities)"
     elif labels.size and labels.min() < 0:
-        wrong = f"{labels.min():g}, which would be taken for class 0; {valid}"
-        fix = f'if it means "no label", use a loss that ignores it, and LabelSpec("{name}", ignore=...)'
+        found = f"{labels.min():g}, which would be taken for class 0; {valid}"
+        fix = f"if it means {_ignored(name)}"
     elif labels.size and labels.max() >= classes:
-        wrong = f"{labels.max():g}, which would be taken for class {classes - 1}; {valid}"
+        found = f"{labels.max():g}, which would be taken for class {classes - 1}; {valid}"
         fix = "give the output as many classes as there are, or fix the labels"
     else:
         return []
-    return [Problem("spec", f'{where}: the label "{name}" {describe.array(values)} holds {wrong}: {fix}')]
+    return [Problem("spec", f"{where}: {label} holds {found}: {fix}")]
+
+
+def counted_labels_problem(where: str, name: str, classes: int | None, count: int, batch: int) -> Problem:
+    """Return the problem of labels that :func:`label_problems` would have found in a later batch.
+
+    `count` is how many there are in all batches, and `batch` the number of the first batch that has some.
+    """
+    held = f'{where}: the label "{name}" held {counted(count, "value")}, first in batch {batch}, '
+    if classes is None:
+        return Problem("data", f"{held}that {'is' if count == 1 else 'are'} NaN or infinite: {NOT_FINITE}")
+    wrong = f"not among the classes 0 … {classes - 1}, which MXNet took for other classes"
+    return Problem("data", f"{held}{wrong}: fix the labels; if a value means {_ignored(name)}")
+
+
+NOT_FINITE = "fix it, or leave the sample out; in training, SkipNonFinite() skips such batches"
+
+
+def _ignored(name: str) -> str:
+    return f'"no label", use a loss that ignores it, and LabelSpec("{name}", ignore=...)'
 
 
 def elementwise_problem(
@@ -59,3 +84,13 @@ def elementwise_problem(
         fix = "which mixes samples: put the batch axis first in both"
         return f"{where}: {sizes} match only by reshaping across the batch axis, {fix}"
     return None
+
+
+def axis_problem(where: str, taker: object, name: str, output: describe.ArrayLike, axis: int) -> str | None:
+    """Return what is wrong with the axis along which a loss or a metric, `taker`, has classes, or None."""
+    dimensions = len(output.shape)
+    if -dimensions <= axis < dimensions:
+        return None
+    found = f'the output "{name}" {describe.array(output)} has no axis {axis}'
+    valid = f"valid are {-dimensions} … {dimensions - 1}" if dimensions else "it has none"
+    return f"{where}: {found}, where {type(taker).__name__} looks for the classes; {valid}"

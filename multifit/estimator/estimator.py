@@ -189,7 +189,7 @@ class MultiEstimator:
         engine = self._engine.fork(self.state)
         with preserve_rng(), engine.samples_along(batch_axis):
             run = dry_run(engine, peek_first(data, "data")[0], val_data)
-        self._run.plan = make_plan(engine, run, self._log_once)
+        self._run.plan = make_plan(engine, run, self._log_once, trained=False)
         return self._run.plan
 
     # ---- evaluating ----------------------------------------------------------------------------------------

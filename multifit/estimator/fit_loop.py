@@ -76,7 +76,7 @@ class FitLoop:
         run = dry_run(self._engine, batch, self._val_data)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
         check_copies(self._engine, self._handlers.handlers)
-        self._run.plan = make_plan(self._engine, run, self._log_once)
+        self._run.plan = make_plan(self._engine, run, self._log_once, trained=True)
         self._val_data = None
         return run.train
 

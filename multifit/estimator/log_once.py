@@ -15,11 +15,15 @@ class LogOnce(list[str]):
         super().__init__()
         self.logger = logger
 
-    def __call__(self, message: str) -> None:
+    def __call__(self, message: str, level: int = logging.INFO) -> None:
         """Log a message, unless it was logged before."""
         if message not in self:
             self.append(message)
-            self.logger.info(message)
+            self.logger.log(level, message)
+
+    def warning(self, message: str) -> None:
+        """Log a warning, unless it was logged before."""
+        self(message, logging.WARNING)
 
 
 def get_logger() -> logging.Logger:

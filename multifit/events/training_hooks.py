@@ -39,6 +39,11 @@ class TrainingHooks:
         hooks = hooks or (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
         return any(self._events.listens(hook) for hook in hooks)
 
+    @property
+    def handle_non_finite(self) -> bool:
+        """Whether a handler, such as SkipNonFinite, says that batches with NaN are its own affair."""
+        return any(getattr(handler, "handles_non_finite", False) for handler in self._events.handlers)
+
     def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return one device's slots as they are passed to the net and the losses."""
         for method in self._events.methods("change_batch"):

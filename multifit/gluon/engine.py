@@ -68,7 +68,9 @@ class Engine:
         # a planned graph's gradients would be detached from the parameters by those of a changed objective
         repeats = not changes_objective
         network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
-        return Stage(network, metrics, self.model.contexts, training, changes_objective, self.model.dtype)
+        finite_only = hooks is None or not hooks.handle_non_finite
+        dtype, contexts = self.model.dtype, self.model.contexts
+        return Stage(network, metrics, contexts, training, changes_objective, dtype, finite_only)
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:

@@ -21,17 +21,19 @@ class TrainerPlan:
     size: int  # how many numbers the parameters hold
     clip_norm: float | None = None
     calls: int | None = None  # calls of operators that update them; None if the optimizer decides
+    losses: tuple[str, ...] = ()  # whose gradients reach them, if there are several trainers and losses
 
     def row(self) -> tuple[str, str, str, str]:
         """Return what it is, its name, what it updates, and how."""
         clip = f", gradients clipped to norm {self.clip_norm:g}" if self.clip_norm is not None else ""
+        by = f"; by the losses {', '.join(self.losses)}" if self.losses else ""
         calls = f", in {counted(self.calls, 'call')}" if self.calls else ""
         options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{calls}"
         return (
             "trainer",
             self.name,
             f"{counted(len(self.parameters), 'parameter')}, {self.size:,} numbers",
-            f"{options}: {_span(self.parameters)}",
+            f"{options}: {_span(self.parameters)}{by}",
         )
 
 
@@ -132,7 +134,9 @@ def _stage(saved: Mapping[str, Any] | None) -> StagePlan | None:
 
 def _trainer(saved: Mapping[str, Any]) -> TrainerPlan:
     names = {name: str(saved[name]) for name in ("name", "optimizer")}
-    trainer = TrainerPlan(**{**saved, **names, "parameters": texts(saved["parameters"])})
+    # older plans have no losses
+    lists = {"parameters": texts(saved["parameters"]), "losses": texts(saved.get("losses", ()))}
+    trainer = TrainerPlan(**{**saved, **names, **lists})
     trainer.row()  # raises if what should be a number is none
     return trainer
 

@@ -73,7 +73,8 @@ class MetricSpec(_OneLineRepr):
     stage : sequence of {"train", "evaluate"}
         When it is computed.
     transform : callable, optional
-        ``transform(*outputs, *labels)`` returns what the metric takes, in the order of its parameters.
+        ``transform(*outputs, *labels)`` returns what the metric takes, in the order of its parameters. If an
+        item is a list, as in ``[a, b], [c]``, it stays one argument, and `update` is called for each device.
     names : sequence of str, optional
         Names of the figures if the metric returns several without names.
     arguments : sequence of str, optional

@@ -179,6 +179,22 @@ def test_early_stopping_follows_the_figure(batches: Any) -> None:
     assert handler.best == min(losses)
 
 
+@pytest.mark.parametrize("which", ["val_metrics", "train_metrics"])
+def test_a_monitor_without_validation_data_is_an_error(batches: Any, which: str, tmp_path: Path) -> None:
+    for number, make_handler in enumerate((theirs.EarlyStoppingHandler, theirs.CheckpointHandler)):
+        estimator = make()
+        monitor = getattr(estimator, which)[-1]
+        options = {"model_dir": str(tmp_path), "save_best": True} if number else {}
+        handler = make_handler(monitor=monitor, mode="min", **options)
+        if which == "train_metrics":
+            assert estimator.fit(batches, epochs=1, event_handlers=handler).epochs == 1
+        else:
+            match = 'Handler: there is no figure "val_loss".*; val_ figures need validation data'
+            with pytest.raises(ValueError, match=match):
+                estimator.fit(batches, epochs=1, event_handlers=handler)
+            assert estimator.state.step == 0
+
+
 def test_the_gradient_update_handler_is_an_error(batches: Any) -> None:
     with pytest.raises(ValueError, match="GradientUpdateHandler would update the parameters a second time"):
         make().fit(batches, epochs=1, event_handlers=[theirs.GradientUpdateHandler()])

@@ -92,6 +92,31 @@ def test_a_transformed_stock_metric(devices: list, batches: Any) -> None:
 
 
 @BOTH
+def test_lists_stay_one_argument(devices: list, batches: Any) -> None:
+    """As gluoncv's RPNAccMetric takes them: lists of what belongs together, device by device."""
+
+    class Weighted(mx.metric.EvalMetric):
+        def update(self, labels: Any, preds: Any) -> None:
+            (label, weight), (size,) = labels, preds
+            self.sum_metric += float(((label + size * 0) * weight).sum().asscalar())
+            self.num_inst += float(weight.sum().asscalar())
+
+    def grouped(size: Any, label: Any) -> Any:
+        return [label, label > 0], [size]
+
+    def both(labels: list, output: np.ndarray) -> float:
+        assert [array.shape for array in (*labels, output)] == [(8, 1)] * 3
+        return float(labels[0][labels[1] > 0].mean())
+
+    metrics = {
+        "update": MetricSpec(Weighted("x"), "size", "size", transform=grouped),
+        "function": MetricSpec(both, "size", "size", transform=grouped),
+    }
+    mean = batches[0][2][batches[0][2] > 0].mean()
+    assert evaluated(batches, devices, **metrics) == pytest.approx({"update": mean, "function": mean})
+
+
+@BOTH
 def test_a_transform_that_returns_one_array(devices: list, batches: Any) -> None:
     class Largest(mx.metric.EvalMetric):
         def update(self, sizes: Any) -> None:

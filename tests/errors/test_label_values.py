@@ -1,18 +1,20 @@
-"""Class labels that a softmax loss would truncate or clip without a word (pitfalls 7 and 24)."""
+"""Labels that are no class, which a softmax loss would truncate or clip, or not finite."""
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, SpecError
+from multifit import DataError, LabelSpec, LossSpec, SkipNonFinite, SpecError
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 
 import mxnet as mx  # isort: skip
 
-from .setups import CE, Setup, around, new_setup
+from .setups import CE, L2, Setup, around, new_setup
 
 # fmt: off
 VALUES = {
@@ -111,3 +113,67 @@ def test_probabilities_are_no_classes(setup: Setup) -> None:
     x, _, amount = setup.data[0]
     soft = setup.with_loss(CE(sparse_label=False), "digit", "digit")
     soft.but(data=[[x, np.full((8, 3), 1 / 3, "float32"), amount]]).trains()
+
+
+# ---- in later batches, where they are counted on the devices ---------------------------------------------
+
+
+def later(data: Any, slot: int, values: dict[int, list[float]], batches: int = 70) -> Any:
+    """Return copies of a batch, with values at the end of a slot in some of them, by number."""
+    copies = [[array.copy() for array in data[0]] for _ in range(batches)]
+    for number, wrong in values.items():
+        copies[number - 1][slot].flat[-len(wrong) :] = wrong
+    return copies
+
+
+def own(output: Any, label: Any) -> Any:
+    return CE()(output, label)
+
+
+LATER = {"classes": [3, -1], "real": [0.5], "NaN": [float("nan")]}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("kind", ["hybrid", "not hybrid", "LabelSpec", "LabelSpec and own losses"])
+@pytest.mark.parametrize("wrong", LATER.values(), ids=LATER)
+def test_classes_that_do_not_exist(wrong: list, kind: str, devices: int) -> None:
+    setup = new_setup()
+    setup.net.collect_params().reset_ctx([mx.cpu(i) for i in range(devices)])
+    if kind != "not hybrid":
+        setup.net.hybridize()
+    if "own" in kind:
+        setup = setup.but(losses={"digit": own, "amount": LossSpec(lambda a, b: L2()(a, b))}, metrics={})
+    if "LabelSpec" in kind:
+        setup = setup.but(labels=[LabelSpec("digit", classes=3), "amount"])
+    data = later(setup.data, 1, {67: wrong, 69: wrong})
+    data[20] = [array[:3] for array in data[20]]
+    where = 'labels["digit"]' if "LabelSpec" in kind else 'losses["digit"]'
+    held = f'{where}: the label "digit" held {2 * len(wrong)} values, first in batch 67, not among'
+    for use in (setup.but(data=data).fit, partial(setup.make().evaluate, data, [])):
+        with pytest.raises(DataError, match=re.escape(held)):
+            use()
+    setup.but(data=later(setup.data, 1, {67: [2, 0]}), epochs=2).trains()
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_numbers_that_are_not_finite(batch: int) -> None:
+    setup = new_setup()
+    faulty = setup.but(data=later(setup.data, 2, {batch: [float("nan"), float("inf")]}, 3))
+    with pytest.raises(DataError) as raised:
+        faulty.fit()
+    held = (
+        "(8, 1) float32 holds nan: fix it" if batch == 1 else "held 2 values, first in batch 2, that are NaN"
+    )
+    assert f'losses["amount"]: the label "amount" {held}' in str(raised.value)
+    setup = new_setup()
+    setup.but(data=faulty.data, handlers=(SkipNonFinite(),)).trains()
+
+
+def test_as_many_classes_as_a_batch_has_samples() -> None:
+    """The scores of every pair of samples, as in contrastive learning: the last batches are larger."""
+    net = around(lambda dense, x: mx.nd.dot(dense(x), dense(x), transpose_b=True))
+    batches = [[net.data[0][0][:size], np.arange(size, dtype="float32")] for size in (3, 3, 3, 8, 5)]
+    net.but(data=batches).trains()
+    batches[-1][1][0] = 5
+    with pytest.raises(DataError, match="held 1 value, first in batch 5"):
+        net.but(data=batches).fit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator
@@ -127,6 +128,37 @@ def test_an_error_in_a_later_batch_stops_there_and_the_estimator_can_go_on(setup
         estimator.fit([*setup.data, *setup.data, shorter], epochs=1)
     assert estimator.state.step == 3
     estimator.fit(setup.data, epochs=1)
+
+
+def three_classes(setup: Setup) -> Setup:
+    return setup.with_metric(mx.metric.F1(average="micro"), outputs="digit", labels="digit")
+
+
+def singular(setup: Setup) -> Setup:
+    """The engine raises what an operator raises when somebody reads what was computed from it."""
+
+    def loss(output: Any, label: Any) -> Any:
+        return mx.nd.square(output).mean(axis=1) * mx.nd.linalg.potrf(mx.nd.eye(2) * (1 - label.mean())).sum()
+
+    return setup.with_loss(loss, **BOTH)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (three_classes, 'metrics["figure"] raised ValueError: _BinaryClassificationMetrics currently only'),
+        (singular, "an operator in one of the batches so far raised MXNetError"),
+    ],
+)
+def test_errors_at_the_end_of_an_epoch_name_what_failed(change: Any, text: str) -> None:
+    setup = new_setup()
+    x, _, amount = setup.data[0]
+    batches = [
+        [x, np.array(labels * 2, "float32"), amount] for labels in ([0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 2, 1])
+    ]
+    with pytest.raises(UserCodeError) as raised:
+        change(setup.but(data=batches)).fit()
+    assert str(raised.value).startswith(text)
 
 
 def test_an_evaluation_names_the_batch(setup: Setup) -> None:

@@ -13,6 +13,7 @@ from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
+from ..metrics.label_rules import LabelCounts
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
@@ -42,10 +43,10 @@ class LossGraph:
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
-    gradients that they return are scaled instead.
+    gradients that they return are scaled instead. `label_counts` adds the number of labels that break a rule.
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics.
+    is the length of the statistics. `watched` are the parts that count labels.
     """
 
     def __init__(
@@ -56,10 +57,13 @@ class LossGraph:
         fused: Mapping[str, Callable[..., Any]] | None = None,
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
+        label_counts: LabelCounts | None = None,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
+        self.label_counts = label_counts
+        self.watched = tuple(rule.key for rule in label_counts.rules) if label_counts else ()
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -67,6 +71,7 @@ class LossGraph:
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
             + [(SAMPLES, 1)] * bool(self._counts)
+            + [(name, 1) for name in self.watched]
             + [(metric.where, device.width) for metric, device in self._others]
         )
         self.slices: dict[str, slice] = {}
@@ -106,6 +111,8 @@ class LossGraph:
         if self._counts:
             pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
             sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
+        if self.label_counts is not None:
+            sums = [*sums, *(self._cast(F, count) for count in self.label_counts(F, arrays))]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
         pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
         return F.BlockGrad(_concat(F, pieces)) if pieces else None

@@ -38,7 +38,8 @@ class Stage:
 
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
-    `dtype` is that of the objective: the dtype of the net's parameters.
+    `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
+    that are not finite are an error.
 
     `figures` are what was measured so far, and `checked` says whether a first batch was checked. Set
     `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
@@ -52,12 +53,13 @@ class Stage:
         training: bool,
         changes_objective: bool = False,
         dtype: str = "float32",
+        finite_only: bool = True,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
         self.changes_objective = changes_objective
         self.network = network
-        self.figures = StageFigures(self.spec, metrics, len(contexts) == 1)
+        self.figures = StageFigures(self.spec, metrics, len(contexts) == 1, finite_only)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
         self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype)
@@ -155,7 +157,7 @@ class Stage:
                 statistics = computed.statistics
                 if sums.norms:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
-                sums.add(losses.layout, statistics)
+                sums.add(losses.layout, statistics, losses.watched)
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():

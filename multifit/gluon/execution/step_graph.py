@@ -41,6 +41,7 @@ class StepGraph:
         self._output_names = list(network.paths or {})
         refs = {ref for term in traced.terms for ref in term.args}
         refs |= {ref for metric, _ in traced.metrics for ref in metric.args}
+        refs |= traced.label_counts.refs if traced.label_counts else set()
         inputs = network.spec.inputs if self._with_net else ()
         self._slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
         self._outputs_read = [ref.name for ref in refs if ref.space == "outputs"]

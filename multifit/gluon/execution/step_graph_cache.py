@@ -60,9 +60,12 @@ class StepGraphCache:
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
         fused = self._fused(self._traced, arrays)
+        counts = self._figures.label_counts(arrays, size, self._constant_sizes(shapes))
+        is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
+        traced_counts, eager_counts = (counts, None) if is_graph else (None, counts)
         common = self._dtype, self.own_gradients
-        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common)
-        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common)
+        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, traced_counts)
+        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_counts)
         graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph
@@ -76,6 +79,12 @@ class StepGraphCache:
         """
         fixed = self._fixed_sizes or bool(self._figures.on_device)
         return (size == 1, *[s if s is None else s[1:] if fixed else len(s) for s in shapes])
+
+    def _constant_sizes(self, shapes: tuple[Any, ...]) -> set[int]:
+        """Return the sizes that an axis of the outputs has in every batch: layers have as many units."""
+        parameters = [p for p in self._network.net.collect_params().values() if p._data is not None]
+        units = {size for parameter in parameters for size in parameter.list_data()[0].shape[:1]}
+        return units - {size for shape in shapes for size in shape or ()}
 
     def _fused(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
         functions = {term.key: fused_loss(term.spec.fn, [arrays[ref] for ref in term.args]) for term in terms}

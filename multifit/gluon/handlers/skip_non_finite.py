@@ -25,6 +25,7 @@ class SkipNonFinite:
     """
 
     priority = 900.0  # after all handlers that change gradients
+    handles_non_finite = True  # so labels that are not finite are no error
 
     def __init__(self) -> None:
         self._batches = 0
@@ -67,7 +68,7 @@ class SkipNonFinite:
 
 def _zero_unless_finite(gradients: list[Any]) -> Any:
     """Set one device's gradients to 0 unless all are finite; return 1 if they are, else 0, of shape (1,)."""
-    flag = _all_finite(gradients)
+    flag = all_finite(gradients)
     for gradient in gradients:
         if gradient.stype != "default":
             dense = gradient.tostype("default")
@@ -85,7 +86,8 @@ def _keep_if(gradient: Any, flag: Any) -> None:
     mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
 
 
-def _all_finite(gradients: list[Any]) -> Any:
+def all_finite(gradients: list[Any]) -> Any:
+    """Return 1 if the norm of one device's gradients is finite, else 0, of shape (1,)."""
     by_dtype: dict[Any, list[Any]] = {}
     for gradient in gradients:
         by_dtype.setdefault(np.dtype(gradient.dtype), []).append(gradient.tostype("default"))

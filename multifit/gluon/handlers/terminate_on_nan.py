@@ -1,4 +1,4 @@
-"""Stop when a loss is NaN or infinite."""
+"""Stop when a loss or a gradient is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import numpy as np
 from ...arguments import Count, checked
 from ...events import EstimatorProtocol
 from ...triggers import Every
+from .skip_non_finite import all_finite
 
 
 class TerminateOnNaN:
-    """Stops a fit at the first batch in which a loss is NaN or infinite, and logs the loss and the batch.
+    """Stops a fit at the first batch in which a loss or a gradient is NaN or infinite, and logs which.
 
     The parameters stay as they were before that batch, including the running statistics of BatchNorm.
-    Checking the losses waits for the device. If that is too slow, check fewer batches: the parameters are
-    then those from before the batch that was checked.
+    Gradients are checked because losses do not show everything: behind a relu, NaN in the input leaves the
+    loss finite and makes the weights NaN. With `SkipNonFinite`, such batches stop the fit before it acts.
+
+    Checking waits for the device. If that is too slow, check fewer batches: the parameters are then those
+    from before the batch that was checked.
 
     Parameters
     ----------
@@ -29,6 +33,8 @@ class TerminateOnNaN:
     ValueError
         `every` is not a whole number of at least 1.
     """
+
+    handles_non_finite = True  # so labels that are not finite are no error
 
     @checked
     def __init__(self, every: Count = 1) -> None:
@@ -42,11 +48,12 @@ class TerminateOnNaN:
         self._copies = [(array, array.copy()) for array in statistics]
 
     def hold_update(self, estimator: EstimatorProtocol, loss: Mapping[str, list[Any]]) -> bool:
-        """Check the losses, and return whether the parameters must not be updated."""
+        """Check losses and gradients, and return whether the parameters must not be updated."""
         # The batch is not counted yet, as in batch_begin.
         if not self._trigger.due(estimator.state, "batch_begin"):
             return False
-        problems = [f"{name} is {problem}" for name, values in loss.items() for problem in _problems(values)]
+        problems = _problems("", loss)
+        problems = problems or _gradient_problems(estimator.gradients())
         if problems:
             for array, copy in self._copies:
                 copy.copyto(array)
@@ -57,12 +64,25 @@ class TerminateOnNaN:
         return bool(problems)
 
 
-def _problems(values: list[Any]) -> list[str]:
-    """Return "NaN" or "infinite" if a loss is so on any device."""
-    arrays = [np.asarray(value.asnumpy(), dtype="float64") for value in values]
-    if any(np.isnan(array).any() for array in arrays):
-        return ["NaN"]
-    return ["infinite"] if any(np.isinf(array).any() for array in arrays) else []
+def _problems(kind: str, arrays: Mapping[str, list[Any]]) -> list[str]:
+    """Return which arrays, lists per device by name, are NaN or infinite."""
+    problems = []
+    for name, values in arrays.items():
+        pieces = [np.asarray(value.asnumpy(), dtype="float64") for value in values]
+        if not all(np.isfinite(piece).all() for piece in pieces):
+            wrong = "NaN" if any(np.isnan(piece).any() for piece in pieces) else "infinite"
+            problems.append(f"{kind}{name} is {wrong}")
+    return problems
+
+
+def _gradient_problems(gradients: Mapping[str, Mapping[str, list[Any]]]) -> list[str]:
+    """Return which gradients, by trainer and parameter, are NaN or infinite."""
+    problems = []
+    for parameters in gradients.values():
+        flags = [all_finite(list(on_device)) for on_device in zip(*parameters.values())]
+        if not all(flag.asscalar() for flag in flags):  # the norm of large finite ones may overflow too
+            problems += _problems("the gradient of ", parameters)
+    return problems
 
 
 def _running_statistics(parameters: Mapping[str, Any]) -> list[Any]:

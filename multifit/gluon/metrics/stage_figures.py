@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
-from ...errors import Problem
+from ...checks import counted_labels_problem
+from ...errors import Problem, raise_problems
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
+from ..user_code import user_code
 from .base import DeviceMetric
+from .label_rules import LabelCounts, LabelRule, label_rules
 from .metric_sums import MetricSums
 from .stage_metric import Place, StageMetric
 
@@ -17,18 +20,30 @@ class StageFigures:
     """The figures of a stage: `sums` of its losses, and its `metrics`.
 
     Some metrics can be computed on the device only if there is one device, so that batches are not split.
+    `finite_only` says whether labels that are not finite are an error.
     """
 
-    def __init__(self, spec: TaskSpec, metrics: Sequence[StageMetric], one_device: bool) -> None:
+    def __init__(
+        self, spec: TaskSpec, metrics: Sequence[StageMetric], one_device: bool, finite_only: bool = True
+    ) -> None:
         self.metrics, self.sums = list(metrics), MetricSums(spec.terms)
-        self._terms, self._one_device = spec.terms, one_device
+        self._spec, self._terms, self._one_device = spec, spec.terms, one_device
+        self._finite_only = finite_only
+        self._rules: dict[str, LabelRule] = {}
 
     def read(self) -> dict[str, float]:
-        """Return all figures by name, without prefix; empty before the first batch. Waits for the engine."""
+        """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
+
+        Raises DataError if labels broke a rule, such as one that is no class.
+        """
         if not self.sums.batches:
             return {}
-        sums = self.sums.read()
-        figures = self.sums.loss_figures(sums)
+        with user_code(
+            lambda: "an operator in one of the batches so far"
+        ):  # the engine raises when it is read
+            sums = self.sums.read()
+            figures = self.sums.loss_figures(sums)
+        raise_problems(self._label_problems(sums))
         for metric in self.metrics:
             if metric.place is Place.DEVICE:
                 metric.load_sums(sums)
@@ -69,6 +84,31 @@ class StageFigures:
             if group is not None and device is not None:
                 placed[group].append((metric.term, device))
         return placed
+
+    def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
+        """Return the rules for labels, by one device's outputs and slots."""
+        rules = label_rules(self._spec, arrays)
+        return [rule for rule in rules if self._finite_only or rule.classes is not None]
+
+    def label_counts(
+        self, arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
+    ) -> LabelCounts | None:
+        """Return what counts the labels that break a rule, in batches like this one; None without rules.
+
+        `size` is the number of samples, `constant` are sizes that an axis of classes has in every batch.
+        """
+        rules = self.label_rules(arrays)
+        self._rules.update({rule.key: rule for rule in rules})
+        return LabelCounts(rules, arrays, size, constant) if rules else None
+
+    def _label_problems(self, sums: Mapping[str, Any]) -> list[Problem]:
+        wrong = {key: int(sums[key][0]) for key in self._rules if key in sums and sums[key][0]}
+        first = self.sums.first_batches() if wrong else {}
+        return [
+            counted_labels_problem(rule.where, rule.label.name, rule.classes, wrong[key], first[key])
+            for key, rule in self._rules.items()
+            if key in wrong
+        ]
 
     def names(self) -> list[str]:
         """Return the names of all figures, without prefix; a metric's key if it does not know them yet."""

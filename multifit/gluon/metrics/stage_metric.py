@@ -80,7 +80,8 @@ class StageMetric:
         """Load what was summed on the devices into the metric."""
         device, totals = device_metric(self.metric), sums[self.term.where]
         assert device is not None
-        device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
+        with user_code(lambda: self.term.where):
+            device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
         self.measured = True
 
     # ---- on the host ---------------------------------------------------------------------------------------
@@ -107,14 +108,17 @@ class StageMetric:
         self.measured = True
 
     def _update_transformed(self, columns: Sequence[Sequence[Any]]) -> None:
-        per_device = []
-        for arrays in zip(*columns):
-            values = self.term.spec.transform(*arrays)  # type: ignore[misc]
-            per_device.append(values if isinstance(values, (list, tuple)) else (values,))
+        transform = self.term.spec.transform
+        per_device = [_as_list(transform(*arrays)) for arrays in zip(*columns)]  # type: ignore[misc]
         arguments = [list(values) for values in zip(*per_device)]
         if isinstance(self.metric, _FunctionMetric):
-            arguments = [[_concatenate(column)] for column in arguments]
-        self.metric.update(*arguments)
+            joined = [[_concatenate(c) for c in zip(*map(_as_list, column))] for column in arguments]
+            self.metric.update(*joined)
+        elif any(isinstance(value, (list, tuple)) for values in per_device for value in values):
+            for values in per_device:  # lists are whole arguments, which no list per device may be put around
+                self.metric.update(*values)
+        else:
+            self.metric.update(*arguments)
 
     def reset(self) -> None:
         """Discard everything measured."""
@@ -191,6 +195,10 @@ class _FunctionMetric(mx.metric.EvalMetric):
         value = float(self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments]))
         self.sum_metric += value
         self.num_inst += 1
+
+
+def _as_list(values: Any) -> Sequence[Any]:
+    return values if isinstance(values, (list, tuple)) else [values]
 
 
 def _takes_preds(metric: Any) -> bool:

@@ -12,7 +12,7 @@ from ..data.batches import Batch
 from ..execution.loss_graph import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
-from .inspection import check_call, inspect_metric, inspect_slots, inspect_term
+from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
 
 
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
@@ -26,13 +26,15 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     problems += inspect_slots(stage.spec, batch.slots)
     with stage.recording(), batch.contexts[0]:
         outputs, output_problems = stage.network.bind(slots)
+    arrays = by_reference(outputs or {}, slots)
+    label_problems = inspect_labels(stage.figures.label_rules(arrays), batch.slots)
     if problems + output_problems:
-        return None, problems + output_problems
-    arrays = by_reference(outputs, slots)
+        return None, problems + label_problems + output_problems
+    problems = list(label_problems)
     for metric in stage.figures.metrics:
         problems += inspect_metric(metric, arrays)
     for term in stage.spec.terms:
-        problems += inspect_term(stage.spec, term, arrays, batch.slots, stage.graphs.own_gradients)
+        problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage)
     stage.checked = not problems

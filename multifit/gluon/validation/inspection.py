@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...checks import arity_problem, describe, elementwise_problem, label_problems
-from ...errors import Problem, counted
+from ...checks import arity_problem, axis_problem, describe, elementwise_problem, label_problems
+from ...errors import Problem, counted, last_line
 from ...protocols import Array, Metric
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
-from ..losses import SegmentationCELoss, SequenceCELoss
+from ..execution.loss_graph import by_reference
+from ..metrics.copying import copy_metric
+from ..metrics.label_rules import ELEMENTWISE, LabelRule, class_axis
 from ..metrics.stage_metric import StageMetric
 from ..user_code import user_code
 from .loss_gradient import check_loss_gradient
 
-_LOSSES, _METRICS = mx.gluon.loss, mx.metric
-ELEMENTWISE = (
-    _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.HuberLoss,
-    _LOSSES.HingeLoss, _LOSSES.SquaredHingeLoss, _LOSSES.LogisticLoss, _LOSSES.KLDivLoss,
-    _LOSSES.PoissonNLLLoss,
-)  # fmt: skip
+_METRICS = mx.metric
 ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
 # These compare each output with a label; `Loss` alone takes no labels.
 PAIRING = (
@@ -43,35 +40,34 @@ def check_call(term: Term) -> list[Problem]:
 
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Check each device's labels: that none is missing, and that they are among the declared classes."""
+    """Check that no slot is missing that something takes."""
     first = devices[0]
     read = {ref.name for item in spec.takers for ref in item.args if ref.space == SLOTS}
-    problems = [
+    return [
         Problem(
             "data", f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
         )
         for name in first
         if first[name] is None and name in read
     ]
-    for name, label in spec.label_specs.items():
-        if label.classes is not None and first.get(name) is not None:
-            ignored = [] if label.ignore is None else [label.ignore]
-            values = np.concatenate([slots[name].asnumpy() for slots in devices])
-            problems += label_problems(f'labels["{name}"]', name, values, label.classes, ignored)
+
+
+def inspect_labels(rules: Sequence[LabelRule], devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """Check the values of each device's labels."""
+    problems: list[Problem] = []
+    for rule in rules:
+        pieces = []
+        for arrays in (by_reference({}, slots) for slots in devices):
+            values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
+            pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
+        problems += label_problems(rule.where, rule.label.name, np.concatenate(pieces), rule.classes)
     return problems
 
 
 def inspect_term(
-    spec: TaskSpec,
-    term: Term,
-    arrays: Mapping[Ref, Any],
-    devices: Sequence[Mapping[str, Any]],
-    own_gradients: set[str],
+    term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], labels_fit: bool
 ) -> list[Problem]:
-    """Check shapes, label values, the loss's result, and that its gradient follows its weight.
-
-    `arrays` are the first device's outputs and slots, `devices` the slots of all.
-    """
+    """Check shapes on one device's arrays and, if the labels' values fit, the loss's result and gradient."""
     outputs = [(ref.name, arrays[ref]) for ref in term.args if ref.space == OUTPUTS]
     slots = [(ref.name, arrays[ref]) for ref in term.args if ref.space != OUTPUTS]
     with user_code(lambda: "the net's forward pass"):
@@ -79,9 +75,8 @@ def inspect_term(
             output.wait_to_read()  # errors of the engine are raised here, where their place is known
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
-        problems = _elementwise(term, outputs[0], slots[0])
-        problems = problems or _classes(spec, term, outputs[0], slots, devices)
-    return problems or check_loss_gradient(term, arrays, own_gradients)
+        problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])
+    return problems or (check_loss_gradient(term, arrays, own_gradients) if labels_fit else [])
 
 
 def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:
@@ -95,14 +90,8 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
         messages = [arity_problem(f"{term.where}.update", metric.update, arguments)]
     elif isinstance(metric, PAIRING) and len(term.outputs) + len(term.losses) != len(term.labels):
         messages = [_unpaired(term, metric)]
-    elif type(metric) is _METRICS.Accuracy and not term.losses:
-        messages = [
-            _one_class(term, arrays[o], arrays[n], metric.axis) for o, n in zip(term.outputs, term.labels)
-        ]
-    elif isinstance(metric, ELEMENTWISE_METRICS) and not term.losses:
-        for output, label in zip(term.outputs, term.labels):
-            pair = (output.name, arrays[output]), (label.name, arrays[label])
-            messages.append(elementwise_problem(term.where, *pair))
+    elif isinstance(metric, PAIRING) and not term.losses:
+        messages = list(_comparing(term, metric, arrays))
     elif not isinstance(term.spec.metric, _METRICS.EvalMetric) and not hasattr(term.spec.metric, "update"):
         messages = [
             arity_problem(term.where, term.spec.metric, ["labels", "outputs"], fix="take both, in that order")
@@ -117,11 +106,37 @@ def _unpaired(term: MetricTerm, metric: Metric) -> str:
     return f"{term.where}: {message}; name as many of both"
 
 
-def _one_class(term: MetricTerm, output: Array, label: Array, axis: int) -> str | None:
-    if len(output.shape) != len(label.shape) + 1 or output.shape[axis] != 1:
+def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> Iterator[str | None]:
+    """Check a stock metric that compares outputs with labels, at last by updating a copy of it."""
+    messages: list[str | None] = []
+    for output, label in zip(term.outputs, term.labels):
+        scores, classes = arrays[output], arrays[label]
+        if isinstance(metric, ELEMENTWISE_METRICS):
+            messages.append(elementwise_problem(term.where, (output.name, scores), (label.name, classes)))
+        elif hasattr(metric, "axis") and not (
+            type(metric) is _METRICS.Accuracy and scores.shape == classes.shape
+        ):
+            messages.append(
+                axis_problem(term.where, metric, output.name, scores, metric.axis)
+                or _one_class(term, scores, classes, metric)
+            )
+    yield from messages
+    if type(metric) in PAIRING and not any(messages):
+        outputs, labels = ([arrays[ref] for ref in refs] for refs in (term.outputs, term.labels))
+        try:
+            copy_metric(metric).update(labels, outputs)
+        except Exception as error:  # whatever the metric's own arithmetic raises
+            compared = f"{describe.arrays(outputs)} with {describe.arrays(labels)}"
+            yield f"{term.where}: {metric!r:.80} cannot compare {compared}: {last_line(error)}"
+
+
+def _one_class(term: MetricTerm, output: Array, label: Array, metric: Any) -> str | None:
+    is_accuracy = type(metric) is _METRICS.Accuracy and len(output.shape) == len(label.shape) + 1
+    if not is_accuracy or output.shape[metric.axis] != 1:
         return None
-    message = f"the output {describe.array(output)} has one class along axis {axis}, so every prediction is 0"
-    return f"{term.where}: {message}; multifit.metrics.BinaryAccuracy measures logits of two classes"
+    found = f"the output {describe.array(output)} has one class along axis {metric.axis}"
+    message = f"{term.where}: {found}, so every prediction is 0"
+    return f"{message}; multifit.metrics.BinaryAccuracy measures logits of two classes"
 
 
 def _signature(fn: Any, arguments: Sequence[str]) -> tuple[Callable[..., Any], Sequence[str], Sequence[str]]:
@@ -149,49 +164,16 @@ def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
     return [Problem("spec", message)] if message else []
 
 
-def _classes(
-    spec: TaskSpec, term: Term, output: Named, slots: Sequence[Named], devices: Sequence[Mapping[str, Any]]
-) -> list[Problem]:
-    axis = _class_axis(term.spec.fn)
+def _classes(term: Term, output: Named, label: Named) -> list[Problem]:
+    axis = class_axis(term.spec.fn)
     if axis is None:
         return []
-    (out_name, out), (name, label) = output, slots[0]
-    classes = out.shape[axis]
-    if label.size * classes != out.size:
-        arrays = f'output "{out_name}" {describe.array(out)} and label "{name}" {describe.array(label)}'
-        rows = f"{out.size // classes} rows of {classes} classes"
+    (output_name, out), (label_name, values) = output, label
+    message = axis_problem(term.where, term.spec.fn, output_name, out, axis)
+    if message is None and values.size * out.shape[axis] != out.size:
+        arrays = (
+            f'output "{output_name}" {describe.array(out)} and label "{label_name}" {describe.array(values)}'
+        )
+        rows = f"{out.size // max(out.shape[axis], 1)} rows of {out.shape[axis]} classes"
         message = f"{term.where}: {arrays} do not fit; the output's {rows} need one class index each"
-        return [Problem("spec", message)]
-    others = [other for other, _ in slots[1:]]
-    values = [_counting(each[name].asnumpy(), [each[n].asnumpy() for n in others]) for each in devices]
-    return label_problems(term.where, name, np.concatenate(values), classes, _ignored(spec, term, name))
-
-
-def _class_axis(fn: Any) -> int | None:
-    """Return the class axis of a loss that takes class indices and would clip them; None for other losses."""
-    if isinstance(fn, SegmentationCELoss):
-        return fn._axis
-    if not getattr(fn, "_sparse_label", False):
-        return None
-    if isinstance(fn, SequenceCELoss):
-        return -1 if fn._classes_last else 1
-    return fn._axis if isinstance(fn, mx.gluon.loss.SoftmaxCrossEntropyLoss) else None
-
-
-def _counting(values: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the labels, with 0 where they do not count: where a weight is 0, or past a sequence's length."""
-    for other in others:
-        if other.size == values.size:
-            values = np.where(other.reshape(values.shape) == 0, 0, values)
-        elif values.ndim > 1 and other.shape == values.shape[:1]:
-            steps = np.arange(values.shape[1]).reshape(1, -1, *[1] * (values.ndim - 2))
-            values = np.where(steps < other.reshape(-1, *[1] * (values.ndim - 1)), values, 0)
-    return values
-
-
-def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
-    """Return the values that stand for "no label"; a LabelSpec alone does not make a loss ignore them."""
-    by_loss = getattr(term.spec.fn, "_ignore_label", None)
-    label = spec.label_specs.get(name)
-    masked = len(term.args) > 2 and label is not None and label.ignore is not None
-    return ([] if by_loss is None else [by_loss]) + ([label.ignore] if masked and label else [])
+    return [Problem("spec", message)] if message else []

@@ -9,7 +9,7 @@ import pytest
 
 from multifit import TrainerSpec
 from multifit.gluon.handlers import SkipNonFinite
-from multifit.gluon.handlers.skip_non_finite import CHUNK, _all_finite
+from multifit.gluon.handlers.skip_non_finite import CHUNK, all_finite
 from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
@@ -82,7 +82,7 @@ def test_many_gradients_of_several_types(bad: int | None) -> None:
     arrays = [mx.nd.ones((2,), dtype="float16" if i % 5 == 0 else "float32") for i in range(2 * CHUNK)]
     if bad is not None:
         arrays[bad][1] = np.nan
-    assert _all_finite(arrays).asscalar() == (bad is None)
+    assert all_finite(arrays).asscalar() == (bad is None)
 
 
 def test_counts_continue_from_a_checkpoint(caplog: Any) -> None:

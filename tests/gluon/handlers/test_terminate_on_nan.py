@@ -16,6 +16,8 @@ from tests.common.grids import ONE, TWO
 from tests.common.nets import mlp
 from tests.common.specs import L2
 
+from mxnet.gluon import nn  # isort: skip
+
 from .training import On, fit
 
 
@@ -64,6 +66,20 @@ def test_all_losses_are_named_as_nan_or_infinite() -> None:
     )
 
 
+@pytest.mark.parametrize("devices", [ONE, TWO], ids=str)
+def test_gradients_are_checked_behind_finite_losses(devices: Any, caplog: Any) -> None:
+    """A relu hides NaN in the input from the loss, and not from the weights."""
+    net = nn.HybridSequential()
+    net.add(nn.Dense(5, "relu", in_units=4), nn.Dense(2, in_units=5))
+    net.initialize(ctx=devices)
+    with caplog.at_level(logging.ERROR, logger="multifit"):
+        estimator = fit(
+            TerminateOnNaN(), devices, net=net, losses={"l": LossSpec(L2, "y", "label")}, data=batches(3, 5)
+        )
+    assert estimator.state.stop_reason == "the gradient of 0.weight is NaN (epoch 1, batch 4)"
+    assert all(np.isfinite(array).all() for array in snapshot(net).values())
+
+
 def test_a_run_with_finite_losses_is_not_changed() -> None:
     estimator, after = run(batches(), TerminateOnNaN())
     assert estimator.state.stop_reason == "2 epochs"
@@ -80,7 +96,7 @@ def test_it_checks_every_nth_batch() -> None:
             reads.append(estimator.state.step)
             return np.ones(3)
 
-    estimator: Any = SimpleNamespace(state=RunState(), parameters={})
+    estimator: Any = SimpleNamespace(state=RunState(), parameters={}, gradients=dict)
     handler = TerminateOnNaN(every=3)
     for _ in range(7):
         handler.batch_begin(estimator)

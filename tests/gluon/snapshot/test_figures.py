@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
 from multifit.gluon.snapshot import read_tree, write_tree
@@ -66,6 +66,26 @@ def test_loaded_sums_are_a_copy():
     train(two, batches[1:3], 1)
     assert one.stages["train"].figures.read() == figures
     assert two.stages["train"].figures.read() != figures
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["now", "before labels were counted"])
+def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path, counted: bool) -> None:
+    one, two, batches = make_engine(), make_engine(), make_batches([8] * 4)
+    batches[2][1][:] = -1
+    train(one, batches[:3])
+    state = reread(tmp_path, one.stages["train"].figures)
+    if not counted:
+        del state["tally"]["first"]
+        state["tally"]["vectors"].clear()
+    train(two, batches[:1])
+    two.stages["train"].reset()
+    load_figures(two.stages["train"].figures, state)
+    train(two, batches[3:])
+    if counted:
+        with pytest.raises(DataError, match="held 8 values, first in batch 3"):
+            two.stages["train"].figures.read()
+    else:
+        assert two.stages["train"].figures.read()["loss"] > 0
 
 
 def metric_stage(metric: Any, names: Any = None) -> StageFigures:

@@ -1,0 +1,192 @@
+"""What the values of labels must be: classes that exist, or numbers that are finite.
+
+MXNet's losses truncate and clip class indices without a word, and one NaN spoils all parameters. Values that
+break a rule are looked for in the first batch, and counted on the device in all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ...protocols import Array, Tensor
+from ...spec import TaskSpec
+from ...spec.names import OUTPUTS, SLOTS, Ref
+from ...spec.terms import Term
+from ..compat import mx
+from ..losses import SegmentationCELoss, SequenceCELoss
+from .base import sample_size
+
+LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
+_LOSSES = mx.gluon.loss
+ELEMENTWISE = (
+    _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.HuberLoss,
+    _LOSSES.HingeLoss, _LOSSES.SquaredHingeLoss, _LOSSES.LogisticLoss, _LOSSES.KLDivLoss,
+    _LOSSES.PoissonNLLLoss,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """What the values of one label must be.
+
+    With `classes`, they are class indices, which are that many; without, finite numbers. Values that equal
+    one of `ignored` do not count, nor do those that one of `masks` hides: where a weight is 0, or past a
+    sequence's length. Each mask comes with how it is applied. `output` is the loss's output, whose axis of
+    classes may have another size in another batch; None if the number of classes is declared.
+    """
+
+    where: str
+    label: Ref
+    classes: int | None = None
+    output: Ref | None = None
+    ignored: tuple[float, ...] = ()
+    masks: tuple[tuple[Ref, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name among a stage's statistics."""
+        return f"{self.where}: {self.label}"
+
+    @property
+    def refs(self) -> set[Ref]:
+        """Everything that it reads."""
+        return {self.label, *(ref for ref, _ in self.masks), *([self.output] if self.output else [])}
+
+    def violations(self, F: ModuleType, arrays: Mapping[Ref, Any], top: Tensor | None = None) -> Any:
+        """Return 1 for each value of the label that breaks the rule, else 0; of the label's shape.
+
+        `top` is the last class, of shape (1,), if it is not that of the first batch.
+        """
+        wrong = _violations(F, arrays[self.label], self.classes, self.ignored, top)
+        for ref, how in self.masks:
+            if how == LENGTH:
+                wrong = F.SequenceMask(wrong, arrays[ref], use_sequence_length=True, value=0, axis=1)
+            else:
+                weighted = F.cast(arrays[ref], "float32") != 0
+                weighted = F.reshape_like(weighted, wrong) if how == RESHAPED else weighted
+                wrong = F.broadcast_mul(wrong, weighted)
+        return wrong
+
+
+def _violations(
+    F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
+) -> Tensor:
+    """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0."""
+    if classes is None:
+        return F.cast(values * 0 != 0, "float32")  # NaN for NaN and for infinity
+    values = F.cast(values, "float32")
+    if top is not None:
+        inside = F.relu(F.broadcast_minimum(F.trunc(values), top))
+        wrong = F.broadcast_not_equal(inside, values)
+    else:
+        # Accuracy truncates its labels too, which a graph then does once
+        wrong = F.broadcast_not_equal(F.clip(F.trunc(values), a_min=0, a_max=classes - 1), values)
+    for value in ignored:
+        wrong = wrong * (values != value)
+    return wrong
+
+
+class LabelCounts:
+    """Counts the values of one device's labels that break a rule, with few operators.
+
+    Labels of one value per sample that follow the same rule are counted together. `arrays` are those of a
+    batch of `size` samples on one device. `constant` are sizes that an axis of classes has in every batch;
+    for others, the size is read from each batch's output.
+    """
+
+    def __init__(
+        self, rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
+    ) -> None:
+        self._varying = {r for r in rules if r.output is not None and r.classes not in constant}
+        groups: dict[Any, list[LabelRule]] = {}
+        for rule in rules:
+            shape = arrays[rule.label].shape
+            alone = rule in self._varying or rule.masks or shape[:1] != (size,) or sample_size(shape) != 1
+            dtype = None if rule.classes else np.dtype(arrays[rule.label].dtype)
+            groups.setdefault(rule if alone else (rule.classes, rule.ignored, dtype), []).append(rule)
+        self._groups = list(groups.values())
+        self.rules = [rule for group in self._groups for rule in group]
+        self.refs = {ref for rule in rules for ref in rule.refs}
+
+    def __call__(self, F: ModuleType, arrays: Mapping[Ref, Any]) -> list[Tensor]:
+        """Return float32 vectors that have together a count for each of `rules`."""
+        return [self._count(F, group, arrays) for group in self._groups]
+
+    def _count(self, F: ModuleType, group: Sequence[LabelRule], arrays: Mapping[Ref, Any]) -> Tensor:
+        rule = group[0]
+        if len(group) > 1:
+            rows = [F.reshape(arrays[each.label], (-1,)) for each in group]
+            rows = [F.cast(row, "float32") for row in rows] if rule.classes else rows
+            return F.sum(_violations(F, F.stack(*rows, axis=0), rule.classes, rule.ignored), axis=1)
+        top = None
+        if rule.output is not None and rule in self._varying:
+            sizes = [F.size_array(arrays[ref]) for ref in (rule.output, rule.label)]
+            top = F.cast(F.broadcast_div(*sizes), "float32") - 1
+        return F.sum(rule.violations(F, arrays, top))
+
+
+def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
+    """Return the rules for a stage's labels, by one device's outputs and slots."""
+    rules = [*_declared(spec, arrays), *(rule for term in spec.terms for rule in _taken(spec, term, arrays))]
+    different = {(r.label, r.classes, r.ignored, r.masks): r for r in reversed(rules)}
+    return list(reversed(different.values()))
+
+
+def class_axis(fn: Any) -> int | None:
+    """Return the class axis of a loss that takes class indices and would clip them; None for other losses."""
+    if isinstance(fn, SegmentationCELoss):
+        return int(fn._axis)
+    if not getattr(fn, "_sparse_label", False):
+        return None
+    if isinstance(fn, SequenceCELoss):
+        return -1 if fn._classes_last else 1
+    return int(fn._axis) if isinstance(fn, _LOSSES.SoftmaxCrossEntropyLoss) else None
+
+
+def _declared(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
+    for name, label in spec.label_specs.items():
+        ref = Ref(SLOTS, name)
+        if label.classes is not None and _is_dense(arrays.get(ref)):
+            ignored = () if label.ignore is None else (label.ignore,)
+            yield LabelRule(f'labels["{name}"]', ref, label.classes, ignored=ignored)
+
+
+def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
+    outputs, slots = ([ref for ref in term.args if ref.space == space] for space in (OUTPUTS, SLOTS))
+    if not outputs or not slots or not all(_is_dense(arrays.get(ref)) for ref in (outputs[0], slots[0])):
+        return
+    label, *others = slots
+    axis, out = class_axis(term.spec.fn), arrays[outputs[0]]
+    if axis is not None and -len(out.shape) <= axis < len(out.shape):
+        present = [ref for ref in others if arrays.get(ref) is not None]
+        masks = [(ref, _mask(arrays[ref], arrays[label])) for ref in present]
+        hiding = tuple((ref, how) for ref, how in masks if how)
+        ignored = tuple(_ignored(spec, term, label.name))
+        yield LabelRule(term.where, label, out.shape[axis], outputs[0], ignored, hiding)
+    elif isinstance(term.spec.fn, ELEMENTWISE):
+        yield LabelRule(term.where, label)
+
+
+def _is_dense(array: Array | None) -> bool:
+    return getattr(array, "stype", None) == "default"
+
+
+def _mask(mask: Array, label: Array) -> str:
+    """Return how an array that a loss takes too hides values of its label; "" if it does not."""
+    if len(label.shape) > 1 and mask.shape == label.shape[:1]:
+        return LENGTH
+    if len(mask.shape) == len(label.shape):
+        return WEIGHT if all(one in (1, other) for one, other in zip(mask.shape, label.shape)) else ""
+    return RESHAPED if mask.size == label.size else ""
+
+
+def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
+    """Return the values that stand for "no label"; a LabelSpec alone does not make a loss ignore them."""
+    by_loss = getattr(term.spec.fn, "_ignore_label", None)
+    label = spec.label_specs.get(name)
+    masked = len(term.args) > 2 and label is not None and label.ignore is not None
+    return ([] if by_loss is None else [by_loss]) + ([label.ignore] if masked and label else [])

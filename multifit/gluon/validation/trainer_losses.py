@@ -1,0 +1,111 @@
+"""With several trainers: which losses reach which trainer's parameters, and which pull against each other."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import combinations, product
+from typing import Any, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from ...errors import names
+from ...spec.names import OUTPUTS, Ref
+from ...spec.terms import Term
+from ..compat import mx
+from ..engine import Engine
+from ..execution.loss_graph import call_loss
+from ..execution.result import StepResult
+from ..optim.gradients import fresh_flags, set_fresh
+
+OPPOSITE = -0.5  # the cosine of two gradients that are called opposite
+
+
+def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str, ...]]:
+    """Return for each of several trainers the losses whose gradients reach its parameters; else nothing.
+
+    `result` was just computed; it must not be trained on. Waits for the engine.
+    """
+    trainers = engine.trainers.get()
+    if len(trainers) < 2 or len(engine.spec.terms) < 2:
+        return {}
+    moved = {
+        trainer: [engine.model.parameters[name] for name in parameters]
+        for trainer, parameters in trainers.parameter_names.items()
+    }
+    reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
+    with _kept_gradients([parameter for parameters in moved.values() for parameter in parameters]):
+        for term in engine.spec.terms:
+            for parameters in moved.values():
+                for parameter in parameters:
+                    parameter.zero_grad()
+            try:
+                mx.autograd.backward([parts[term.key] for parts in result.parts], retain_graph=True)
+            except mx.base.MXNetError:
+                continue  # a constant
+            for trainer, parameters in moved.items():
+                if any(gradient.asnumpy().any() for p in parameters for gradient in p.list_grad()):
+                    reached[trainer] += (term.key,)
+    return reached
+
+
+def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
+    """Yield a warning for each two losses that pull one output in opposite directions, with several trainers.
+
+    Outputs of equal values are one: an adversarial net may return its score of what another net made twice,
+    once detached.
+    """
+    trainers = engine.trainers.get()
+    terms = [term for term in engine.spec.terms if term.spec.weight != 0 and term.spec.scope != "batch"]
+    if len(trainers) < 2 or len(terms) < 2:
+        return
+    arrays = result.arrays()[0]
+    gradients = {term.key: _output_gradients(term, arrays) for term in terms}
+    for one, other in combinations(gradients, 2):
+        for first, second in product(gradients[one], gradients[other]):
+            if first == second or np.array_equal(arrays[first].asnumpy(), arrays[second].asnumpy()):
+                cosine = _cosine(gradients[one][first], gradients[other][second])
+                if cosine < OPPOSITE:
+                    yield (
+                        f'the losses "{one}" and "{other}" pull the output "{first.name}" in opposite '
+                        f"directions (cosine {cosine:.2f}), and each of the trainers {names(trainers)} moves "
+                        "its parameters by the weighted sum of all losses that reach them; a loss cannot be "
+                        "bound to some trainers: train adversarial nets with two estimators, each with its "
+                        "own losses and with the other net's parameters in frozen="
+                    )
+
+
+def _output_gradients(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, np.ndarray]:
+    """Return the gradients of a loss with respect to the outputs that it takes, where there are any."""
+    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.args}
+    outputs = [ref for ref in term.args if ref.space == OUTPUTS and np.dtype(arrays[ref].dtype).kind == "f"]
+    variables: dict[Ref, Any] = {ref: copies[ref] for ref in outputs}
+    for variable in variables.values():
+        variable.attach_grad()
+    with mx.autograd.record(train_mode=False):
+        value = call_loss(term, copies)[term.minimized]
+    try:
+        mx.autograd.backward([value], train_mode=False)
+    except mx.base.MXNetError:  # a constant
+        return {}
+    return {ref: variable.grad.asnumpy() for ref, variable in variables.items()}
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the cosine of two gradients; 0 if one of them is 0 or not finite."""
+    norms = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
+    return float(np.sum(one * other)) / norms if norms > 0 and np.isfinite(norms) else 0.0
+
+
+@contextmanager
+def _kept_gradients(parameters: Iterable[Any]) -> Iterator[None]:
+    """Restore the gradients of parameters, and whether they are fresh."""
+    kept = [(p, [gradient.copy() for gradient in p.list_grad()], fresh_flags(p)) for p in parameters]
+    try:
+        yield
+    finally:
+        for parameter, gradients, flags in kept:
+            for gradient, copy, values, fresh in zip(
+                parameter.list_grad(), gradients, parameter.list_data(), flags
+            ):
+                copy.copyto(gradient)
+                set_fresh(values, fresh)
