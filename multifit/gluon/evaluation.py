@@ -10,6 +10,7 @@ from .data.batches import Shards
 from .data.loaders import peek_first
 from .engine import Engine
 from .execution.result import StepResult
+from .user_code import user_code
 from .validation.first_batch import run_batch
 
 
@@ -46,7 +47,10 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
                 else:
                     outputs = stage.network(slots)
             pieces.append((outputs, size))
-    return [({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in pieces]
+    with user_code(lambda: "the net's forward pass (evaluate)"):  # the engine's errors are raised here
+        return [
+            ({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in pieces
+        ]
 
 
 def batches_of(data: Any) -> Iterator[Any]:

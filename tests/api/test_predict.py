@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from multifit import MultiEstimator, TaskSpec
+from multifit import MultiEstimator, TaskSpec, UserCodeError
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches
 from tests.common.grids import plain_or_hybrid
@@ -116,3 +116,21 @@ def test_predicting_moves_nothing(estimator: MultiEstimator, arrays: Any, batche
     estimator.predict(arrays["image"])
     assert estimator.figures() == figures
     assert_unchanged(estimator.net, before)
+
+
+@plain_or_hybrid
+def test_inputs_of_the_wrong_width(hybrid: bool, arrays: Any, batches: Any) -> None:
+    estimator = MultiEstimator(two_heads("hybridized" if hybrid else "plain"), two_head_spec())
+    estimator.fit(batches, epochs=1)
+    with pytest.raises(UserCodeError, match=r"forward pass \(evaluate\) raised .*image \(20, 5\) float32"):
+        estimator.predict(arrays["image"][:, :5])
+    estimator.predict(arrays["image"])
+
+
+def test_an_error_that_the_engine_raises_later() -> None:
+    class Late(gluon.Block):
+        def forward(self, data: Any) -> Any:
+            return mx.nd.take(data, mx.nd.array([9]), axis=1, mode="raise")
+
+    with pytest.raises(UserCodeError, match=r"the net's forward pass \(evaluate\) raised"):
+        MultiEstimator(Late(), TaskSpec(outputs=["x"])).predict(np.ones((2, 3), "float32"))

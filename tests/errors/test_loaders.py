@@ -86,3 +86,12 @@ def test_other_methods_raise_the_same_errors(setup: Setup) -> None:
             way([])
     with pytest.raises(DataError, match="data is 3, which yields no batches"):
         estimator.evaluate(3)
+
+
+@pytest.mark.parametrize("length", [-1, "two", 10**400])
+def test_a_length_of_no_use_is_ignored(setup: Setup, length: Any) -> None:
+    class Odd(list):
+        def __len__(self) -> int:
+            return length
+
+    setup.but(data=Odd(setup.data)).trains()

@@ -26,12 +26,15 @@ def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     """
     if is_resettable(data):
         yield from read_pass(data)
-    elif seedable(data):
-        yield from iterate_seeded(data, pass_seed(data, number))
-    elif has_threads(data):
-        yield from iterate_threads(data)
     else:
-        yield from _in_this_process(data)
+        yield from _batches(data, pass_seed(data, number) if seedable(data) else None)
+
+
+def _batches(data: Any, seed: int | None, first: int = 0) -> Iterable[Any]:
+    """Return a loader's batches; `seed` and `first` are as for :func:`iterate_seeded`."""
+    if seed is not None:
+        return iterate_seeded(data, seed, first)
+    return iterate_threads(data, first) if has_threads(data) else _in_this_process(data)
 
 
 def _in_this_process(data: Any) -> Iterable[Any]:
@@ -70,10 +73,7 @@ def _rest_of_loader(
     rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
     before_rest()
     try:
-        if has_threads(rest):
-            yield from iterate_threads(rest)
-        else:
-            yield from _in_this_process(rest) if seed is None else iterate_seeded(rest, seed, skip)
+        yield from _batches(rest, seed, skip)
     finally:
         rest._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 

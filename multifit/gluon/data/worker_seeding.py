@@ -90,11 +90,11 @@ def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) ->
     return batches_from_workers(data, _make_batch, tasks, first)
 
 
-def iterate_threads(data: mx.gluon.data.DataLoader) -> Iterator[Any]:
-    """Iterate over a loader with worker threads."""
+def iterate_threads(data: mx.gluon.data.DataLoader, first: int = 0) -> Iterator[Any]:
+    """Iterate over a loader with worker threads; `first` is as for :func:`iterate_seeded`."""
     batchify = batchify_of(data)
     tasks = ((samples, batchify, data._dataset, samples) for samples in data._batch_sampler)
-    return batches_from_workers(data, mx.gluon.data.dataloader._thread_worker_fn, tasks)
+    return batches_from_workers(data, mx.gluon.data.dataloader._thread_worker_fn, tasks, first)
 
 
 def _make_batch(seeded: tuple[int | None, Any], batchify: Callable[..., Any], dataset: Any = None) -> Any:
