@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from ...errors import DataError
 from ..compat import mx
 from .array_batching import columns_of
 from .batchify import DEFAULTS, batchify_of
@@ -109,16 +108,13 @@ def _can_import(pool: Any, timeout: float) -> bool:
     """Whether a pool's workers can import this file; otherwise they would fail silently on a first task."""
     if pool not in _importing_pools:
         name = f"{__name__}.{_make_batch.__name__}.__name__"  # a string, because the result is pickled
-        watch(pool)
         try:
             result = pool.apply_async(pydoc.locate, (name,))
-            wait(pool, result, "the loader's first task", timeout)
-            located = result.get()
-        except DataError:
-            raise
-        except Exception:  # Gluon's own iteration, which is used then, raises what there is to raise
+        except ValueError:  # it has ended; Gluon's own iteration, which is used then, says so
             return False
-        if located is None:
+        watch(pool)
+        wait(pool, result, "the loader's first task", timeout)
+        if not (result.successful() and result.get()):
             return False
         _importing_pools.add(pool)
     return True

@@ -95,6 +95,15 @@ def test_a_user_has_read_it_to_its_end(tmp_path: Path) -> None:
         assert sorted(samples(iterate(data))) == list(range(10))
 
 
+def test_a_user_has_begun_another_pass(tmp_path: Path) -> None:
+    data = csv(tmp_path, 10, 4)
+    list(iterate(data))
+    data.reset()
+    next(data)
+    for _ in range(3):
+        assert sorted(samples(iterate(data))) == list(range(10))
+
+
 def test_rows_that_roll_over_are_no_padding() -> None:
     data = arrays(10, 4, last_batch_handle="roll_over")
     counts = Counter(number for _ in range(4) for number in samples(iterate(data)))
