@@ -15,10 +15,11 @@ class ResultForms:
     """Holds outputs and losses to the form that they had in the first batch; only shapes are read.
 
     The number of parts of a loss, the number of axes and the dtype of an array never change. A first axis
-    with an element per sample keeps one per sample (or its length, which may have been that by chance); one
-    of another length may change from batch to batch, as that of boxes does. A loss that was one number for
-    all samples stays one number: it is a mean, and counts for all of them, whereas elements are added up. A
-    batch of a single sample does not show which of these an array is; the first batch with more does.
+    with an element per sample keeps one or more per sample (or its length, which may have been that by
+    chance); one of another length may change from batch to batch, as that of boxes does. A loss that was one
+    number for all samples stays one number: it is a mean, and counts for all of them, whereas elements are
+    added up. A batch of a single sample does not show which of these an array is; the first batch with more
+    does.
 
     `samples` is the number of samples of the device whose arrays come next. If `batch_axis` is not the first
     axis, no first axis has an element per sample.
@@ -89,4 +90,5 @@ def _is_alike(first: _Form, form: _Form, has_rows: bool) -> bool:
     if len(form.shape) != len(first.shape):
         return False
     had_rows = has_rows and first.samples > 1 and first.shape[:1] == (first.samples,)
-    return not had_rows or form.shape[0] in (form.samples, first.shape[0])
+    # several rows for each sample: tokens, of which the first batch may have had one a sentence
+    return not had_rows or form.shape[0] == first.shape[0] or form.shape[0] % form.samples == 0
