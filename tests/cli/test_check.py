@@ -24,11 +24,6 @@ def test_quiet_prints_nothing(write, multifit):
     assert (result.code, result.out) == (0, "")
 
 
-def test_a_wrong_declaration_is_an_error(write, multifit):
-    result = multifit("check", write("", **{'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}))
-    assert result.code == 1 and "plase" in result.err and "Traceback" not in result.err
-
-
 def test_trainers_that_miss_a_parameter_are_an_error(write, multifit):
     result = multifit("check", write("", **{'TrainerSpec(".*",': 'TrainerSpec("kind.*",'}))
     assert result.code == 1 and "place.weight" in result.err

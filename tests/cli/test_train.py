@@ -130,40 +130,51 @@ def test_figures_that_are_not_a_regular_expression_are_an_error(multifit, capsys
 # -------------------------------------------------------------------------------- errors
 
 
+EPOCHS = "is {}; valid is a whole number of at least 1"
+MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("more", "options", "code", "message"),
     [
-        (["--set", "rat=1"], 'has no setting "rat" (did you mean "rate"?)'),
-        (["--devices", "cpus"], "cannot read the devices 'cpus'"),
-        (["--seed", "-1"], "seed must be from 0 to"),
-        (["--output", "small.py"], "cannot write the results to small.py: File exists"),
-        (["--output", "\udcff"], "cannot write the results to '\\udcff': it is not valid UTF-8"),
+        ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
+        ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
+        ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
+        ("", ["--output", "small.py"], 2, "cannot write the results to small.py: File exists"),
+        ("", ["--output", "\udcff"], 2, "cannot write the results to '\\udcff': it is not valid UTF-8"),
+        ("", ["--epochs", 0], 1, EPOCHS.format(0)),
+        ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
+        ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
+        ("seed = 1.5\n", [], 2, "is 1.5; valid is a whole number"),
+        ("del epochs\ndef data(): raise AssertionError\n", [], 2, "how long to train? Give --epochs"),
     ],
 )
-def test_a_wrong_option_is_reported_in_one_line(write, multifit, options, message):
-    result = multifit("train", write(), *options)
-    assert result.code == 2 and message in result.err and result.err.count("\n") == 1
+def test_what_cannot_be_used_is_reported_in_one_line(write, multifit, more, options, code, message):
+    result = multifit("train", write(more), *options)
+    assert result.code == code and message in result.err and result.err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "replaced", "code", "message"),
+    [
+        ("", MISSPELT, 1, "plase"),
+        (
+            "two = data\ndef data(seed): return (*two(seed), None)\n", {}, 2,
+            "must return (train_data, val_data) or train_data, not a tuple of 3",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more, replaced, code, message):
+    result = multifit("train", write(more, **replaced))
+    assert result.code == code and message in result.err and "Traceback" not in result.err
+    assert not Path("runs/small/history.json").exists()
 
 
 def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = multifit("train", write())
     assert result.code == 2 and "cannot write the results to runs/small: no permission" in result.err
-
-
-@pytest.mark.parametrize(
-    ("more", "code", "message"),
-    [
-        ("seed = 'x'\n", 2, "seed of {path} is 'x'; valid is a whole number"),
-        ("seed = 1.5\n", 2, "seed of {path} is 1.5; valid is a whole number"),
-        ("epochs = 'x'\n", 1, "epochs of {path} is 'x'; valid is a whole number of at least 1"),
-    ],
-)
-def test_a_setting_of_a_wrong_type_is_reported_in_one_line(write, multifit, more, code, message):
-    path = write(more)
-    result = multifit("train", path)
-    assert (result.code, result.err) == (code, f"multifit: {message.format(path=path)}\n")
 
 
 def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit, monkeypatch):
@@ -212,30 +223,6 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
 def test_a_missing_task_file_is_reported_in_one_line(multifit):
     result = multifit("train", "nothing.py")
     assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
-
-
-def test_missing_epochs_are_an_error_before_the_data_are_made(write, multifit):
-    result = multifit("train", write("del epochs\ndef data(): raise AssertionError\n"))
-    assert result.code == 2 and "how long to train? Give --epochs" in result.err
-
-
-def test_more_than_two_loaders_are_an_error(write, multifit):
-    result = multifit("train", write("two = data\ndef data(seed): return (*two(seed), None)\n"))
-    assert (
-        result.code == 2
-        and "must return (train_data, val_data) or train_data, not a tuple of 3" in result.err
-    )
-
-
-def test_wrong_declarations_are_reported_without_a_traceback(write, multifit):
-    result = multifit("train", write("", **{'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}))
-    assert result.code == 1 and "plase" in result.err and "Traceback" not in result.err
-    assert not Path("runs/small/history.json").exists()
-
-
-def test_a_wrong_number_of_epochs_is_reported_without_a_traceback(write, multifit):
-    result = multifit("train", write(), "--epochs", 0)
-    assert result.code == 1 and "epochs" in result.err and "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("error", ["ZeroDivisionError", "ValueError"])
