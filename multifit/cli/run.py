@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
-from ..errors import reason
+from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.data.seeding import seed_everything
@@ -169,7 +169,12 @@ def trained_run(options: argparse.Namespace) -> Run:
 
 
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
-    return estimator.predict(inputs)
+    try:
+        return estimator.predict(inputs)
+    except UserCodeError as error:
+        if type(error.__cause__).__name__ != "MXNetError":  # whose message says more than its traceback
+            raise
+        raise UsageError(f"cannot predict for these inputs: {error}") from None
 
 
 def _usable(function: Callable[[Any], Any], argument: Any) -> Any:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from multifit import UserCodeError
+
 INPUTS = """
 def inputs(arguments):
     return np.array([text.split(",") for text in arguments], "float32")
@@ -63,6 +65,17 @@ def test_show_may_return_a_single_text_for_a_single_input(predict):
 def test_without_show_the_outputs_are_printed(predict):
     result = predict(INPUTS, "3,0,0")
     assert result.out.startswith("3,0,0: kind [") and ", place [" in result.out
+
+
+def test_an_input_of_another_width_is_an_error(predict):
+    result = predict(INPUTS, "3,0,0,0")
+    assert result.code == 2 and result.err.count("\n") == 1
+    assert "cannot predict for these inputs: the net's forward pass" in result.err and "(1, 4)" in result.err
+
+
+def test_an_error_of_the_net_itself_keeps_its_traceback(predict):
+    with pytest.raises(UserCodeError, match="ZeroDivisionError"):
+        predict(INPUTS + "TwoHeads.hybrid_forward = lambda self, F, point: 1 / 0\n", "3,0,0")
 
 
 def test_a_file_without_inputs_is_an_error(predict):
