@@ -225,7 +225,7 @@ def test_a_missing_task_file_is_reported_in_one_line(multifit):
     assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
 
 
-@pytest.mark.parametrize("error", ["ZeroDivisionError", "ValueError"])
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "ValueError", "ConnectionError"])
 def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
     with pytest.raises(eval(error), match="of mine"):
         multifit("train", write(f"def net(): raise {error}('of mine')\n"))
