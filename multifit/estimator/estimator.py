@@ -501,9 +501,10 @@ class MultiEstimator:
         """The validation figures as EvalMetrics: the metrics, then the objective."""
         return figure_metrics("val", self._engine.stages[EVALUATE].figures, lambda: self.figures(EVALUATE))
 
-    def write_checkpoint(self, folder: Path) -> None:
+    @checked
+    def write_checkpoint(self, folder: PathLike) -> None:
         """Write everything that the running fit needs to resume into an existing, empty folder."""
-        self._checkpointer.write(folder)
+        self._checkpointer.write(Path(folder))
 
     def reseed(self) -> None:
         """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""

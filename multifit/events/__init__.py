@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from .dispatcher import EventDispatcher, HandlerError
 from .estimator_protocol import EstimatorProtocol
-from .evaluation_adapter import adapt_for_evaluation
 from .events import (
     BEFORE_UPDATE,
     CHANGES,
@@ -20,7 +19,7 @@ from .events import (
     PassEvents,
     Priority,
 )
-from .handler_validation import checked_handlers, handler_name, unwrapped
+from .handler_validation import adapt_for_evaluation, checked_handlers, handler_name, unwrapped
 from .training_hooks import TrainingHooks
 
 __all__ = [

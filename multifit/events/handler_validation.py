@@ -1,4 +1,4 @@
-"""Check which objects can be event handlers."""
+"""Check which objects can be event handlers, and adapt those written for Gluon to evaluations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
+from typing import Any
 
 from ..errors import names, shown, suggest
 from ..triggers import Every
-from .events import EVENTS, HOOKS, Priority, implements
+from .events import EVALUATION_EVENTS, EVENTS, HOOKS, TRAINING_EVENTS, Priority, implements
 
 MOST = 20  # problems in one message
 
@@ -71,3 +72,36 @@ def unwrapped(handler: object) -> object:
     while isinstance(handler, Every) and handler.handler is not None:
         handler = handler.handler
     return handler
+
+
+# In an evaluation, Gluon's Estimator calls the training events.
+_GLUON_EVENTS = dict(zip(EVALUATION_EVENTS[1:], TRAINING_EVENTS[1:]))
+
+
+class _EvaluationAdapter:
+    """Calls a handler's training events at the events of an evaluation."""
+
+    def __init__(self, handler: object) -> None:
+        self.handler = handler
+        self.priority = getattr(handler, "priority", Priority.NORMAL)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _GLUON_EVENTS:
+            return getattr(self.handler, _GLUON_EVENTS[name])
+        raise AttributeError(name)
+
+
+def adapt_for_evaluation(handlers: object) -> list[object]:
+    """Return the handlers to call in an evaluation; raise ValueError if some cannot be used.
+
+    Handlers with methods for an evaluation's events are returned as they are. Handlers that have only those
+    of a training pass are wrapped, so that these are called instead, as Gluon's Estimator does. Handlers that
+    have neither are left out.
+    """
+    adapted: list[object] = []
+    for handler in checked_handlers(handlers):
+        if any(implements(handler, event) for event in _GLUON_EVENTS):
+            adapted.append(handler)
+        elif any(implements(handler, event) for event in _GLUON_EVENTS.values()):
+            adapted.append(_EvaluationAdapter(handler))
+    return adapted

@@ -7,9 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..errors import names, suggest
-from .dispatcher import EventDispatcher, HandlerError
+from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
 from .events import BEFORE_UPDATE, HOOKS, Priority
-from .handler_method import HandlerMethod
 from .handler_validation import handler_name
 
 

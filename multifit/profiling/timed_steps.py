@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 from ..errors import UserCodeError
 from ..events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
-from ..events.handler_method import HandlerMethod
+from ..events.dispatcher import HandlerMethod
 from ..gluon.batch_pass import run_pass
 from ..gluon.data.batches import Batch
 from ..gluon.engine import Engine
