@@ -35,7 +35,7 @@ CORPUS = [
     *[one("evaluate", "batch.0", form) for form in ("DataBatches", "pad 99", "dict of int")],
     *[one("fit", "batch.1.y", array) for array in ("csr", "loop", "3 rows", "None", "texts", "0-d")],
     *[one("check", "batch.0.x", array) for array in ("loop", "nested", "csr", "records", "np array")],
-    *[one("fit", "loader", kind) for kind in ("class", "negative length")],
+    *[one("fit", "loader", kind) for kind in ("class", "length of 10**400", "negative length")],
     *[one("evaluate", "evaluate.batch_axis", axis) for axis in (None, "x", -3, {}, 67)],
     *[one("fit", "fit.resume", value) for value in (3, {}, b"x", "\0")],
     *named("fit", "fit.event_handlers", "3000 letters", "class", "[[]]", "loop"),

@@ -64,10 +64,10 @@ LOADERS: dict[str, Callable[[list[Any]], Any]] = {
     "dict": lambda b: {"train": b}, "number": lambda b: 3, "text": lambda b: "abc",
     "raises": lambda b: Raising([]), "raises later": lambda b: Raising(b[:1]),
     "negative length": lambda b: Sized(b, -1), "length of text": lambda b: Sized(b, "a"),
-     "function": lambda b: raises_nothing,
+    "length of 10**400": lambda b: Sized(b, 10**400), "function": lambda b: raises_nothing,
     "class": lambda b: Raising,
     "DataLoader": lambda b: gluon.data.DataLoader(gluon.data.ArrayDataset(*b[0]), 4) if usable(b) else b,
-
+    "dict DataLoader": lambda b: gluon.data.DataLoader([{"x": 1.0}, {"x": 2.0}], 2),
     "dataset": lambda b: gluon.data.SimpleDataset(b),
     "iterator": lambda b: mx.io.NDArrayIter(np.ones((8, 4)), np.ones(8), 4),
     "batch": lambda b: b[0] if b else b, "array": lambda b: np.ones((8, 4), "float32"),
