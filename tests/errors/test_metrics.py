@@ -10,7 +10,7 @@ from multifit import SpecError
 
 import mxnet as mx  # isort: skip
 
-from .setups import BOTH, Setup, fault
+from .setups import BOTH, CE, Setup, fault
 
 
 class Figures(mx.metric.EvalMetric):
@@ -74,6 +74,13 @@ FAULTS = [
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs="amount", labels="digit"),
         "the output (8, 1) float32 has one class along axis 1, so every prediction is 0",
         "multifit.metrics.BinaryAccuracy"),
+    fault("axis", lambda s: s.with_metric(mx.metric.Accuracy(axis=7), **BOTH),
+        'metrics["figure"]: the output "digit" (8, 3) float32 has no axis 7, where Accuracy looks for the',
+        "classes; valid are -2 … 1"),
+    fault("axis of a loss", lambda s: s.with_loss(CE(axis=5), **BOTH),
+        'losses["digit"]: the output "digit" (8, 3) float32 has no axis 5, where SoftmaxCrossEntropyLoss'),
+    fault("more than there are", lambda s: s.with_metric(mx.metric.TopKAccuracy(7), **BOTH),
+        'metrics["figure"]: TopKAccuracy cannot', "compare (8, 3) float32 with (8,) float32: kth(=-4) out"),
     fault("figures without names", lambda s: s.with_metric(Figures([1.0, 2.0, 3.0]), **BOTH),
         'metrics["figure"]: Figures returns 3 figures; give names=[...], one for each'),
     fault("too few names", lambda s: s.with_metric(Figures([1.0, 2.0, 3.0]), **BOTH, names=["a", "b"]),

@@ -127,7 +127,7 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
             copy_metric(metric).update(labels, outputs)
         except Exception as error:  # whatever the metric's own arithmetic raises
             compared = f"{describe.arrays(outputs)} with {describe.arrays(labels)}"
-            yield f"{term.where}: {metric!r:.80} cannot compare {compared}: {last_line(error)}"
+            yield f"{term.where}: {type(metric).__name__} cannot compare {compared}: {last_line(error)}"
 
 
 def _one_class(term: MetricTerm, output: Array, label: Array, metric: Any) -> str | None:

@@ -82,8 +82,9 @@ def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path, coun
     load_figures(two.stages["train"].figures, state)
     train(two, batches[3:])
     if counted:
-        with pytest.raises(DataError, match="held 8 values, first in batch 3"):
-            two.stages["train"].figures.read()
+        for _ in range(2):
+            with pytest.raises(DataError, match="held 8 values, first in batch 3"):
+                two.stages["train"].figures.read()
     else:
         assert two.stages["train"].figures.read()["loss"] > 0
 
