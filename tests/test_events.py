@@ -234,15 +234,15 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
     assert str(caught.value).splitlines() == [
         "event_handlers that cannot be used:",
         "  1. Good is a class; pass an instance, Good(...)",
-        '  2. Lightning implements no event or hook, but has "on_epoch_end" (did you mean "epoch_end"?); '
-        "valid are " + valid,
-        "  3. Other implements no event or hook; valid are " + valid,
+        '  2. Lightning implements no event or hook, but has "on_epoch_end" (did you mean "epoch_end"?)',
+        "  3. Other implements no event or hook",
         "  4. Hasty has the priority 'first'; valid is a number",
         "  5. Lost has the priority nan; valid is a number",
         "  6. GradientUpdateHandler would update the parameters a second time: the estimator updates them "
         "after each batch; leave it out, or override fit_batch",
-        "  7. Every implements no event or hook; valid are " + valid,
+        "  7. Every implements no event or hook",
         "  8. Good is passed twice",
+        "events and hooks are " + valid,
     ]
 
 

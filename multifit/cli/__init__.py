@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options) or 0
     except UsageError as error:
         return print_error(str(error), 2)
-    except OSError as error:  # a file's path, or a full disk, says more than a traceback
-        if error.filename is None and errno.errorcode.get(error.errno or 0) not in ("ENOSPC", "EDQUOT"):
+    except OSError as error:
+        if not _is_about_a_file(error):
             raise
         return print_error(str(error), 2)
     except (SpecError, DataError, TrainerError) as error:
@@ -80,6 +80,13 @@ def _mxnet_version() -> str:
         except metadata.PackageNotFoundError:
             continue
     return "not installed"
+
+
+def _is_about_a_file(error: OSError) -> bool:
+    """Return whether the message, with a file's path or of a full disk, says more than a traceback."""
+    files = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, files) or error.filename is not None or full
 
 
 def _raised_by_multifit(error: BaseException) -> bool:

@@ -15,19 +15,22 @@ from .events import EVALUATION_EVENTS, EVENTS, HOOKS, TRAINING_EVENTS, Priority,
 MOST = 20  # problems in one message
 
 
-def checked_handlers(handlers: object) -> list[object]:
+def checked_handlers(handlers: object, where: str = "event_handlers") -> list[object]:
     """Return one handler, several or None as a list.
 
-    Raises ValueError, with a numbered line per problem, if some cannot be used.
+    Raises ValueError, with a numbered line per problem, if some cannot be used; `where` is the argument in
+    the message.
     """
     if isinstance(handlers, (str, bytes, Mapping)):
-        raise ValueError(f"event_handlers is {shown(handlers)}; valid is a handler or a list of handlers")
+        raise ValueError(f"{where} is {shown(handlers)}; valid is a handler or a list of handlers")
     listed = [] if handlers is None else list(handlers) if isinstance(handlers, Iterable) else [handlers]
     problems = list(islice(chain(chain.from_iterable(map(_problems, listed)), _repeated(listed)), MOST + 1))
     if problems:
         lines = [f"  {number}. {problem}" for number, problem in enumerate(problems[:MOST], 1)]
-        more = ["  … and more"] * (len(problems) > MOST)
-        raise ValueError("\n".join(["event_handlers that cannot be used:", *lines, *more]))
+        lines += ["  … and more"] * (len(problems) > MOST)
+        if not all(map(_implements_any, listed[:MOST])):
+            lines.append(f"events and hooks are {names(EVENTS + HOOKS)}")
+        raise ValueError("\n".join([f"{where} that cannot be used:", *lines]))
     return listed
 
 
@@ -54,12 +57,15 @@ def _problems(handler: object) -> Iterator[str]:
             f"{handler_name(handler)} would update the parameters a second time: the estimator updates them "
             "after each batch; leave it out, or override fit_batch"
         )
-    if not any(implements(handler, event) for event in EVENTS + HOOKS):
-        valid = names(EVENTS + HOOKS)
-        yield f"{handler_name(handler)} implements no event or hook{_nearest(handler)}; valid are {valid}"
+    if not _implements_any(handler):
+        yield f"{handler_name(handler)} implements no event or hook{_nearest(handler)}"
     priority = getattr(handler, "priority", Priority.NORMAL)
     if not isinstance(priority, numbers.Real) or math.isnan(priority):
         yield f"{handler_name(handler)} has the priority {priority!r}; valid is a number"
+
+
+def _implements_any(handler: object) -> bool:
+    return any(implements(handler, event) for event in EVENTS + HOOKS)
 
 
 def _nearest(handler: object) -> str:

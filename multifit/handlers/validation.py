@@ -49,7 +49,9 @@ class ValidationHandler:
         if epoch_period is None and batch_period is None:
             raise ValueError("ValidationHandler would never evaluate: give epoch_period or batch_period")
         self.val_data = val_data
-        self.event_handlers = None if event_handlers is None else checked_handlers(event_handlers)
+        self.event_handlers = None
+        if event_handlers is not None:
+            self.event_handlers = checked_handlers(event_handlers, "ValidationHandler: event_handlers")
         self._epochs = None if epoch_period is None else Every(epoch_period, "epoch", skip=skip)
         self._batches = None if batch_period is None else Every(batch_period, "batch", skip=skip)
         self._last_step: int | None = None

@@ -100,7 +100,9 @@ def test_every_optimizer_of_mxnet_can_be_named(setup: Setup, name: str) -> None:
 def test_every_optimizer_moves_float64_or_is_refused(setup: Setup) -> None:
     setup.net.cast("float64")
     refused = []
-    for name in sorted(set(mx.optimizer.Optimizer.opt_registry) - {"test", "groupadagrad"}):
+    registry = mx.optimizer.Optimizer.opt_registry  # to which gluonnlp adds its own
+    names = {name for name, kind in registry.items() if kind.__module__.startswith("mxnet.")}
+    for name in sorted(names - {"test", "groupadagrad"}):
         try:
             setup.with_trainers(TrainerSpec(ALL, name)).fit()
         except TrainerError as error:

@@ -114,8 +114,8 @@ class StageMetric:
         if isinstance(self.metric, _FunctionMetric):
             joined = [[_concatenate(c) for c in zip(*map(_as_list, column))] for column in arguments]
             self.metric.update(*joined)
-        elif any(isinstance(value, (list, tuple)) for values in per_device for value in values):
-            for values in per_device:  # lists are whole arguments, which no list per device may be put around
+        elif any(_is_list_of_arrays(value) for values in per_device for value in values):
+            for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
                 self.metric.update(*values)
         else:
             self.metric.update(*arguments)
@@ -199,6 +199,10 @@ class _FunctionMetric(mx.metric.EvalMetric):
 
 def _as_list(values: Any) -> Sequence[Any]:
     return values if isinstance(values, (list, tuple)) else [values]
+
+
+def _is_list_of_arrays(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(hasattr(item, "shape") for item in value)
 
 
 def _takes_preds(metric: Any) -> bool:
