@@ -95,6 +95,17 @@ def test_the_message_says_where_and_the_cause_is_chained(setup: Setup, change: A
     assert len(str(raised.value).splitlines()) == 1
 
 
+def test_an_exception_whose_message_fails_is_named(setup: Setup) -> None:
+    class Silent(Lost):
+        def __str__(self) -> str:
+            raise Lost
+
+    def raising(*args: Any) -> Any:
+        raise Silent
+
+    setup.with_loss(raising, **BOTH).refused(UserCodeError, 'losses["digit"] raised Silent', "no message")
+
+
 def test_the_nets_forward_pass() -> None:
     net = around(fails)
     net.refused(UserCodeError, "the net's forward pass (train) raised Lost, called with x (8, 6) float32: ")

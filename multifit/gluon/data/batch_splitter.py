@@ -89,11 +89,9 @@ class BatchSplitter:
             arrays, problems = self._name_part(unnamed)
             return [arrays], problems
         if not 0 < len(unnamed) <= len(self.contexts):
-            found = f"the batch is split into {counted(len(unnamed), 'part')}"
-            devices = counted(len(self.contexts), "device")
-            return [], [
-                Problem("data", f"{found}, but there are {devices}; give one part for each, or fewer")
-            ]
+            parts, devices = counted(len(unnamed), "part"), counted(len(self.contexts), "device")
+            message = f"the batch is split into {parts} for {devices}; give one part for each, or fewer"
+            return [], [Problem("data", message)]
         named = [self._name_part(part) for part in unnamed]
         return [arrays for arrays, _ in named], [p for _, problems in named for p in problems]
 

@@ -7,6 +7,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ...checks import describe
 from ...errors import DataError, shown
 from ..compat import mx
 from .arrays import as_array, samples
@@ -69,5 +70,7 @@ def _join(arrays: Sequence[Any], axis: int) -> Any:
     if all(isinstance(array, np.ndarray) for array in arrays):
         return np.concatenate(arrays, axis)
     if not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-        raise DataError(f"the DataBatches of one batch hold {shown(arrays)}; valid are arrays of one kind")
+        raise DataError(
+            f"the DataBatches of one batch hold {describe.arrays(arrays)}; valid are arrays of one kind"
+        )
     return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
