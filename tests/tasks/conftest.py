@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def small_curves():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("multifit.cli.results.curves", lambda history: Figure(figsize=(0.1, 0.1)))
