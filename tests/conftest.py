@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Callable, Iterator
 
@@ -16,6 +17,12 @@ from multifit import threads  # noqa: E402
 from multifit.gluon.data.seeding import seed_everything  # noqa: E402
 from multifit.gluon.precision import precisions  # noqa: E402
 from multifit.gluon.precision.lowering import Rules  # noqa: E402
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and the tests out of garbage collections, which each DataLoader of Gluon runs."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -24,14 +23,6 @@ from mxnet.gluon.data import (  # isort: skip
 )
 
 N = 11
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Make DataLoaders, which collect garbage when created, skip the objects from before these tests."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 DTYPES = ["float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]

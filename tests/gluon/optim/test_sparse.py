@@ -81,14 +81,27 @@ def estimator_of(net: Any, optimizer: str = "adam", contexts: Any = None, **opti
     return MultiEstimator(net, L2, trainer, context=contexts)
 
 
-@pytest.mark.parametrize("contexts", [ONE, TWO], ids=["one", "two"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("embedding", [SPARSE_WEIGHT, sparse_gradient], ids=["weight", "gradient"])
-@pytest.mark.parametrize("users", [False, True], ids=["spec", "trainer"])
-def test_trains_as_by_hand(embedding: Any, optimizer: str, contexts: Any, users: bool) -> None:
+EMBEDDINGS = {"weight": SPARSE_WEIGHT, "gradient": sparse_gradient}
+DEVICES = {"one": ONE, "two": TWO}
+# Every pair of settings: an optimizer with each kind of embedding, and so on.
+TRAINED = [
+    ("sgd", "weight", "one", "spec"), ("adam", "weight", "one", "trainer"),
+    ("adam", "weight", "two", "spec"), ("adagrad", "weight", "two", "trainer"),
+    ("adagrad", "gradient", "one", "spec"), ("sgd", "gradient", "one", "trainer"),
+    ("sgd", "gradient", "two", "spec"), ("adam", "gradient", "two", "trainer"),
+]  # fmt: skip
+RESUMED = [
+    ("sgd", "weight", "one"), ("adam", "weight", "two"), ("adagrad", "weight", "one"),
+    ("sgd", "gradient", "two"), ("adam", "gradient", "one"), ("adagrad", "gradient", "two"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("optimizer", "kind", "devices", "by"), TRAINED)
+def test_trains_as_by_hand(optimizer: str, kind: str, devices: str, by: str) -> None:
+    embedding, contexts = EMBEDDINGS[kind], DEVICES[devices]
     net = Net(embedding, contexts)
     estimator = estimator_of(net, optimizer, contexts)
-    if users:
+    if by == "trainer":
         trainer = gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]))
         estimator = MultiEstimator(net, L2, trainer, context=contexts)
     estimator.check(batches())
@@ -98,7 +111,7 @@ def test_trains_as_by_hand(embedding: Any, optimizer: str, contexts: Any, users:
     assert all((values(net)[name] != value).any() for name, value in before.items())
 
 
-@pytest.mark.parametrize("embedding", [SPARSE_WEIGHT, sparse_gradient], ids=["weight", "gradient"])
+@pytest.mark.parametrize("embedding", EMBEDDINGS.values(), ids=EMBEDDINGS)
 def test_clips_as_by_hand(embedding: Any) -> None:
     net = Net(embedding, ONE)
     estimator_of(net, clip_norm=0.05).fit(batches(), epochs=1, event_handlers=SILENT)
@@ -119,10 +132,10 @@ def estimator_of_same(net: Any) -> MultiEstimator:
     return MultiEstimator(net, L2, net.words.weight._trainer)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("contexts", [ONE, TWO], ids=["one", "two"])
-@pytest.mark.parametrize("embedding", [SPARSE_WEIGHT, sparse_gradient], ids=["weight", "gradient"])
-def test_resumes_exactly(embedding: Any, contexts: Any, optimizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "kind", "devices"), RESUMED)
+def test_resumes_exactly(optimizer: str, kind: str, devices: str, tmp_path: Path) -> None:
+    embedding, contexts = EMBEDDINGS[kind], DEVICES[devices]
+
     def fit(folder: Path, epochs: int, resume: Any = None) -> Any:
         net = Net(embedding, contexts)
         handlers = [CheckpointHandler(folder, 1, seed=1), *SILENT]
