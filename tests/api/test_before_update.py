@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ X, Y = mx.nd.array(np.random.RandomState(1).randn(22, 4)), mx.nd.array(np.random
 SGD = {"learning_rate": 0.1, "momentum": 0.9}
 
 
+@cache
 def loader() -> Any:
     """Return batches of 8, 8 and 6 samples: a mean is divided by different numbers."""
     return gluon.data.DataLoader(gluon.data.ArrayDataset(X, Y), 8)

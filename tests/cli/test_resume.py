@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
-import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 
 from multifit.checkpoints import read_manifest
+from tests.common.processes import processes, wait_for
 
 # The step of the small task is a batch of 10; it has three of them an epoch.
 RESULTS = ("history.json", "final.params")
@@ -166,61 +163,10 @@ def test_damaged_checkpoints_are_an_error_and_nothing_changes(trained, multifit)
 # -------------------------------------------------------------------------------- signals, to real processes
 
 
-@contextmanager
-def not_ignoring(number: int) -> Iterator[None]:
-    """Let child processes receive a signal that this process ignores, as a job in the background does."""
-    before = signal.getsignal(number)
-    signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
 @pytest.fixture
 def process(tmp_path) -> Iterator[Callable[..., Any]]:
-    """Return a function that starts the command in another process."""
-    started = []
-
-    def start(*arguments: Any, shell: str = 'exec "$@"', **variables: str) -> Any:
-        python = [sys.executable, "-u", "-m", "multifit", *map(str, arguments)]
-        command = ["sh", "-c", shell, "sh", *python]
-        root = str(Path(__file__).parents[2])
-        environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **variables}
-        with not_ignoring(signal.SIGINT):
-            one = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=tmp_path,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        started.append(one)
-        return one
-
-    yield start
-    for one in started:
-        one.kill()
-        one.wait()
-        one.stdin.close()
-        one.stdout.close()
-
-
-def wait_for(process: Any, text: str) -> None:
-    """Read a process's output until a line contains `text`; fail where it ends first or takes too long."""
-    watchdog = threading.Timer(60, process.kill)
-    watchdog.start()
-    lines = []
-    try:
-        for line in process.stdout:
-            lines.append(line)
-            if text in line:
-                return
-    finally:
-        watchdog.cancel()
-    raise AssertionError("".join(lines[-50:]))
+    with processes(tmp_path) as start:
+        yield start
 
 
 def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
@@ -242,21 +188,6 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
     losses = json.loads(Path("run/history.json").read_text())["train_loss"]
     assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
-
-
-def test_a_terminal_that_goes_away_costs_nothing(write, process):
-    """It cannot show everything, has no stderr, and breaks; then comes SIGHUP."""
-    path = write("print('4 × 5 …')\n")
-    options = {"shell": 'exec "$@" 2>&-', "PYTHONIOENCODING": "ascii"}
-    running = process("train", path, "--epochs", 1_000_000, "--output", "run", **options)
-    wait_for(running, "4 ? 5 ?")
-    wait_for(running, " 1/1000000 ")
-    running.stdout.close()
-    running.send_signal(signal.SIGHUP)
-    assert running.wait(timeout=60) == 130
-    for name in ("final.params", "history.json", "plan.json", "settings.json"):
-        assert (Path("run") / name).exists()
-    assert "stopped: SIGHUP" in Path("run/log.txt").read_text()
 
 
 STUCK = """
