@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 import multifit
 
@@ -23,17 +24,23 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("kind", SHARES)
-def test_every_case_works_or_is_refused_in_our_words(kind: str) -> None:
+def search(kind: str, **options: Any) -> None:
+    """Judge the generated cases of a kind, always the same."""
+
     @settings(
         max_examples=SHARES[kind], derandomize=True, database=None, deadline=None,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck), **options,
     )  # fmt: skip
     @given(KINDS[kind])
-    def search(case: Case) -> None:
+    def each(case: Case) -> None:
         judge(case)
 
-    search()
+    each()
+
+
+@pytest.mark.parametrize("kind", SHARES)
+def test_every_case_works_or_is_refused_in_our_words(kind: str) -> None:
+    search(kind)
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=str)
@@ -44,7 +51,7 @@ def test_what_once_failed(case: Case) -> None:
 def test_a_property_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multifit.spec.field_parser.is_name", bool)
     with pytest.raises(AssertionError, match="a raw"):
-        test_every_case_works_or_is_refused_in_our_words("declarations")
+        search("declarations", phases=[Phase.generate], report_multiple_bugs=False)
 
 
 def test_all_public_classes_are_called() -> None:
