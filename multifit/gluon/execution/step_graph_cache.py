@@ -83,7 +83,7 @@ class StepGraphCache:
     def _constant_sizes(self, shapes: tuple[Any, ...]) -> set[int]:
         """Return the sizes that an axis of the outputs has in every batch: layers have as many units."""
         parameters = [p for p in self._network.net.collect_params().values() if p._data is not None]
-        units = {size for parameter in parameters for size in parameter.shape[:1]}
+        units = {size for parameter in parameters for size in parameter._data[0].shape[:1]}
         return units - {size for shape in shapes for size in shape or ()}
 
     def _fused(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
