@@ -61,7 +61,8 @@ class LabelRule:
 
         `top` is the last class, of shape (1,), if it is not that of the first batch.
         """
-        wrong = _violations(F, arrays[self.label], self.classes, self.ignored, top)
+        values = arrays[self.label] if self.classes is None else F.cast(arrays[self.label], "float32")
+        wrong = _violations(F, values, self.classes, self.ignored, top)
         for ref, how in self.masks:
             if how == LENGTH:
                 wrong = F.SequenceMask(wrong, arrays[ref], use_sequence_length=True, value=0, axis=1)
@@ -75,10 +76,12 @@ class LabelRule:
 def _violations(
     F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
 ) -> Tensor:
-    """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0."""
+    """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0.
+
+    With classes, `values` are of float32.
+    """
     if classes is None:
         return F.cast(values * 0 != 0, "float32")  # NaN for NaN and for infinity
-    values = F.cast(values, "float32")
     if top is not None:
         inside = F.relu(F.broadcast_minimum(F.trunc(values), top))
         wrong = F.broadcast_not_equal(inside, values)
@@ -102,6 +105,7 @@ class LabelCounts:
         self, rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
     ) -> None:
         self._varying = {r for r in rules if r.output is not None and r.classes not in constant}
+        self._columns = {rule for rule in rules if len(arrays[rule.label].shape) > 1}
         groups: dict[Any, list[LabelRule]] = {}
         for rule in rules:
             shape = arrays[rule.label].shape
@@ -119,7 +123,8 @@ class LabelCounts:
     def _count(self, F: ModuleType, group: Sequence[LabelRule], arrays: Mapping[Ref, Any]) -> Tensor:
         rule = group[0]
         if len(group) > 1:
-            rows = [F.reshape(arrays[each.label], (-1,)) for each in group]
+            rows = [arrays[each.label] for each in group]
+            rows = [F.reshape(row, (-1,)) if each in self._columns else row for each, row in zip(group, rows)]
             rows = [F.cast(row, "float32") for row in rows] if rule.classes else rows
             return F.sum(_violations(F, F.stack(*rows, axis=0), rule.classes, rule.ignored), axis=1)
         top = None
