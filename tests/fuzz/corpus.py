@@ -41,6 +41,7 @@ CORPUS = [
     *named("fit", "fit.event_handlers", "3000 letters", "class", "[[]]", "loop"),
     *named("fit", "trainer.clip_norm", "10**400", "1/2", "nan"),
     *named("fit", "loss.fn", "None later", "tuple later", "scalar later", "rows later"),
+    *named("check", "loss.fn", "CE of axis 5"), *named("check", "metric.metric", "Accuracy of axis 7"),
     *named("fit", "metric.metric", "no methods"),
     *named("EarlyStoppingHandler", "min_delta", "bytes", "10**400"),
     *named("EarlyStoppingHandler", "mode", "[[]]"),
