@@ -67,7 +67,7 @@ _Name = Annotated[str, Valid("a name")]
 Names = Union[_Name, Annotated[Sequence[str], Valid("a list of names", lambda value: len(value) > 0)]]
 Patterns = Union[_Name, Annotated[Iterable[str], Valid("a list of names")]]
 TextStream = Annotated[Any, Valid("a text stream", lambda value: hasattr(value, "write"))]
-PathLike = Annotated[Union[str, os.PathLike[str]], Valid("a path", lambda path: "\0" not in os.fspath(path))]
+PathLike = Annotated[Union[str, os.PathLike[str]], Valid("a path", lambda path: _can_be_opened(path))]
 
 
 def checked(function: _Function) -> _Function:
@@ -117,6 +117,14 @@ def is_finite_number(value: object) -> bool:
 def is_number(value: object) -> bool:
     """Return whether `value` is a real number; a bool is not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _can_be_opened(path: Union[str, os.PathLike[str]]) -> bool:
+    """Return whether MXNet, which takes UTF-8, and the system can open a path."""
+    try:
+        return b"\0" not in os.fspath(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
 
 
 def _converted(value: Any, hint: Any) -> Any:

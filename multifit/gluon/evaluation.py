@@ -46,6 +46,8 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
                     raise_problems(problems)
                 else:
                     outputs = stage.network(slots)
+                stage.graphs.forms.samples = size
+                stage.graphs.forms.hold_outputs(outputs)
             pieces.append((outputs, size))
     with user_code(lambda: "the net's forward pass (evaluate)"):  # the engine's errors are raised here
         return [

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from ..errors import Problem, SpecError, raise_problems
+from ..errors import Problem, SpecError, raise_problems, shown
 from ..spec import TaskSpec
 from .compat import mx
 from .data.devices import resolve_context
@@ -36,7 +36,7 @@ class Model:
         log_once: Callable[[str], None],
     ) -> None:
         if not isinstance(net, mx.gluon.Block):
-            raise SpecError(f"net is {net!r:.80}, not a gluon.Block; give the net itself, an instance")
+            raise SpecError(f"net is {shown(net)}, not a gluon.Block; give the net itself, an instance")
         raise_problems(_numpy_problems(()))
         self.net = net
         self.parameters: dict[str, Any] = named_parameters(net, {t.key: t.spec.fn for t in spec.terms})

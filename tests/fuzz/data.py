@@ -32,7 +32,7 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
     "complex": lambda a: a.astype("complex64"),
     "dates": lambda a: a.astype("int64").astype("datetime64[s]"),
     "uint64": lambda a: np.abs(a).astype("uint64"), "records": lambda a: np.zeros(8, [("a", "f4")]),
-    "masked": lambda a: np.ma.masked_array(a), "matrix": lambda a: np.matrix(a),
+    "masked": lambda a: np.ma.masked_array(a), "matrix": lambda a: a.view(np.matrix),
     "big endian": lambda a: a.astype(">f4"), "ndarray": nd.array,
     "csr": lambda a: nd.array(a.reshape(8, -1)).tostype("csr"),
     "row sparse": lambda a: nd.array(a.reshape(8, -1)).tostype("row_sparse"),
