@@ -16,6 +16,7 @@ import inspect
 import math
 import numbers
 import os
+import sys
 import typing
 from collections import abc
 from contextlib import suppress
@@ -155,7 +156,7 @@ def _converted(value: Any, hint: Any) -> Any:
     elif hint is float:
         if not is_finite_number(value):
             raise ValueError
-        return float(value)
+        return float(value) if abs(float(value)) >= sys.float_info.min else 0.0  # MXNet reads no others
     elif hint is Any or getattr(hint, "_is_protocol", False):
         return value
     elif not isinstance(value, origin or hint):

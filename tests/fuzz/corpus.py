@@ -51,7 +51,7 @@ CORPUS = [
     *named("InterruptHandler", "signals", "int64", "[[]]"),
     *named("ValidationHandler", "event_handlers", "int64", "class"),
     *named("MixUp", "random", "bytes", "object"),
-    *named("LabelSmoothing", "loss", "[[]]", "dict"),
+    *named("LabelSmoothing", "loss", "[[]]", "dict"), one("LabelSmoothing", "epsilon", 5e-324),
     *named("ProgressBar", "refresh", "bytes", "dict"),
     *named("TensorBoardHandler", "pictures", "bytes"),
     *named("History", "figures", "int64", "dict of none", "[[]]"),
