@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping
 
-from ..errors import SpecError, raise_problems
+from ..errors import raise_problems
 from .data.arrays import joined, to_numpy
 from .data.batches import Shards
 from .data.loaders import peek_first
@@ -46,11 +46,7 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
                     raise_problems(problems)
                 else:
                     outputs = stage.network(slots)
-            others = [f'"{name}"' for name, value in outputs.items() if not hasattr(value, "asnumpy")]
-            if others:
-                raise SpecError(
-                    f"outputs: the net returns {', '.join(others)} as something else than an array"
-                )
+                    raise_problems(stage.network.array_problems(outputs))
             pieces.append((outputs, size))
     with user_code(lambda: "the net's forward pass (evaluate)"):  # the engine's errors are raised here
         return [

@@ -58,16 +58,21 @@ class Network:
         if problems:
             return None, problems
         outputs = self._pick(result)
-        others = [
-            f'"{n}" as {type(a).__name__}' for n, a in outputs.items() if not isinstance(a, mx.nd.NDArray)
-        ]
-        if others:
-            message = f"returns {', '.join(others)}; every output that is declared must be an NDArray"
-            return None, [Problem("spec", f"outputs: {self._where} {message}")]
+        problems = self.array_problems(outputs)
+        if problems:
+            return None, problems
         evaluation = self.spec.evaluation
         if self.traced and evaluation.forward is None and set(evaluation.inputs) <= slots.keys():
             give_graph(self.net, [slots[name] for name in evaluation.inputs])
         return self._changed(outputs, slots), []
+
+    def array_problems(self, outputs: Mapping[str, Any]) -> list[Problem]:
+        """Return the problem of outputs that are not arrays."""
+        others = [
+            f'"{n}" as {type(a).__name__}' for n, a in outputs.items() if not isinstance(a, mx.nd.NDArray)
+        ]
+        message = f"returns {', '.join(others)}; every output that is declared must be an NDArray"
+        return [Problem("spec", f"outputs: {self._where} {message}")] if others else []
 
     def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Call the net; return its declared outputs by name."""
