@@ -5,8 +5,9 @@
     @checked
     def __init__(self, monitor: FigureName, mode: Optional[Mode] = None, patience: FromZero = 0) -> None:
 
-NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1"`` and NaN are not. ``Any``,
-``object`` and protocols are not checked. Python 3.9 can evaluate ``Optional`` and ``Union``, but not ``|``.
+NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1"`` and NaN are not. A
+function must take as many arguments as annotated. ``Any``, ``object`` and protocols are not checked. Python
+3.9 can evaluate ``Optional`` and ``Union``, but not ``|``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Annotated, Any, Callable, Iterable, Iterator, Sequence, TypeV
 
 import numpy as np
 
-from .errors import shown, suggest
+from .errors import counted, shown, suggest
+from .signatures import arity_problem
 
 _LIMIT = 2**63  # of whole numbers, as in NumPy
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -157,11 +159,20 @@ def _converted(value: Any, hint: Any) -> Any:
         if not is_finite_number(value):
             raise ValueError
         return float(value) if abs(float(value)) >= sys.float_info.min else 0.0  # MXNet reads no others
+    elif origin is abc.Callable:
+        if not callable(value) or _wrong_arity(value, arguments):
+            raise TypeError
     elif hint is Any or getattr(hint, "_is_protocol", False):
         return value
     elif not isinstance(value, origin or hint):
         raise TypeError
     return value
+
+
+def _wrong_arity(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    """Return whether a function cannot be called as ``Callable[[...], Any]`` says."""
+    parameters = arguments[0]
+    return parameters is not ... and bool(arity_problem("", function, [""] * len(parameters)))
 
 
 def _words(hint: Any) -> Iterator[str]:
@@ -176,6 +187,9 @@ def _words(hint: Any) -> Iterator[str]:
             yield from (f'"{choice}"' for choice in valid.choices)
         else:
             yield valid.words.format(next(_words(base)))
+    elif origin is abc.Callable and arguments[0] is not ...:
+        count = len(arguments[0])
+        yield f"a function of {counted(count, 'argument')}" if count else "a function without arguments"
     else:
         yield _WORDS.get(origin or hint) or f"a {(origin or hint).__name__}"
 

@@ -48,7 +48,9 @@ INVALID = [  # annotation, what is valid in words, values that are not
     (Optional[Count], f"{WHOLE} or None", [0, "None"]),
     (bool, "True or False", [1, 0, None, "yes"]),
     (str, "a string", [3, b"x"]),
-    (Callable[[], float], "a function", [3, "time"]),
+    (Callable[..., Any], "a function", [3, "time"]),
+    (Callable[[], float], "a function without arguments", [3, "time", lambda a: a, lambda *, a: a]),
+    (Optional[Callable[[Any], Any]], "a function of 1 argument or None", [lambda: 0, divmod]),
     (Mode, '"min" or "max"', ["", 3, None]),
     (Optional[Mode], '"min", "max" or None', [["min"]]),
     (Interval, f'"epoch" or {WHOLE}', ["batch", 0]),
@@ -65,7 +67,8 @@ VALID = [  # annotation, the value, and what the function is called with
     (bool, np.bool_(False), False), (Mode, "min", "min"), (Interval, "epoch", "epoch"),
     (Interval, 2, 2), (Names, "a", "a"), (Names, ("a", "b"), ("a", "b")), (Patterns, iter("ab"), ["a", "b"]),
     (Iterable[str], {"a": 1}, ["a"]), (PathLike, Path("x"), Path("x")), (Any, 3j, 3j), (object, None, None),
-    (Callable[..., Any], len, len), (Even, 2, 2),
+    (Callable[..., Any], len, len), (Callable[[Any], int], len, len), (Callable[[], float], dict, dict),
+    (Even, 2, 2),
 ]
 # fmt: on
 

@@ -1,13 +1,11 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
 from .batches import bind_slots, form_problems, slot_problems
-from .calls import arity_problem, positional
 from .labels import axis_problem, counted_labels_problem, elementwise_problem, label_problems
 from .loaders import loader_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
-    "arity_problem",
     "at_path",
     "axis_problem",
     "bind_outputs",
@@ -18,6 +16,5 @@ __all__ = [
     "label_problems",
     "loader_problems",
     "one_shot",
-    "positional",
     "slot_problems",
 ]

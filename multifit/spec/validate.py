@@ -7,6 +7,7 @@ from typing import Any, Iterator
 
 from ..arguments import is_finite_number
 from ..errors import names, shown, suggest
+from ..signatures import arity_problem
 from ..stages import STAGES
 from .declarations import Declarations
 from .names import OUTPUTS, PRINTABLE, is_name, listed
@@ -58,6 +59,8 @@ def _loss(term: Term) -> Iterator[str]:
     problem = weight_problem(where, loss.weight)
     if problem:
         yield problem
+    yield from _arity(f"{where}.weight", loss.weight, "state")
+    yield from _arity(f"{where}.normalize_by", loss.normalize_by, "slots")
     yield from _strings(where, "returns", loss.returns)
     if loss.minimize is not None and not (
         isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
@@ -110,10 +113,11 @@ def _strings(where: str, field: str, value: Any) -> Iterator[str]:
 
 
 def _functions(declarations: Declarations) -> Iterator[str]:
-    for field in ("forward", "batch_fn"):
+    for field, parameters in (("forward", ("net", "slots")), ("batch_fn", ("batch",))):
         value = getattr(declarations, field)
         if value is not None and not callable(value):
             yield f"{field}: {shown(value)} cannot be called; give a function"
+        yield from _arity(field, value, *parameters)
     evaluate: object = declarations.evaluate
     if evaluate is not None and not isinstance(evaluate, Declarations):
         yield f"evaluate: {shown(evaluate)} is not a TaskSpec; give the one for evaluation and prediction"
@@ -121,6 +125,13 @@ def _functions(declarations: Declarations) -> Iterator[str]:
         yield "evaluate: the TaskSpec for evaluation has an evaluate= of its own; leave that one out"
     if declarations.name is not None and not isinstance(declarations.name, str):
         yield f"name: {shown(declarations.name)} is not a string"
+
+
+def _arity(where: str, function: object, *arguments: str) -> Iterator[str]:
+    if callable(function):
+        problem = arity_problem(where, function, arguments, fix=f"let it take ({', '.join(arguments)})")
+        if problem:
+            yield problem
 
 
 def _never_computed(declarations: Declarations) -> Iterator[str]:

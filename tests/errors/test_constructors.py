@@ -67,7 +67,7 @@ SHARE, OPEN_SHARE = f"{NOT_NEGATIVE} and below 1", f"{POSITIVE} and below 1"
 NAMES = "a name, a list of names or None"
 SEED = f"{FROM_0} and below 4294967296 or None"
 MIN_MAX, FIGURE = '"min", "max" or None', 'a name such as "val_loss"'
-CLOCK, FLAG = "a function", "True or False"
+CLOCK, FLAG = "a function without arguments", "True or False"
 SIGNALS = "InterruptHandler: signals: there is no"
 # fmt: off
 ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, what is valid, what is not

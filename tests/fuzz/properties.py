@@ -130,11 +130,13 @@ def _wrong_user_code(error: UserCodeError) -> str:
     cause = error.__cause__
     if cause is None:
         return "a UserCodeError without its cause"
-    frames = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
-    last = max((i for i, name in enumerate(frames) if name.startswith(PACKAGE)), default=-1)
-    graph = last >= 0 and frames[last].endswith("cached_graph.py")  # the user's net and losses, traced
-    if graph or any(part in name for name in frames[last + 1 :] for part in USERS):
-        return ""
+    frames = [(frame.filename, frame.name) for frame in traceback.extract_tb(cause.__traceback__)]
+    last = max((i for i, (file, _) in enumerate(frames) if file.startswith(PACKAGE)), default=-1)
+    graph = last >= 0 and frames[last][0].endswith("cached_graph.py")  # the user's net and losses, traced
+    called = frames[last + 1 :]
+    symbol = called and called[0][0].endswith("mxnet/symbol/symbol.py") and called[0][1] == "__call__"
+    if graph or symbol or any(part in file for file, _ in called for part in USERS):
+        return ""  # multifit itself calls no symbol
     return f"a UserCodeError about a {type(cause).__name__} that is not the user's"
 
 

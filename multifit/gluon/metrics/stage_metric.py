@@ -8,8 +8,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...checks import positional
 from ...errors import Problem, counted
+from ...signatures import positional
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..compat import mx

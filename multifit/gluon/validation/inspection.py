@@ -6,9 +6,10 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...checks import arity_problem, axis_problem, describe, elementwise_problem, label_problems
+from ...checks import axis_problem, describe, elementwise_problem, label_problems
 from ...errors import Problem, counted, last_line
 from ...protocols import Array, Metric
+from ...signatures import arity_problem
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term

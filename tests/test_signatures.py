@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multifit.checks import arity_problem, positional
+from multifit.signatures import arity_problem, positional
 
 
 def two(a: Any, b: Any) -> None: ...
@@ -39,6 +39,7 @@ UNFIT = [
     (any_number, 0, "f: is called with 0 arguments (none), but takes at least 1: (a, ...)"),
     (Callable(), 2, "but takes 1: (a)"),
     (lambda: None, 1, "but takes 0: ()"),
+    (lambda a, *, b, c=1: None, 1, '("x"), but needs "b" by keyword; give a default'),
 ]
 
 

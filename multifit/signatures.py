@@ -1,11 +1,11 @@
-"""Checking the number of arguments of a call."""
+"""How many arguments a function takes: read before the call, so that its own TypeErrors stay its own."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any, Callable, Sequence
 
-from ..errors import counted, names
+from .errors import counted, names
 
 
 def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int, bool] | None:
@@ -14,9 +14,8 @@ def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[s
     Returns None if the signature cannot be read (built-in functions). `skip` names parameters that are passed
     by somebody else: a Block's own parameters, Gluon's ``F``.
     """
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
+    parameters = _parameters(fn)
+    if parameters is None:
         return None
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     accepted = [p for p in parameters if p.kind in kinds and p.name not in skip]
@@ -36,10 +35,24 @@ def arity_problem(
     if signature is None:
         return None
     parameters, required, variadic = signature
+    call = f"{where}: is called with {counted(len(args), 'argument')} ({names(args)})"
+    by_keyword = [
+        p.name
+        for p in _parameters(fn) or ()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty
+    ]
+    if by_keyword:
+        return f"{call}, but needs {names(by_keyword)} by keyword; give a default"
     if len(args) >= required and (len(args) <= len(parameters) or variadic):
         return None
     counts = f"{required} to {len(parameters)}" if required != len(parameters) else str(required)
     if variadic:
         counts, parameters = f"at least {required}", [*parameters, "..."]
-    call = f"is called with {counted(len(args), 'argument')} ({names(args)})"
-    return f"{where}: {call}, but takes {counts}: ({', '.join(parameters)}); {fix}"
+    return f"{call}, but takes {counts}: ({', '.join(parameters)}); {fix}"
+
+
+def _parameters(fn: Callable[..., Any]) -> Sequence[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return None
