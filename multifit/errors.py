@@ -79,6 +79,22 @@ class UserCodeError(RuntimeError):
         self.args = (f"{place}: {self}",)
 
 
+class PeerError(RuntimeError):
+    """Another process of a distributed run failed, is gone, hangs, or is elsewhere in the run.
+
+    Parameters
+    ----------
+    message : str
+        Which process did what, with its host and, if it could tell, its error.
+    ranks : tuple of int
+        The processes that are known to be the cause.
+    """
+
+    def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
 _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
 
 

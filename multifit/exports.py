@@ -1,7 +1,8 @@
 """The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
 
 from . import losses, metrics, schedules
-from .errors import DataError, Problem, SpecError, TrainerError, UserCodeError
+from .distributed import World, connect
+from .errors import DataError, PeerError, Problem, SpecError, TrainerError, UserCodeError
 from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, HandlerError, Priority
 from .gluon.data.batches import Shards
@@ -56,6 +57,7 @@ __all__ = [
     "MetricSpec",
     "MixUp",
     "MultiEstimator",
+    "PeerError",
     "Plan",
     "PlateauHandler",
     "Priority",
@@ -74,6 +76,8 @@ __all__ = [
     "UserCodeError",
     "ValidationHandler",
     "WeightAveraging",
+    "World",
+    "connect",
     "losses",
     "metrics",
     "schedules",

@@ -14,23 +14,23 @@ FILES = sorted(ROOT.rglob("*.py"))
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
     "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks", "threads",
-    "checkpoints", "tables", "settings", "spec", "checks", "plan", "state", "triggers", "history", "plots",
-    "events", "handlers", "gluon", "losses", "metrics", "schedules", "profiling", "rate_search", "estimator",
-    "taskfile", "report", "exports", "__init__", "cli", "__main__",
+    "checkpoints", "tables", "settings", "distributed", "spec", "checks", "plan", "state", "triggers",
+    "history", "plots", "events", "handlers", "gluon", "losses", "metrics", "schedules", "profiling",
+    "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
-        "checks", "plan", "state", "triggers", "plots", "events",
+        "checks", "plan", "state", "triggers", "plots", "events", "distributed",
     },
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
-    "optim", "precision", "metrics", "execution", "model", "model_trainers", "defaults", "facade", "engine",
-    "validation", "train_step", "batch_pass", "trial_run", "evaluation", "export", "snapshot", "handlers",
-    "__init__",
+    "compat", "distributed", "installed", "saved_net", "phases", "user_code", "operator_times", "ops",
+    "losses", "data", "optim", "precision", "metrics", "execution", "model", "model_trainers", "defaults",
+    "facade", "engine", "validation", "train_step", "batch_pass", "trial_run", "evaluation", "export",
+    "snapshot", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

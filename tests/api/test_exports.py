@@ -15,10 +15,10 @@ EXPORTS = [
     "CHANGES", "MOMENTS", "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
     "GradientAccumulation", "GradientNoise", "HandlerError", "History", "InterruptHandler",
     "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler", "LossSpec", "MetricHandler",
-    "MetricSpec", "MixUp", "MultiEstimator", "Plan", "PlateauHandler", "Priority", "Problem", "ProgressBar",
-    "RunState", "Shards", "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler",
-    "TerminateOnNaN", "TrainerError", "TrainerSpec", "UserCodeError", "ValidationHandler",
-    "WeightAveraging", "losses", "metrics", "schedules",
+    "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan", "PlateauHandler", "Priority", "Problem",
+    "ProgressBar", "RunState", "Shards", "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec",
+    "TensorBoardHandler", "TerminateOnNaN", "TrainerError", "TrainerSpec", "UserCodeError",
+    "ValidationHandler", "WeightAveraging", "World", "connect", "losses", "metrics", "schedules",
 ]  # fmt: skip
 
 

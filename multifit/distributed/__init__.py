@@ -1,0 +1,12 @@
+"""The processes of a run: sums over them, and how each learns of another's failure.
+
+Nothing here imports mxnet. A `Communicator` is a library that exists, such as torch.distributed, in a few
+methods; `World` is what a run needs of one.
+"""
+
+from .communicator import Communicator
+from .connect import connect
+from .launchers import launched
+from .world import ALONE, World
+
+__all__ = ["ALONE", "Communicator", "World", "connect", "launched"]

@@ -1,0 +1,49 @@
+"""Calls that may hang: they run in a thread, and the caller stops waiting after some seconds."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # Python's own from 3.11 on
+from queue import SimpleQueue
+from typing import Any, Callable
+
+
+class Late(Exception):
+    """A call did not return in time. It goes on in its thread."""
+
+
+class CallThread:
+    """A thread that makes one call after the other.
+
+    Ctrl-C ends the waiting, not the call, so calls never overlap and keep their order.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.stuck = False
+
+    def __call__(self, timeout: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the function returns, or raise what it raises; raise Late after `timeout` seconds."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="multifit-meetings", daemon=True)
+            self._thread.start()
+        future: Future[Any] = Future()
+        self._calls.put((future, function, arguments))
+        try:
+            return future.result(timeout)
+        except FutureTimeout:
+            if future.done():  # the function's own
+                raise
+            self.stuck = True
+            raise Late from None
+
+    def _work(self) -> None:
+        while True:
+            future, function, arguments = self._calls.get()
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+            del future, function, arguments  # else arrays live until the next call

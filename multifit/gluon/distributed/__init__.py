@@ -1,0 +1,1 @@
+"""What several processes need of MXNet: sums of its arrays over the ranks."""

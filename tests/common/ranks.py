@@ -1,0 +1,76 @@
+"""Ranks that are threads of this process, for tests."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable
+
+import numpy as np
+
+from multifit.distributed import World
+
+LOST = object()
+
+
+class ThreadCommunicator:
+    """Connects threads, which meet at a barrier."""
+
+    name, asynchronous = "threads", False
+
+    def __init__(self, rank: int, size: int, barrier: threading.Barrier, table: list[Any]) -> None:
+        self.rank, self.size = rank, size
+        self._barrier, self._table = barrier, table
+        self.closed = False
+
+    def all_reduce(self, arrays: Any) -> None:
+        for array, rows in zip(arrays, zip(*self._exchange([array.copy() for array in arrays]))):
+            array[...] = np.sum(rows, axis=0)
+
+    def broadcast(self, arrays: Any) -> None:
+        for array, first in zip(arrays, self._exchange([array.copy() for array in arrays])[0]):
+            array[...] = first
+
+    def all_gather(self, vector: Any) -> list[Any]:
+        return self._exchange(vector.copy())
+
+    def close(self) -> None:
+        self.closed = True
+
+    def lose(self) -> None:
+        """End as a process that is killed does: the others' operations fail."""
+        self._exchange(LOST)
+
+    def _exchange(self, value: Any) -> list[Any]:
+        self._table[self.rank] = value
+        self._barrier.wait()
+        values = list(self._table)
+        self._barrier.wait()
+        if any(value is LOST for value in values):
+            raise ConnectionError("connection closed by peer")
+        return values
+
+
+def thread_communicators(size: int) -> list[ThreadCommunicator]:
+    """Return the communicators of `size` ranks, each to be used in a thread of its own."""
+    barrier, table = threading.Barrier(size), [None] * size
+    return [ThreadCommunicator(rank, size, barrier, table) for rank in range(size)]
+
+
+def run_ranks(size: int, function: Callable[[World], Any], timeout: float = 20.0) -> list[Any]:
+    """Call the function with each rank's World, in threads; return what each returned or raised."""
+    results: list[Any] = [None] * size
+
+    def run(rank: int, world: World) -> None:
+        try:
+            results[rank] = function(world)
+        except BaseException as error:
+            results[rank] = error
+
+    worlds = [World(communicator, timeout) for communicator in thread_communicators(size)]
+    threads = [threading.Thread(target=run, args=(world.rank, world), daemon=True) for world in worlds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a rank hangs"
+    return results
