@@ -1,0 +1,31 @@
+"""Conflict-free inverse gradients (ConFIG)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .protocol import GramianMethod
+
+
+class ConFIG(GramianMethod):
+    r"""Takes the direction with equal cosines to all gradients, as long as these reach along it together.
+
+    .. math:: w = a \, \frac{1^T M a}{a^T M a}, \qquad a = D^{-1} R^+ 1
+
+    where D has the gradients' lengths and R their cosines. The sum of the weights is not fixed: without
+    conflicts, the gradient is about as long as the sum of the gradients projected on it.
+
+    References
+    ----------
+    Q. Liu, M. Chu, N. Thuerey: ConFIG: Towards Conflict-free Training of Physics Informed Neural Networks.
+    2024, arXiv:2408.11104.
+    """
+
+    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+        """Return the weights of the conflict-free direction."""
+        lengths = np.sqrt(np.diag(gramian))
+        direction = np.linalg.pinv(gramian / np.outer(lengths, lengths)).sum(axis=1) / lengths
+        square = float(direction @ gramian @ direction)
+        return np.asarray(direction * float(np.sum(gramian @ direction)) / square)

@@ -1,0 +1,59 @@
+"""Gradient normalisation (GradNorm)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arguments import NotNegative, Positive, checked_value
+from .measured import Measured
+from .protocol import GramianMethod, State
+
+LEAST = 1e-8  # a weight that a step would make 0 or negative
+
+
+class GradNorm(GramianMethod):
+    r"""Keeps the tasks' weighted gradients near a common length, longer for tasks that train more slowly.
+
+    .. math:: \min_w \sum_k \bigl| w_k \|g_k\| - \bar G r_k^\alpha \bigr|, \qquad
+        r_k = \frac{\ell_k / \ell_k(0)}{\mathrm{mean}_j\; \ell_j / \ell_j(0)}
+
+    where :math:`\bar G` is the mean of :math:`w_k \|g_k\|`, and constant. The weights make a step of gradient
+    descent after each batch, and are then scaled so that their sum is K.
+
+    Parameters
+    ----------
+    alpha : float
+        How strongly tasks that train slowly are favoured.
+    learning_rate : float
+        The rate of the weights.
+    **options
+        Those of :class:`GramianMethod`. The paper takes the norms ``on=`` the last shared layer.
+
+    References
+    ----------
+    Z. Chen et al.: GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks.
+    2018, arXiv:1711.02257.
+    """
+
+    def __init__(self, alpha: float = 1.5, learning_rate: float = 0.025, **options: Any) -> None:
+        super().__init__(**options)
+        owner = type(self).__name__
+        self.alpha: float = checked_value(f"{owner}: alpha", alpha, NotNegative)
+        self.learning_rate: float = checked_value(f"{owner}: learning_rate", learning_rate, Positive)
+
+    def start(self, tasks: int) -> State:
+        """Return the weights before the first batch; the losses of a task's first batch are not known yet."""
+        return {"weights": np.ones(tasks), "first": np.full(tasks, np.nan)}
+
+    def weights(self, measured: Measured, state: State) -> tuple[np.ndarray[Any, Any], State]:
+        """Return the weights, and those after a step."""
+        weights, first = state["weights"], state["first"]
+        first = np.where(np.isnan(first), measured.losses, first)
+        norms = np.sqrt(np.diag(measured.gramian))
+        rates = measured.losses / first
+        targets = np.mean(weights * norms) * (rates / rates.mean()) ** self.alpha
+        moved = weights - self.learning_rate * np.sign(weights * norms - targets) * norms
+        moved = np.maximum(moved, LEAST)
+        return weights, {"weights": moved * len(moved) / moved.sum(), "first": first}

@@ -1,0 +1,35 @@
+"""Impartial gradients (IMTL-G)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .protocol import GramianMethod
+
+
+class IMTLG(GramianMethod):
+    r"""Takes the combination of gradients with equal projections on all of them.
+
+    .. math:: w = v / \sum_k v_k, \qquad v = D^{-1} R^+ 1
+
+    where D has the gradients' lengths and R their cosines; that is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`,
+    accurate also where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
+    with K tasks, the gradient is about a K-th of that of the sum of the losses, so a learning rate that was
+    tuned for the sum is too low. Where the sum of v is 0, there is no such combination, and the mean of the
+    gradients is taken.
+
+    References
+    ----------
+    L. Liu et al.: Towards Impartial Multi-Task Learning. 2021, ICLR.
+    """
+
+    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+        """Return the weights with equal projections."""
+        lengths = np.sqrt(np.diag(gramian))
+        weights = np.linalg.pinv(gramian / np.outer(lengths, lengths)).sum(axis=1) / lengths
+        total = float(weights.sum())
+        if abs(total) <= 1e-12 * float(np.sum(1 / lengths)):
+            return np.full(len(gramian), 1 / len(gramian))
+        return np.asarray(weights / total)

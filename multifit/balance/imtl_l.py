@@ -1,0 +1,49 @@
+"""Impartial weights of losses (IMTL-L)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ..arguments import Positive, checked_value
+from .descent import OPTIMIZERS, descended, started
+from .measured import Measured
+from .protocol import LossMethod, State
+
+
+class IMTLL(LossMethod):
+    r"""Learns factors that scale all losses to the same size.
+
+    .. math:: \min_{\theta, s} \sum_k e^{s_k} \ell_k - s_k, \qquad w_k = e^{s_k}
+
+    At the minimum over s, every weighted loss is 1. :math:`s_k` is moved by an optimizer of its own after
+    each batch. The sum of the weights is not fixed: it starts at K, and grows as the losses fall.
+
+    Parameters
+    ----------
+    learning_rate : float
+        The rate of :math:`s_k`, which starts at 0; the paper learns it with the net's own optimizer.
+    optimizer : {"adam", "sgd"}
+        What moves :math:`s_k`.
+    **options
+        Those of :class:`LossMethod`.
+
+    References
+    ----------
+    L. Liu et al.: Towards Impartial Multi-Task Learning. 2021, ICLR.
+    """
+
+    def __init__(self, learning_rate: float = 1e-3, optimizer: str = "adam", **options: Any) -> None:
+        super().__init__(**options)
+        owner = type(self).__name__
+        self.learning_rate: float = checked_value(f"{owner}: learning_rate", learning_rate, Positive)
+        self.optimizer: str = checked_value(f"{owner}: optimizer", optimizer, Annotated[str, OPTIMIZERS])
+
+    def start(self, tasks: int) -> State:
+        """Return the logarithms of the weights before the first batch."""
+        return started(0.0, tasks, self.optimizer)
+
+    def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
+        """Return the weights, and their logarithms after a step."""
+        weights = measured.F.exp(state["values"])
+        gradient = weights * measured.losses - 1.0
+        return weights, descended(measured, state, gradient, self.learning_rate, self.optimizer)

@@ -1,0 +1,127 @@
+"""What a method of balancing must have; the two bases have everything but the method itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Mapping, Optional, Protocol, Sequence
+
+import numpy as np
+
+from ..arguments import Count, Valid, checked_value
+from .measured import Measured
+
+State = dict[str, Any]
+"""What a method remembers between batches: arrays whose first axis is the tasks, and plain numbers."""
+
+Groups = Annotated[
+    Mapping[str, Sequence[str]],
+    Valid('a dict of lists of losses, such as {{"detection": ["cls", "box"]}}', lambda groups: bool(groups)),
+]
+On = Annotated[str, Valid('"features", "parameters" or a pattern of parameters', lambda on: on != "")]
+
+
+class Balance(Protocol):
+    """A method that weighs tasks against each other, batch by batch.
+
+    It does not change: what it remembers is passed in and returned, so that a run resumes exactly, and its
+    attributes are its options, by which a resumed run is compared with its checkpoint. Methods that draw
+    random numbers draw them from a seed and ``measured.step``.
+
+    Attributes
+    ----------
+    needs : {"losses", "gramian"}
+        Whether ``measured.gramian`` is filled in.
+    on_device : bool
+        Whether `weights` computes with ``measured.F``, so that nothing waits for the losses. Otherwise all
+        arrays are NumPy's.
+    every : int
+        After how many batches the weights are computed again.
+    groups : mapping of str to list of str, optional
+        The losses of each task; None if each loss is a task of its own.
+    """
+
+    @property
+    def needs(self) -> str: ...
+    @property
+    def on_device(self) -> bool: ...
+    @property
+    def every(self) -> int: ...
+    @property
+    def groups(self) -> Optional[Mapping[str, Sequence[str]]]: ...
+    def start(self, tasks: int) -> State:
+        """Return what is remembered before the first batch, in NumPy's float64 arrays."""
+
+    def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
+        """Return the tasks' weights, of shape (K,), and what is remembered now; change neither argument."""
+
+
+class LossMethod:
+    """The base of methods that need losses only; their weights multiply the whole loss.
+
+    Parameters
+    ----------
+    every : int
+        After how many batches the weights are computed again.
+    tasks : mapping of str to sequence of str, optional
+        The losses of each task, whose sum is the task's loss; by default each loss is a task.
+
+    Raises
+    ------
+    ValueError
+        An option is not valid.
+    """
+
+    needs, on_device = "losses", True
+
+    def __init__(self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None) -> None:
+        owner = type(self).__name__
+        self.every: int = checked_value(f"{owner}: every", every, Count)
+        self.groups = None if tasks is None else checked_value(f"{owner}: tasks", tasks, Groups)
+
+    def start(self, tasks: int) -> State:
+        """Return what is remembered before the first batch: nothing."""
+        return {}
+
+
+class GramianMethod(LossMethod):
+    r"""The base of methods that need the inner products of the tasks' gradients.
+
+    Their weights combine the gradients of what tasks share. Parameters of one task only are moved by the
+    gradient of that task's loss, without a weight.
+
+    Parameters
+    ----------
+    on : {"features", "parameters"} or str
+        Whose gradients are compared: those of the features at which the tasks part, of all parameters that
+        they share, or of the parameters whose names match a pattern.
+    normalize : bool
+        Whether the gradients are scaled to a length of 1 before they are compared and combined.
+    every, tasks
+        As for all methods.
+
+    Raises
+    ------
+    ValueError
+        An option is not valid.
+    """
+
+    needs, on_device = "gramian", False
+
+    def __init__(
+        self,
+        on: str = "features",
+        normalize: bool = False,
+        every: int = 1,
+        tasks: Optional[Mapping[str, Sequence[str]]] = None,
+    ) -> None:
+        super().__init__(every, tasks)
+        owner = type(self).__name__
+        self.on: str = checked_value(f"{owner}: on", on, On)
+        self.normalize: bool = checked_value(f"{owner}: normalize", normalize, bool)
+
+    def weights(self, measured: Measured, state: State) -> tuple[np.ndarray[Any, Any], State]:
+        """Return the weights that the Gramian alone determines."""
+        return self.solve(measured.gramian, measured.step), state
+
+    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+        """Return the weights (K,) for a Gramian (K, K) with a positive diagonal."""
+        raise NotImplementedError

@@ -1,0 +1,47 @@
+"""Random loss weighting (RLW)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arguments import Seed, checked_value
+from .measured import Measured
+from .protocol import LossMethod, State
+
+
+class RLW(LossMethod):
+    r"""Draws new weights for every batch.
+
+    .. math:: w = \mathrm{softmax}(z), \qquad z_k \sim \mathcal N(0, 1)
+
+    The weights depend on the seed and the number of batches trained before. Their sum is 1: with K tasks, the
+    gradient is a K-th of that of the sum of the losses on average, so a learning rate that was tuned for the
+    sum is too low.
+
+    Parameters
+    ----------
+    seed : int
+        The seed of the weights.
+    **options
+        Those of :class:`LossMethod`.
+
+    References
+    ----------
+    B. Lin et al.: Reasonable Effectiveness of Random Weighting: A Litmus Test for Multi-Task Learning. 2022,
+    arXiv:2111.10603.
+    """
+
+    def __init__(self, seed: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self.seed: int = checked_value(f"{type(self).__name__}: seed", seed, Seed)
+
+    def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
+        """Return weights that were drawn for this batch."""
+        values = np.exp(self.draw(measured.step, measured.tasks))
+        return measured.F.array(values / values.sum(), dtype="float64"), state
+
+    def draw(self, step: int, tasks: int) -> np.ndarray[Any, Any]:
+        """Return the normal numbers of a batch."""
+        return np.random.default_rng([self.seed, step]).standard_normal(tasks)

@@ -1,0 +1,83 @@
+"""Minima of quadratic functions with K variables, K being some dozens at most."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Optional
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def minimum(Q: Array, b: Array, total: Optional[float] = None) -> Array:
+    r"""Return :math:`\arg\min_{w \ge 0} \frac12 w^T Q w + b^T w`; `total` fixes the sum of w.
+
+    Q is positive semidefinite, and definite on what it is minimised over unless `total` is given. An active
+    set method: exact, up to rounding, after a finite number of steps.
+
+    References
+    ----------
+    C. L. Lawson, R. J. Hanson: Solving Least Squares Problems. 1974, chapter 23.
+    """
+    count, w, free = len(b), np.zeros(len(b)), []
+    scale = float(np.abs(Q).max() + np.abs(b).max()) or 1.0
+    if total is not None:
+        free = [int(np.argmin(np.diag(Q) * total / 2 + b))]
+        w[free] = total
+    for _ in range(20 * count + 50):  # rounding could make it cycle
+        slope = Q @ w + b
+        level = 0.0 if total is None else float(np.min(slope[free]))
+        enter = int(np.argmin(slope))
+        if enter in free or slope[enter] >= level - 1e-14 * scale:
+            break
+        free.append(enter)
+        while free:
+            candidate = _stationary(Q, b, free, total, scale)
+            if (candidate > 0).all():
+                w[:] = 0.0
+                w[free] = candidate
+                break
+            w, free = _step_to_bound(w, free, candidate)
+    return w
+
+
+def _stationary(Q: Array, b: Array, free: list[int], total: Optional[float], scale: float) -> Array:
+    """Return the free variables where the slope is 0, or equal in all of them if their sum is fixed."""
+    count, extra = len(free), 0 if total is None else 1
+    system = np.full((count + extra, count + extra), scale)
+    system[:count, :count] = Q[np.ix_(free, free)]
+    right = -b[free]
+    if total is not None:
+        system[count, count] = 0.0
+        right = np.append(right, scale * total)
+    return solved(system, right)[:count]
+
+
+def solved(system: Array, right: Array) -> Array:
+    """Return a solution of a system of equations that may be singular."""
+    with suppress(np.linalg.LinAlgError):
+        solution = np.linalg.solve(system, right)
+        if np.abs(system @ solution - right).max() <= 1e-10 * np.abs(right).max():
+            return np.asarray(solution)
+    return np.asarray(np.linalg.lstsq(system, right, rcond=1e-15)[0])
+
+
+def _step_to_bound(w: Array, free: list[int], candidate: Array) -> tuple[Array, list[int]]:
+    """Go from w towards the candidate until the first variable is 0, which is no longer free."""
+    falls = [(w[i] / (w[i] - value), at) for at, (i, value) in enumerate(zip(free, candidate)) if value <= 0]
+    share, at = min(falls)
+    w = w.copy()
+    w[free] += share * (candidate - w[free])
+    w[free[at]] = 0.0
+    return w, free[:at] + free[at + 1 :]
+
+
+def projected(gramian: Array, lower: Array, regularization: float) -> Array:
+    r"""Return :math:`\arg\min_{v \ge u} v^T M' v`, the weights whose gradient conflicts with no task's.
+
+    :math:`M' = M / \mathrm{tr}(M) + \varepsilon I`, u being `lower` and :math:`\varepsilon` the
+    `regularization`.
+    """
+    definite = gramian / np.trace(gramian) + regularization * np.eye(len(gramian))
+    return lower + minimum(definite, definite @ lower)

@@ -1,0 +1,44 @@
+"""Unconflicting projection of gradients (UPGrad)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arguments import Positive, checked_value
+from .protocol import GramianMethod
+from .solvers import projected
+
+
+class UPGrad(GramianMethod):
+    r"""Projects each task's gradient to where it conflicts with no other, and takes the mean.
+
+    .. math:: w = \sum_i \arg\min_{v \ge e_i / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
+
+    No task's loss grows along it, to first order, and tasks count in proportion to their gradients. The sum
+    of the weights is at least 1, and 1 if no two gradients conflict: with K tasks, the gradient is then a
+    K-th of that of the sum of the losses, so a learning rate that was tuned for the sum is too low.
+
+    Parameters
+    ----------
+    regularization : float
+        :math:`\varepsilon`. TorchJD uses 1e-4, which hides tasks whose gradients are a hundred times shorter
+        than others'; in float64 a much smaller one is enough.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    P. Quinton, V. Rey: Jacobian Descent for Multi-Objective Optimization. 2024, arXiv:2406.16232.
+    """
+
+    def __init__(self, regularization: float = 1e-12, **options: Any) -> None:
+        super().__init__(**options)
+        owner = type(self).__name__
+        self.regularization: float = checked_value(f"{owner}: regularization", regularization, Positive)
+
+    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+        """Return the sum of the projected gradients' weights."""
+        lower = np.eye(len(gramian)) / len(gramian)
+        return np.asarray(sum(projected(gramian, each, self.regularization) for each in lower))

@@ -1,0 +1,59 @@
+"""Ask a method for weights, so that no method need care for absent tasks and numbers that are not finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .measured import Measured, measured_losses
+from .protocol import Balance, State
+
+Array = np.ndarray[Any, Any]
+
+
+def weigh_losses(
+    method: Balance, F: Any, losses: Any, weights: Any, state: State, epoch: int = 0, step: int = 0
+) -> tuple[Any, State]:
+    """Return the weights for the losses of a batch, and what the method remembers; nothing is read.
+
+    `weights` are those of the batch before, which are kept if a loss is not finite; the state is then, too.
+    A task that is absent has a weight of 0. `F` are the operators of the arrays.
+    """
+    measured = measured_losses(F, losses, epoch, step)
+    new, state = method.weights(measured, state)
+    any_present = F.max(measured.present, axis=0, keepdims=True)
+    return F.where(measured.present == 1, new, weights * (1 - any_present)), state
+
+
+def weigh_gradients(
+    method: Any, losses: Array, gramian: Array, weights: Array, state: State, epoch: int = 0, step: int = 0
+) -> tuple[Array, State]:
+    """Return the weights for the losses (K,) and Gramian (K, K) of a batch, and what the method remembers.
+
+    Tasks whose gradient is 0 are left out, and have a weight of 0. If a number is not finite, or all
+    gradients are 0, the weights and the state stay what they were.
+    """
+    norms = np.sqrt(np.diag(gramian).clip(min=0.0))
+    there = norms > 0
+    if not (np.isfinite(gramian).all() and np.isfinite(losses).all() and there.any()):
+        return weights, state
+    inner = gramian[np.ix_(there, there)]
+    scale = norms[there] if method.normalize else np.ones(int(there.sum()))
+    inner = inner / np.outer(scale, scale)
+    of_those = {
+        name: value[there] if isinstance(value, np.ndarray) else value for name, value in state.items()
+    }
+    measured = Measured(losses[there], np.ones(len(inner)), inner, epoch, step)
+    new, changed = method.weights(measured, of_those)
+    weights = np.zeros(len(there))
+    weights[there] = np.asarray(new) / scale
+    return weights, {name: _scattered(state[name], there, value) for name, value in changed.items()}
+
+
+def _scattered(before: Any, there: Array, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    after = before.copy()
+    after[there] = value
+    return after
