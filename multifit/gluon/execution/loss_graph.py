@@ -13,7 +13,7 @@ from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
-from ..metrics.label_rules import LabelCounts
+from ..metrics.label_counts import LabelVector
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
@@ -28,12 +28,13 @@ class LossOutputs:
     ``objective`` is an array of shape (1,) or (number of terms,), whose sum is the sum of the weighted
     minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
     element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
-    are the sums of every part, then each metric's statistics.
+    are the sums of every part, then each metric's statistics. ``labels`` are those whose values have a rule.
     """
 
     objective: Array | None = None
     parts: dict[str, Array] = field(default_factory=dict)
     statistics: Array | None = None
+    labels: Array | None = None
 
 
 class LossGraph:
@@ -43,10 +44,10 @@ class LossGraph:
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
-    gradients that they return are scaled instead. `label_counts` adds the number of labels that break a rule.
+    gradients that they return are scaled instead. `label_vector` is kept of the labels.
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics. `watched` are the parts that count labels.
+    is the length of the statistics.
     """
 
     def __init__(
@@ -57,13 +58,12 @@ class LossGraph:
         fused: Mapping[str, Callable[..., Any]] | None = None,
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
-        label_counts: LabelCounts | None = None,
+        label_vector: LabelVector | None = None,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
-        self.label_counts = label_counts
-        self.watched = tuple(rule.key for rule in label_counts.rules) if label_counts else ()
+        self.label_vector = label_vector
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -71,7 +71,6 @@ class LossGraph:
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
             + [(SAMPLES, 1)] * bool(self._counts)
-            + [(name, 1) for name in self.watched]
             + [(metric.where, device.width) for metric, device in self._others]
         )
         self.slices: dict[str, slice] = {}
@@ -103,6 +102,7 @@ class LossGraph:
             outputs.objective = weighted if len(self.terms) == 1 else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
+            outputs.labels = self.label_vector(F, arrays) if self.label_vector else None
         return outputs
 
     def _statistics(
@@ -111,8 +111,6 @@ class LossGraph:
         if self._counts:
             pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
             sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
-        if self.label_counts is not None:
-            sums = [*sums, *(self._cast(F, count) for count in self.label_counts(F, arrays))]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
         pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
         return F.BlockGrad(_concat(F, pieces)) if pieces else None

@@ -157,7 +157,9 @@ class Stage:
                 statistics = computed.statistics
                 if sums.norms:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
-                sums.add(losses.layout, statistics, losses.watched)
+                sums.add(losses.layout, statistics)
+                if losses.label_vector and computed.labels is not None:
+                    self.figures.labels.add(losses.label_vector, computed.labels, sums.batches + 1)
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():

@@ -41,7 +41,7 @@ class StepGraph:
         self._output_names = list(network.paths or {})
         refs = {ref for term in traced.terms for ref in term.args}
         refs |= {ref for metric, _ in traced.metrics for ref in metric.args}
-        refs |= traced.label_counts.refs if traced.label_counts else set()
+        refs |= traced.label_vector.refs if traced.label_vector else set()
         inputs = network.spec.inputs if self._with_net else ()
         self._slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
         self._outputs_read = [ref.name for ref in refs if ref.space == "outputs"]
@@ -125,7 +125,8 @@ class StepGraph:
         arrays = [size] if weights is None else [size, weights]
         arrays += [slots[name] for name in self._slot_names] + from_net
         values = dict(zip(names, graph.run(arrays, signature if self.network.repeats else None)))
-        losses = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
+        vectors = [values.pop(name, None) for name in ("statistics", "labels")]
+        losses = LossOutputs(values.pop("objective", None), {}, *vectors)
         for name, value in values.items():
             kind, _, name = name.partition(".")
             (outputs if kind == "output" else losses.parts)[name] = value
@@ -149,7 +150,7 @@ class StepGraph:
         else:
             outputs = dict(zip(self._outputs_read, arrays[len(self._slot_names) :]))
         losses = self.traced(F, by_reference(outputs, slots), weights, size)
-        results = {"objective": losses.objective, "statistics": losses.statistics}
+        results = {name: getattr(losses, name) for name in ("objective", "statistics", "labels")}
         results = {name: symbol for name, symbol in results.items() if symbol is not None}
         views = {f"output.{name}": outputs[name] for name in self._output_names if self._with_net}
         # With the outputs first, dropout draws its masks in the order of a hand-written loop.

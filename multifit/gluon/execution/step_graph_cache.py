@@ -60,12 +60,12 @@ class StepGraphCache:
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
         fused = self._fused(self._traced, arrays)
-        counts = self._figures.label_counts(arrays, size, self._constant_sizes(shapes))
+        labels = self._figures.label_vector(arrays, size, self._constant_sizes(shapes))
         is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
-        traced_counts, eager_counts = (counts, None) if is_graph else (None, counts)
+        traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
-        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, traced_counts)
-        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_counts)
+        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, traced_labels)
+        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_labels)
         graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph

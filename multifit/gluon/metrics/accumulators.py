@@ -11,8 +11,6 @@ from ..compat import mx
 
 CHUNK = 16  # arrays that are added in one call,
 SMALL = 4096  # unless they have more elements than this
-SEARCHED = 64  # vectors in which a first batch is looked for at once
-NEVER = 2**52  # no batch has this number
 
 
 class Accumulator:
@@ -44,56 +42,6 @@ class Accumulator:
         self._pending = {}
         for array in state:
             self._pending.setdefault(array.context, []).append(array.copy())
-
-
-class FirstBatches:
-    """Finds the first batch in which each of some counts was not 0, on the devices and without waiting.
-
-    `names` are those of the counts, which are consecutive elements, from `start`, of the vectors that are
-    added.
-    """
-
-    def __init__(self, names: Sequence[str], start: int) -> None:
-        self.names, self._start = list(names), start
-        self._pending: dict[Any, tuple[list[Array], list[int]]] = {}  # per device: vectors and batches
-        self._scores: dict[Any, Array] = {}  # per device: NEVER - the first batch; 0 if there is none
-
-    def add(self, values: Array, batch: int) -> None:
-        """Add a batch's vector, and the batch's number."""
-        arrays, batches = self._pending.setdefault(values.context, ([], []))
-        arrays.append(values)
-        batches.append(batch)
-        if len(arrays) * values.size > SMALL or len(arrays) == SEARCHED:
-            self._search(values.context)
-
-    def read(self) -> dict[str, int]:
-        """Return the first batch of each count that was not always 0; this waits for the engine."""
-        scores = np.max([array.asnumpy() for array in self.state()], axis=0)
-        return {name: int(NEVER - score) for name, score in zip(self.names, scores) if score}
-
-    def state(self) -> list[Array]:
-        """Return what was found, for a checkpoint."""
-        for context in self._pending:
-            self._search(context)
-        return list(self._scores.values())
-
-    def load(self, state: Sequence[Array]) -> None:
-        """Restore what :meth:`state` returned, each array on its device."""
-        self._scores = {array.context: array.copy() for array in state}
-
-    def _search(self, context: Any) -> None:
-        arrays, batches = self._pending[context]
-        if not arrays:
-            return
-        rows = mx.nd.concat(*arrays, dim=0).reshape((len(arrays), -1))
-        end = self._start + len(self.names)
-        present = mx.nd.slice_axis(rows, axis=1, begin=self._start, end=end) != 0
-        scores = mx.nd.array([[NEVER - batch] for batch in batches], ctx=context, dtype="float64")
-        best = mx.nd.max(mx.nd.broadcast_mul(present, scores), axis=0)
-        before = self._scores.get(context)
-        self._scores[context] = best if before is None else mx.nd.maximum(before, best)
-        arrays.clear()
-        batches.clear()
 
 
 class ScalarSum:

@@ -1,16 +1,14 @@
 """What the values of labels must be: classes that exist, or numbers that are finite.
 
 MXNet's losses truncate and clip class indices without a word, and one NaN spoils all parameters. Values that
-break a rule are looked for in the first batch, and counted on the device in all others.
+break a rule are looked for in the first batch, and counted on the devices in all others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Collection, Iterator, Mapping, Sequence
-
-import numpy as np
+from typing import Any, Iterator, Mapping, Sequence
 
 from ...protocols import Array, Tensor
 from ...spec import TaskSpec
@@ -18,7 +16,6 @@ from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
-from .base import sample_size
 
 LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
 _LOSSES = mx.gluon.loss
@@ -48,7 +45,7 @@ class LabelRule:
 
     @property
     def key(self) -> str:
-        """Its name among a stage's statistics."""
+        """Its name in a checkpoint."""
         return f"{self.where}: {self.label}"
 
     @property
@@ -62,7 +59,7 @@ class LabelRule:
         `top` is the last class, of shape (1,), if it is not that of the first batch.
         """
         values = arrays[self.label] if self.classes is None else F.cast(arrays[self.label], "float32")
-        wrong = _violations(F, values, self.classes, self.ignored, top)
+        wrong = violations(F, values, self.classes, self.ignored, top)
         for ref, how in self.masks:
             if how == LENGTH:
                 wrong = F.SequenceMask(wrong, arrays[ref], use_sequence_length=True, value=0, axis=1)
@@ -73,7 +70,7 @@ class LabelRule:
         return wrong
 
 
-def _violations(
+def violations(
     F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
 ) -> Tensor:
     """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0.
@@ -86,52 +83,10 @@ def _violations(
         inside = F.relu(F.broadcast_minimum(F.trunc(values), top))
         wrong = F.broadcast_not_equal(inside, values)
     else:
-        # Accuracy truncates its labels too, which a graph then does once
         wrong = F.broadcast_not_equal(F.clip(F.trunc(values), a_min=0, a_max=classes - 1), values)
     for value in ignored:
         wrong = wrong * (values != value)
     return wrong
-
-
-class LabelCounts:
-    """Counts the values of one device's labels that break a rule, with few operators.
-
-    Labels of one value per sample that follow the same rule are counted together. `arrays` are those of a
-    batch of `size` samples on one device. `constant` are sizes that an axis of classes has in every batch;
-    for others, the size is read from each batch's output.
-    """
-
-    def __init__(
-        self, rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
-    ) -> None:
-        self._varying = {r for r in rules if r.output is not None and r.classes not in constant}
-        self._columns = {rule for rule in rules if len(arrays[rule.label].shape) > 1}
-        groups: dict[Any, list[LabelRule]] = {}
-        for rule in rules:
-            shape = arrays[rule.label].shape
-            alone = rule in self._varying or rule.masks or shape[:1] != (size,) or sample_size(shape) != 1
-            dtype = None if rule.classes else np.dtype(arrays[rule.label].dtype)
-            groups.setdefault(rule if alone else (rule.classes, rule.ignored, dtype), []).append(rule)
-        self._groups = list(groups.values())
-        self.rules = [rule for group in self._groups for rule in group]
-        self.refs = {ref for rule in rules for ref in rule.refs}
-
-    def __call__(self, F: ModuleType, arrays: Mapping[Ref, Any]) -> list[Tensor]:
-        """Return float32 vectors that have together a count for each of `rules`."""
-        return [self._count(F, group, arrays) for group in self._groups]
-
-    def _count(self, F: ModuleType, group: Sequence[LabelRule], arrays: Mapping[Ref, Any]) -> Tensor:
-        rule = group[0]
-        if len(group) > 1:
-            rows = [arrays[each.label] for each in group]
-            rows = [F.reshape(row, (-1,)) if each in self._columns else row for each, row in zip(group, rows)]
-            rows = [F.cast(row, "float32") for row in rows] if rule.classes else rows
-            return F.sum(_violations(F, F.stack(*rows, axis=0), rule.classes, rule.ignored), axis=1)
-        top = None
-        if rule.output is not None and rule in self._varying:
-            sizes = [F.size_array(arrays[ref]) for ref in (rule.output, rule.label)]
-            top = F.cast(F.broadcast_div(*sizes), "float32") - 1
-        return F.sum(rule.violations(F, arrays, top))
 
 
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:

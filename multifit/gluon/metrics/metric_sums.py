@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Mapping, Sequence
 
 import numpy as np
 
 from ...protocols import Array
 from ...spec.terms import Term
-from .accumulators import Accumulator, FirstBatches, ScalarSum
+from .accumulators import Accumulator, ScalarSum
 
 Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and width of each part
 
@@ -34,27 +33,13 @@ class MetricSums:
         self.batches = 0
         self.samples = 0
         self.vectors: dict[Layout, Accumulator] = {}
-        self._first: dict[Layout, FirstBatches] = {}
         self.norms = {term.key: ScalarSum() for term in self.terms if term.spec.normalize_by is not None}
         self.weighted = {term.key: ScalarSum() for term in self.terms if callable(term.spec.weight)}
 
-    def add(self, layout: Layout, statistics: Array | None, watched: Sequence[str] = ()) -> None:
-        """Add one device's statistics: a vector laid out as `layout` says, or None.
-
-        `watched` names parts of width 1, one behind the other, that should be 0; :meth:`first_batches`
-        returns in which batch they were not.
-        """
+    def add(self, layout: Layout, statistics: Array | None) -> None:
+        """Add one device's statistics: a vector laid out as `layout` says, or None."""
         if statistics is not None:
             self.vectors.setdefault(layout, Accumulator()).add(statistics)
-        if statistics is not None and watched:
-            if layout not in self._first:
-                self._first[layout] = _first_batches(layout, watched)
-            self._first[layout].add(statistics, self.batches + 1)
-
-    def first_batches(self) -> dict[str, int]:
-        """Return the first batch, from 1, in which each watched part was not 0, if there was one."""
-        found = [item for first in self._first.values() for item in first.read().items()]
-        return dict(sorted(found, key=lambda item: -item[1]))  # the earliest last, which holds
 
     def read(self) -> dict[str, np.ndarray]:
         """Return the sums by name; this waits for the engine."""
@@ -88,7 +73,6 @@ class MetricSums:
             "vectors": [[layout, vector.state()] for layout, vector in self.vectors.items()],
             "norms": {key: total.state() for key, total in self.norms.items()},
             "weighted": {key: total.state() for key, total in self.weighted.items()},
-            "first": [[layout, first.names, first.state()] for layout, first in self._first.items()],
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -97,14 +81,6 @@ class MetricSums:
         self.batches, self.samples = state["batches"], state["samples"]
         for layout, sums in state["vectors"]:
             self.vectors.setdefault(layout, Accumulator()).load(sums)
-        for layout, names, first in state.get("first", []):  # older checkpoints have none
-            self._first[layout] = _first_batches(layout, names)
-            self._first[layout].load(first)
         for totals, saved in ((self.norms, state["norms"]), (self.weighted, state["weighted"])):
             for key in totals.keys() & saved.keys():
                 totals[key].load(saved[key])
-
-
-def _first_batches(layout: Layout, names: Sequence[str]) -> FirstBatches:
-    before = itertools.takewhile(lambda part: part[0] != names[0], layout)
-    return FirstBatches(names, sum(width for _, width in before))

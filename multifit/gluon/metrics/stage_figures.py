@@ -11,13 +11,14 @@ from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
 from ..user_code import user_code
 from .base import DeviceMetric
-from .label_rules import LabelCounts, LabelRule, label_rules
+from .label_counts import LabelCounts, LabelVector
+from .label_rules import LabelRule, label_rules
 from .metric_sums import MetricSums
 from .stage_metric import Place, StageMetric
 
 
 class StageFigures:
-    """The figures of a stage: `sums` of its losses, and its `metrics`.
+    """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its `labels`.
 
     Some metrics can be computed on the device only if there is one device, so that batches are not split.
     `finite_only` says whether labels that are not finite are an error.
@@ -26,7 +27,7 @@ class StageFigures:
     def __init__(
         self, spec: TaskSpec, metrics: Sequence[StageMetric], one_device: bool, finite_only: bool = True
     ) -> None:
-        self.metrics, self.sums = list(metrics), MetricSums(spec.terms)
+        self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
         self._finite_only = finite_only
         self._rules: dict[str, LabelRule] = {}
@@ -43,7 +44,7 @@ class StageFigures:
         ):  # the engine raises when it is read
             sums = self.sums.read()
             figures = self.sums.loss_figures(sums)
-        raise_problems(self._label_problems(sums))
+        raise_problems(self._label_problems())
         for metric in self.metrics:
             if metric.place is Place.DEVICE:
                 metric.load_sums(sums)
@@ -53,6 +54,7 @@ class StageFigures:
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
         self.sums.clear()
+        self.labels.clear()
         for metric in self.metrics:
             metric.reset()
 
@@ -90,22 +92,21 @@ class StageFigures:
         rules = label_rules(self._spec, arrays)
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 
-    def label_counts(
+    def label_vector(
         self, arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
-    ) -> LabelCounts | None:
-        """Return what counts the labels that break a rule, in batches like this one; None without rules.
+    ) -> LabelVector | None:
+        """Return what is kept of the labels of batches like this one; None without rules.
 
         `size` is the number of samples, `constant` are sizes that an axis of classes has in every batch.
         """
         rules = self.label_rules(arrays)
         self._rules.update({rule.key: rule for rule in rules})
-        return LabelCounts(rules, arrays, size, constant) if rules else None
+        return LabelVector(rules, arrays, size, constant) if rules else None
 
-    def _label_problems(self, sums: Mapping[str, Any]) -> list[Problem]:
-        wrong = {key: int(sums[key][0]) for key in self._rules if key in sums and sums[key][0]}
-        first = self.sums.first_batches() if wrong else {}
+    def _label_problems(self) -> list[Problem]:
+        wrong = self.labels.read()
         return [
-            counted_labels_problem(rule.where, rule.label.name, rule.classes, wrong[key], first[key])
+            counted_labels_problem(rule.where, rule.label.name, rule.classes, *wrong[key])
             for key, rule in self._rules.items()
             if key in wrong
         ]

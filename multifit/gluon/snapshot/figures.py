@@ -18,6 +18,7 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
     metrics = {metric.term.key: _save_metric(metric) for metric in figures.metrics}
     return {
         "tally": figures.sums.state(),
+        "labels": figures.labels.state(),
         "known": {metric.term.key: metric.names for metric in figures.metrics},
         "measures": metrics,
         "lost": [key for key, saved in metrics.items() if saved["metric"] is None and not saved["on_device"]],
@@ -38,6 +39,7 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
         if key in state["known"]:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
+    figures.labels.load(state.get("labels", []))  # older checkpoints have none
 
 
 def _save_metric(metric: StageMetric) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
-from multifit.gluon.metrics.label_rules import LabelCounts, label_rules
+from multifit.gluon.metrics.label_counts import LabelVector
+from multifit.gluon.metrics.label_rules import label_rules
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.spec.names import Ref
 from tests.common.specs import CE, L2
@@ -22,14 +23,14 @@ SOFTMAX = gluon.loss.SoftmaxCrossEntropyLoss
 
 
 class Graph(gluon.HybridBlock):
-    """The counts as a traced graph."""
+    """The labels as a traced graph hands them out."""
 
-    def __init__(self, counts: LabelCounts, refs: list[Ref]) -> None:
+    def __init__(self, vector: LabelVector, refs: list[Ref]) -> None:
         super().__init__()
-        self.counts, self.refs = counts, refs
+        self.vector, self.refs = vector, refs
 
     def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
-        return F.concat(*self.counts(F, dict(zip(self.refs, arrays))), dim=0)
+        return self.vector(F, dict(zip(self.refs, arrays)))
 
 
 def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes: int = 5) -> dict[str, float]:
@@ -43,12 +44,14 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     second = [mx.nd.zeros(output), *(mx.nd.array(v, dtype=np.asarray(v).dtype) for v in labels.values())]
     first = dict(zip(refs, [array[:1] * 0 for array in second]))
     rules = label_rules(spec, first)
-    counts = LabelCounts(rules, first, 1, {classes})
-    graph = Graph(counts, refs)
+    vector = LabelVector(rules, first, 1, {classes})
+    graph = Graph(vector, refs)
     eager = graph(*second)
     graph.hybridize()
     np.testing.assert_equal(graph(*second).asnumpy(), eager.asnumpy())
-    return {rule.label.name: value for rule, value in zip(counts.rules, eager.asnumpy())}
+    counts = vector.count([eager, eager]).asnumpy()
+    np.testing.assert_equal(counts[0], counts[1])
+    return {key.rpartition(".")[2]: value for key, value in zip(vector.keys, counts[0])}
 
 
 def per_sample(values: Any, *more: Any) -> dict[Any, Any]:
