@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..files import parse_json, read_regular
@@ -53,8 +54,7 @@ class CheckpointInfo(NamedTuple):
     serial: int = 0  # 1-based sequence number in the parent folder; 0 if unknown
     step: int = 0  # number of batches trained before it
     complete: bool = False  # whether its epoch was complete
-    monitor: str | None = None  # name of the monitored figure
-    value: float | None = None  # its value; None if it was not measured
+    values: Mapping[str, float] = MappingProxyType({})  # of the monitored figures that were measured
     name: str = ""  # the folder's when it was written
 
     @property
@@ -115,14 +115,12 @@ def read_info(checkpoint: Path) -> CheckpointInfo:
     """Read what the manifest says about a checkpoint; facts of a wrong type are ignored."""
     manifest = read_manifest(checkpoint)
     facts = manifest.facts
-    monitor, value = facts.get("monitor"), facts.get("value")
     return CheckpointInfo(
         checkpoint,
         _int_or_zero(facts.get("serial")),
         _int_or_zero(facts.get("step")),
         facts.get("complete") is True,
-        monitor if isinstance(monitor, str) else None,
-        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None,
+        _values(facts),
         manifest.name,
     )
 
@@ -154,6 +152,14 @@ def _encode(content: Mapping[str, Any]) -> bytes:
 def _json(content: Mapping[str, Any]) -> bytes:
     # Escaped to ASCII, so that any file name that Python can hold can be written.
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")
+
+
+def _values(facts: Mapping[str, Any]) -> dict[str, float]:
+    values = facts.get("values", {facts.get("monitor"): facts.get("value")})  # older ones monitor one figure
+    if not isinstance(values, dict):
+        return {}
+    numbers = {name: value for name, value in values.items() if type(value) in (int, float)}
+    return {name: float(value) for name, value in numbers.items() if isinstance(name, str)}
 
 
 def _int_or_zero(fact: Any) -> int:

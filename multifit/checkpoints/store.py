@@ -36,18 +36,19 @@ class CheckpointStore:
         self._intact[path, serial] = True
         return path
 
-    def delete_old(self, monitor: str | None, mode: str | None) -> None:
+    def delete_old(self, directions: Mapping[str, str]) -> None:
         """Delete the checkpoints that need not be kept; to be called after a checkpoint was written.
 
         Only intact checkpoints count, and only they are deleted: a damaged one, or one to which somebody
-        added a file, is left alone. The values of `monitor` decide which checkpoints are the best.
+        added a file, is left alone. `directions` are the monitored figures, whose values decide which
+        checkpoints are the best, each with "min" or "max".
         """
         candidates = [
-            info if info.monitor == monitor else info._replace(value=None)
+            info
             for info in list_checkpoints(self.folder)
             if not is_temp_name(info.path.name) and self._is_intact(info)
         ]
-        for info in to_delete(candidates, self._keep_last, self._keep_best, mode):
+        for info in to_delete(candidates, self._keep_last, self._keep_best, directions):
             try:
                 remove_checkpoint(info.path)
             except ValueError:  # somebody added a file since it was verified
@@ -133,18 +134,19 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def to_delete(
-    checkpoints: Iterable[CheckpointInfo], keep_last: int, keep_best: int, mode: str | None
+    checkpoints: Iterable[CheckpointInfo], keep_last: int, keep_best: int, directions: Mapping[str, str]
 ) -> list[CheckpointInfo]:
     """Return the checkpoints that are neither among the last nor among the best, the oldest first.
 
-    A checkpoint of both kinds counts for both. Of equal values the older checkpoint is better. A checkpoint
-    without a value is never among the best; without a `mode` ("min" or "max"), none is.
+    `directions` are the monitored figures, each with "min" or "max"; each has its own best checkpoints. A
+    checkpoint of several kinds counts for all. Of equal values the older checkpoint is better. A checkpoint
+    without a value is never among the best.
     """
     ordered = sorted(checkpoints, key=lambda info: info.order)
     keep = {info.path for info in ordered[max(0, len(ordered) - keep_last) :]}
-    if mode is not None:
-        sign = 1.0 if mode == "min" else -1.0
-        measured = [(sign * info.value, info.path) for info in ordered if info.value is not None]
+    for figure, direction in directions.items():
+        sign = 1.0 if direction == "min" else -1.0
+        measured = [(sign * info.values[figure], info.path) for info in ordered if figure in info.values]
         keep |= {path for _, path in sorted(measured, key=lambda pair: pair[0])[:keep_best]}
     return [info for info in ordered if info.path not in keep]
 

@@ -89,22 +89,21 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
     messages = []
     for handler in handlers:
         monitored = getattr(handler, "monitor", None)
-        monitor = getattr(monitored, "figure", monitored)  # one of the estimator's metrics is a figure
-        if not isinstance(monitor, str):
-            continue
-        kind = handler_name(handler)
-        if monitor not in directions:
-            hint = "" if evaluated else "; val_ figures need validation data"
-            near = suggest(monitor, directions)
-            messages.append(
-                f'{kind}: there is no figure "{monitor}"{near}; figures are {names(directions)}{hint}'
-            )
-        elif (
-            directions[monitor] is None and isinstance(monitored, str) and not getattr(handler, "mode", None)
-        ):
-            messages.append(
-                f'{kind}: it is not known whether "{monitor}" is better low or high; '
-                'say mode="min" or "max" in the MetricSpec or in the handler'
-            )
+        kind, has_mode = handler_name(handler), getattr(handler, "mode", None)
+        for each in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
+            figure = getattr(each, "figure", each)  # one of the estimator's metrics is a figure
+            if not isinstance(figure, str):
+                continue
+            if figure not in directions:
+                hint = "" if evaluated else "; val_ figures need validation data"
+                near = suggest(figure, directions)
+                messages.append(
+                    f'{kind}: there is no figure "{figure}"{near}; figures are {names(directions)}{hint}'
+                )
+            elif directions[figure] is None and isinstance(each, str) and not has_mode:
+                messages.append(
+                    f'{kind}: it is not known whether "{figure}" is better low or high; '
+                    'say mode="min" or "max" in the MetricSpec or in the handler'
+                )
     if messages:
         raise ValueError("\n".join(messages))

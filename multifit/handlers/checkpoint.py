@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Annotated, Any, Optional, Union
 
 import numpy as np
 
-from ..arguments import Count, FigureName, FromZero, Mode, PathLike, Seed, Valid, checked
+from ..arguments import Count, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
 from ..events import EstimatorProtocol, Priority
 from ..locks import locked
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
-from .monitor import Monitor
+from .monitor import Monitor, Monitored
 
 _Schedule = Annotated[
     Every, Valid('Every(n, "batch") without a handler', lambda every: every.handler is None)
@@ -44,15 +43,17 @@ class CheckpointHandler:
         as it is.
     every : int or Every, optional
         The schedule: a number of epochs, or ``Every(100, "batch")``. None: no schedule.
-    monitor : str, optional
+    monitor : str, sequence of str or callable, optional
         A figure such as ``"val_loss"``: a checkpoint is saved when it is the best of this fit at the end of
-        an epoch.
+        an epoch. Of several figures, when one is. ``monitor(figures)`` returns a number for an epoch's
+        figures by name.
     mode : {"min", "max"}, optional
-        Which direction of `monitor` is better. None: as the estimator knows it of the figure.
+        Which direction of `monitor` is better. None: as the estimator knows it of the figure; a function
+        needs it.
     keep_last : int
         How many of the last checkpoints to keep, at least 1.
     keep_best : int
-        How many of those with the best values of `monitor` to keep besides.
+        How many of those with the best values of `monitor`, of each figure, to keep besides.
     seed : int, optional
         Seed of a run with a schedule that has none yet. None: drawn from NumPy's generator.
 
@@ -69,7 +70,7 @@ class CheckpointHandler:
         self,
         folder: PathLike,
         every: Optional[Union[Count, _Schedule]] = None,
-        monitor: Optional[FigureName] = None,
+        monitor: Optional[Monitored] = None,
         mode: Optional[Mode] = None,
         keep_last: Count = 2,
         keep_best: FromZero = 1,
@@ -78,7 +79,7 @@ class CheckpointHandler:
         self.folder = checkpoints_folder(Path(folder))
         self.every = Every(every, "epoch") if isinstance(every, int) else every
         self.monitor, self.mode, self.seed = monitor, mode, seed
-        self._monitor = None if monitor is None else Monitor(monitor, mode)
+        self._monitor = Monitor(type(self).__name__, [] if monitor is None else monitor, mode)
         self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self._monitor)
         self._saved_every: str | None = None  # the schedule of the checkpoint, if it is another one
         self._batches: int | None = None  # in a whole epoch, if known
@@ -92,8 +93,7 @@ class CheckpointHandler:
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Reset the comparison."""
-        if self._monitor is not None:
-            self._monitor.begin(estimator)
+        self._monitor.begin(estimator)
         self._partial_step = self._saved_every = None
         self._started = False
         self._writer.begin_run()
@@ -128,19 +128,20 @@ class CheckpointHandler:
             if self._partial_step != estimator.state.step:
                 self._save_partial(estimator, exact=self.every is not None and not cut_short)
             return
-        improved = self._has_improved(estimator)
-        if improved or estimator.state.stopped or self._is_due(estimator, "epoch", "epoch_end"):
+        if (
+            self._monitor.improved(self._monitor.finite_values(estimator))
+            or estimator.state.stopped
+            or self._is_due(estimator, "epoch", "epoch_end")
+        ):
             self._writer.write(estimator, complete=True, exact=self.every is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far (None before the first) and the schedule."""
-        best = None if self._monitor is None else self._monitor.best
-        return {"best": best, "every": repr(self.every)}
+        """Return the best values so far and the schedule."""
+        return {"best": dict(self._monitor.best), "every": repr(self.every)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        if self._monitor is not None:
-            self._monitor.best = state["best"]
+        self._monitor.load_best(state["best"])
         saved_every = state.get("every", repr(self.every))
         self._saved_every = None if saved_every == repr(self.every) else saved_every
 
@@ -152,12 +153,6 @@ class CheckpointHandler:
         if self._batches is None:
             return self._stop_seen
         return estimator.state.stopped and estimator.state.batch + 1 < self._batches
-
-    def _has_improved(self, estimator: EstimatorProtocol) -> bool:
-        if self._monitor is None:
-            return False
-        value = self._monitor.value(estimator)
-        return math.isfinite(value) and self._monitor.improved(value)
 
     def _save_partial(self, estimator: EstimatorProtocol, exact: bool) -> None:
         path = self._writer.write(estimator, complete=False, exact=exact)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from pathlib import Path
 
 from ..checkpoints import CheckpointStore
@@ -19,10 +18,10 @@ _INEXACT = (
 class CheckpointWriter:
     """Writes to a store; an error of the disk is logged once, and the training continues.
 
-    `monitor` watches the figure whose best checkpoints are kept.
+    `monitor` watches the figures whose best checkpoints are kept.
     """
 
-    def __init__(self, store: CheckpointStore, monitor: Monitor | None) -> None:
+    def __init__(self, store: CheckpointStore, monitor: Monitor) -> None:
         self.store, self.monitor = store, monitor
         self._write_error, self._delete_error = _ErrorOnce(), _ErrorOnce()
         self._inexact_logged = False
@@ -37,8 +36,7 @@ class CheckpointWriter:
         `complete` says whether the epoch is complete, and so its figures; `exact` says whether a run that is
         resumed from it is bit for bit the same.
         """
-        state, monitor = estimator.state, self.monitor
-        value = math.nan if monitor is None or not complete else monitor.value(estimator)
+        state = estimator.state
         name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
         facts = {
             "epoch": state.epoch + 1,
@@ -46,8 +44,7 @@ class CheckpointWriter:
             "batch": state.batch + 1,
             "complete": complete,
             "exact": exact,
-            "monitor": None if monitor is None else monitor.figure,
-            "value": value if math.isfinite(value) else None,
+            "values": self.monitor.finite_values(estimator) if complete else {},
         }
         try:
             path = self.store.write(name, estimator.write_checkpoint, facts)
@@ -81,9 +78,9 @@ class CheckpointWriter:
             )
 
     def _delete_old(self, estimator: EstimatorProtocol) -> None:
-        folder, monitor = self.store.folder, self.monitor
+        folder = self.store.folder
         try:
-            self.store.delete_old(*((None, None) if monitor is None else (monitor.figure, monitor.direction)))
+            self.store.delete_old(self.monitor.directions)
         except OSError as error:
             what = f"old checkpoints in {folder} could not be deleted"
             self._delete_error.report(estimator.logger, what, error)

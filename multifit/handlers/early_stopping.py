@@ -1,45 +1,46 @@
-"""Stop when a figure no longer improves."""
+"""Stop when figures no longer improve."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Optional
 
-from ..arguments import FigureName, FromZero, Mode, NotNegative, checked
+from ..arguments import FromZero, Mode, NotNegative, checked
 from ..events import EstimatorProtocol, Priority
 from ..protocols import Array
-from .monitor import WORST, Monitor
+from .monitor import Monitor, Monitored
 
 
 class EarlyStoppingHandler:
-    """Stops a fit when a figure has not improved for `patience` epochs.
+    """Stops a fit when no monitored figure has improved for `patience` epochs.
 
     At the end of each epoch, the figure's value v is compared with the best so far, b. It improves if v < b -
     min_delta (mode "min") or v > b + min_delta ("max"), and is then the new best. The fit stops after
     `patience` epochs in a row without improvement. A patience of 0 is the same as 1: the fit stops at the
-    first epoch that does not improve. Epochs in which the figure was not measured (NaN) are ignored.
+    first epoch that does not improve. Epochs in which the figure was not measured (NaN) are ignored. Of
+    several figures, it is enough that one improves.
 
     These are the rules of Gluon's handler of the same name, except that the mode is never guessed from the
     figure's name. Each fit starts from scratch.
 
     Parameters
     ----------
-    monitor : str
-        The figure's name, such as ``"val_loss"``.
+    monitor : str, sequence of str or callable
+        The figure's name, such as ``"val_loss"``; the names of several; or a function of the figures by name
+        that returns a number.
     mode : {"min", "max"}, optional
-        Which direction is better. Defaults to what the estimator knows about the figure.
+        Which direction is better. Defaults to what the estimator knows about the figure; a function needs it.
     patience : int
         Number of measured epochs in a row without improvement after which to stop.
     min_delta : float
         How much better a value must be to count as an improvement, at least 0.
     baseline : float, optional
-        The best value to start with. By default, the first measured value is an improvement.
+        The best value to start with, of each figure. By default, the first measured value is an improvement.
     restore_best : bool
-        Whether to restore the parameters of the best epoch, including running statistics, when the fit is
-        over, for whatever reason. They are copied in memory. If no epoch improved on the baseline, the
-        parameters stay as they are.
+        Whether to restore the parameters of the last epoch that improved, including running statistics, when
+        the fit is over, for whatever reason. They are copied in memory. If no epoch improved on the baseline,
+        the parameters stay as they are.
 
     Raises
     ------
@@ -52,14 +53,14 @@ class EarlyStoppingHandler:
     @checked
     def __init__(
         self,
-        monitor: FigureName,
+        monitor: Monitored,
         mode: Optional[Mode] = None,
         patience: FromZero = 0,
         min_delta: NotNegative = 0.0,
         baseline: Optional[float] = None,
         restore_best: bool = False,
     ) -> None:
-        self._monitor = Monitor(monitor, mode, min_delta)
+        self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
         self.patience, self.baseline = patience, baseline
         self.restore_best = self.copies_parameters = restore_best
@@ -69,17 +70,17 @@ class EarlyStoppingHandler:
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Forget an earlier fit."""
         self._monitor.begin(estimator)
-        worst = WORST[self._monitor.direction]
-        self._monitor.best = worst if self.baseline is None else self.baseline
+        if self.baseline is not None:
+            self._monitor.best = dict.fromkeys(self._monitor.figures, self.baseline)
         self._waited = self._best_epoch = 0
         self._best_parameters = {}
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
-        """Compare the epoch's value with the best, and return whether to stop."""
-        value = self._monitor.value(estimator)
-        if math.isnan(value):
+        """Compare the epoch's values with the best, and return whether to stop."""
+        values = self._monitor.values(estimator)
+        if not values:
             return False
-        if self._monitor.improved(value):
+        if self._monitor.improved(values):
             self._waited, self._best_epoch = 0, estimator.state.epoch
             if self.restore_best:
                 self._best_parameters = _copies(estimator)
@@ -95,14 +96,14 @@ class EarlyStoppingHandler:
         for name, value in self._best_parameters.items():
             estimator.parameters[name].set_data(value)
         if self._best_parameters:
-            place = f"epoch {self._best_epoch + 1}, {self.monitor} {self._monitor.best_text()}"
+            place = f"epoch {self._best_epoch + 1}, {self._monitor.best_text()}"
             estimator.logger.info("restored the parameters of the best epoch: %s", place)
         self._best_parameters = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value with its epoch and parameters, and the number of epochs since."""
+        """Return the best values with their epoch and parameters, and the number of epochs since."""
         return {
-            "best": self._monitor.best,
+            "best": dict(self._monitor.best),
             "best_epoch": self._best_epoch,
             "waited": self._waited,
             "kept": dict(self._best_parameters),
@@ -110,7 +111,7 @@ class EarlyStoppingHandler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.best = state["best"]
+        self._monitor.load_best(state["best"])
         self._best_epoch, self._waited = state["best_epoch"], state["waited"]
         self._best_parameters = dict(state["kept"])
 

@@ -1,49 +1,84 @@
-"""Watch whether a figure improves."""
+"""Watch whether figures improve."""
 
 from __future__ import annotations
 
 import math
+from typing import Annotated, Callable, Mapping, Sequence, Union
 
+from ..arguments import FigureName, Valid
 from ..errors import counted
 from ..events import EstimatorProtocol
 from ..history import figure_text
 
-WORST = {"min": math.inf, "max": -math.inf}
+FigureFunction = Callable[[Mapping[str, float]], float]
+FigureNames = Annotated[Sequence[str], Valid("a list of names", lambda names: len(names) > 0)]
+Monitored = Union[FigureName, FigureNames, FigureFunction]
+"""The name of a figure, several names, or a function of an epoch's figures by name."""
 
 
 class Monitor:
-    """A figure, the direction in which it is better, and its best value so far.
+    """Some figures, the directions in which they are better, and their best values so far.
 
-    An improvement must be better than the best by more than `min_delta`.
+    An improvement must be better than the best by more than `min_delta`. `owner` is the name of the handler.
+    ValueError if `monitored` is a function and there is no `mode`.
     """
 
-    def __init__(self, figure: str, mode: str | None, min_delta: float = 0.0) -> None:
-        self.figure, self.mode, self.min_delta = figure, mode, min_delta
-        self.direction = mode or "min"
-        self.best: float | None = None
+    def __init__(self, owner: str, monitored: Monitored, mode: str | None, min_delta: float = 0.0) -> None:
+        if callable(monitored) and mode is None:
+            raise ValueError(f'{owner}: monitor is a function: say which is better, mode="min" or mode="max"')
+        self._function = monitored if callable(monitored) else None
+        names = [getattr(monitored, "__name__", "function")] if callable(monitored) else monitored
+        self.figures = [names] if isinstance(names, str) else list(names)
+        self.mode, self.min_delta = mode, min_delta
+        self.directions = dict.fromkeys(self.figures, mode or "min")
+        self.best: dict[str, float] = {}
 
     def begin(self, estimator: EstimatorProtocol) -> None:
-        """Look up the direction, and forget the best value."""
-        # If the direction is not known, the estimator raises at the first batch, before any update.
-        self.direction = self.mode or estimator.direction(self.figure) or "min"
-        self.best = None
+        """Look up the directions, and forget the best values."""
+        # If a direction is not known, the estimator raises at the first batch, before any update.
+        for figure in self.figures:
+            self.directions[figure] = self.mode or estimator.direction(figure) or "min"
+        self.best = {}
 
-    def value(self, estimator: EstimatorProtocol) -> float:
-        """Return the epoch's value; NaN if the figure was not measured."""
-        return estimator.history.last.get(self.figure, math.nan)
+    def values(self, estimator: EstimatorProtocol) -> dict[str, float]:
+        """Return the epoch's values, of the figures that were measured; ValueError if one is no number."""
+        last = estimator.history.last
+        if self._function is None:
+            return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}
+        value = self._function(last)
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"monitor: {self.figures[0]} returned {value!r}; it must return a number")
+        return {} if math.isnan(value) else {self.figures[0]: float(value)}
 
-    def improved(self, value: float) -> bool:
-        """Return whether `value` is an improvement, and if so, remember it as the best."""
-        sign = 1.0 if self.direction == "min" else -1.0
-        if self.best is not None and not sign * value < sign * self.best - self.min_delta:
-            return False
-        self.best = value
-        return True
+    def finite_values(self, estimator: EstimatorProtocol) -> dict[str, float]:
+        """Return the epoch's values that are finite."""
+        return {name: value for name, value in self.values(estimator).items() if math.isfinite(value)}
+
+    def improved(self, values: Mapping[str, float]) -> bool:
+        """Return whether any of the values is an improvement, and remember those that are as the best."""
+        better = {name: value for name, value in values.items() if self._is_better(name, value)}
+        self.best.update(better)
+        return bool(better)
+
+    def load_best(self, best: Mapping[str, float] | float | None) -> None:
+        """Restore the best values; in older checkpoints there is one number, or None."""
+        if isinstance(best, Mapping):
+            self.best = dict(best)
+        else:
+            self.best = {} if best is None else dict.fromkeys(self.figures[:1], best)
 
     def reason(self, epochs: int) -> str:
-        """Return in words that the figure has not improved for a number of epochs."""
-        return f"{self.figure} has not improved on {self.best_text()} for {counted(epochs, 'epoch')}"
+        """Return in words that no figure has improved for a number of epochs."""
+        figures = [f"{name} has not improved on {self._text(name)}" for name in self.figures]
+        return f"{', and '.join(figures)} for {counted(epochs, 'epoch')}"
 
     def best_text(self) -> str:
-        """Return the best value as tables show it."""
-        return figure_text(math.nan if self.best is None else self.best)
+        """Return the figures with their best values, as tables show them."""
+        return ", ".join(f"{name} {self._text(name)}" for name in self.figures)
+
+    def _is_better(self, name: str, value: float) -> bool:
+        sign = 1.0 if self.directions[name] == "min" else -1.0
+        return name not in self.best or sign * value < sign * self.best[name] - self.min_delta
+
+    def _text(self, name: str) -> str:
+        return figure_text(self.best.get(name, math.nan))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
-from ..arguments import FigureName, FromZero, Mode, Names, NotNegative, OpenShare, checked
+from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
 from ..errors import Problem, names, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
 from ..protocols import Trainer
-from .monitor import Monitor
+from .monitor import Monitor, Monitored
 
 
 class PlateauHandler:
@@ -23,8 +22,8 @@ class PlateauHandler:
 
     Parameters
     ----------
-    monitor : str
-        The figure's name, such as ``"val_loss"``.
+    monitor : str, sequence of str or callable
+        The figures, as for `EarlyStoppingHandler`.
     factor : float
         The factor by which learning rates are multiplied, between 0 and 1 (exclusive).
     patience : int
@@ -52,7 +51,7 @@ class PlateauHandler:
     @checked
     def __init__(
         self,
-        monitor: FigureName,
+        monitor: Monitored,
         factor: OpenShare = 0.1,
         patience: FromZero = 10,
         min_delta: NotNegative = 0.0,
@@ -61,7 +60,7 @@ class PlateauHandler:
         mode: Optional[Mode] = None,
         trainers: Optional[Names] = None,
     ) -> None:
-        self._monitor = Monitor(monitor, mode, min_delta)
+        self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
         self.factor, self.patience, self.cooldown, self.min_lr = factor, patience, cooldown, min_lr
         self.trainers = [trainers] if isinstance(trainers, str) else trainers
@@ -76,11 +75,11 @@ class PlateauHandler:
             raise_problems(Problem("trainer", f"PlateauHandler: {message}") for message in messages)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Compare the epoch's value with the best, and reduce the rates if it is time."""
-        value = self._monitor.value(estimator)
-        if math.isnan(value):
+        """Compare the epoch's values with the best, and reduce the rates if it is time."""
+        values = self._monitor.values(estimator)
+        if not values:
             return
-        improved = self._monitor.improved(value)
+        improved = self._monitor.improved(values)
         if self._cooling:
             self._cooling -= 1
             return
@@ -90,12 +89,13 @@ class PlateauHandler:
             self._waited, self._cooling = 0, self.cooldown
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value, and the numbers of epochs since and of epochs to cool down."""
-        return {"best": self._monitor.best, "waited": self._waited, "cooling": self._cooling}
+        """Return the best values, and the numbers of epochs since and of epochs to cool down."""
+        return {"best": dict(self._monitor.best), "waited": self._waited, "cooling": self._cooling}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.best, self._waited, self._cooling = state["best"], state["waited"], state["cooling"]
+        self._monitor.load_best(state["best"])
+        self._waited, self._cooling = state["waited"], state["cooling"]
 
     def _unusable(self, trainers: Mapping[str, Trainer]) -> Iterator[str]:
         for name in trainers if self.trainers is None else self.trainers:

@@ -58,10 +58,13 @@ def test_the_order_is_that_of_writing_then_step_then_completeness(tmp_path: Path
     ("facts", "info"),
     [
         (
-            {"serial": 2, "step": 7, "complete": True, "monitor": "val_loss", "value": 1},
-            (2, 7, True, "val_loss", 1.0),
+            {"serial": 2, "step": 7, "complete": True, "values": {"val_loss": 1, "val_acc": 0.5}},
+            (2, 7, True, {"val_loss": 1.0, "val_acc": 0.5}),
         ),
+        ({"monitor": "val_loss", "value": 1}, (0, 0, False, {"val_loss": 1.0})),  # as older ones have it
         ({"serial": "2", "step": 1.5, "complete": 1, "monitor": 3, "value": "best"}, ()),
+        ({"values": [1]}, ()),
+        ({"values": {"val_loss": None, "val_acc": True}}, ()),
         ({"value": True, "serial": True}, ()),
         ({"step": None}, ()),
     ],
@@ -143,7 +146,12 @@ def test_the_folder_of_a_runs_checkpoints(folder: str, expected: str) -> None:
 
 
 def made(*values: float | None) -> list[CheckpointInfo]:
-    return [CheckpointInfo(Path(f"c{step}"), 0, step, True, "m", value) for step, value in enumerate(values)]
+    known = [{} if value is None else {"m": value} for value in values]
+    return [CheckpointInfo(Path(f"c{step}"), 0, step, True, value) for step, value in enumerate(known)]
+
+
+def directions(mode: str | None) -> dict[str, str]:
+    return {} if mode is None else {"m": mode, "not measured": "min"}
 
 
 @pytest.mark.parametrize(
@@ -166,15 +174,22 @@ def made(*values: float | None) -> list[CheckpointInfo]:
 def test_to_delete(values: list[Any], last: int, best: int, mode: str | None, kept: list[int]) -> None:
     infos = made(*values)
     expected = [info for info in infos if info.step not in kept]
-    assert to_delete(infos, last, best, mode) == expected
-    assert to_delete(infos[::-1], last, best, mode) == expected
+    assert to_delete(infos, last, best, directions(mode)) == expected
+    assert to_delete(infos[::-1], last, best, directions(mode)) == expected
+
+
+def test_each_figure_has_its_own_best() -> None:
+    values = [{"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 3.0}, {"a": 3.0}, {"a": 4.0, "b": 2.0}]
+    infos = [CheckpointInfo(Path(f"c{step}"), 0, step, True, value) for step, value in enumerate(values)]
+    deleted = to_delete(infos, 1, 1, {"a": "min", "b": "max"})
+    assert [info.step for info in deleted] == [2]
 
 
 def test_deleting_after_each_checkpoint_keeps_what_deleting_once_at_the_end_does() -> None:
     draw = random.Random(0)
     for _ in range(50):
         infos = made(*(draw.choice([None, draw.randrange(4)]) for _ in range(10)))
-        last, best, mode = draw.randint(1, 3), draw.randint(0, 3), draw.choice(["min", "max"])
+        last, best, mode = draw.randint(1, 3), draw.randint(0, 3), directions(draw.choice(["min", "max"]))
         left: list[CheckpointInfo] = []
         for info in infos:
             left.append(info)
@@ -186,8 +201,8 @@ def test_deleting_after_each_checkpoint_keeps_what_deleting_once_at_the_end_does
 # ---- CheckpointStore ---------------------------------------------------------------------------------------
 
 
-def put(store: CheckpointStore, step: int, value: float | None = None, monitor: str | None = "m") -> Path:
-    facts = {"step": step, "complete": True, "monitor": monitor, "value": value}
+def put(store: CheckpointStore, step: int, value: float | None = None, monitor: str = "m") -> Path:
+    facts = {"step": step, "complete": True, "values": {} if value is None else {monitor: value}}
     return store.write(f"epoch-0001-step-{step:08d}", fill, facts)
 
 
@@ -200,7 +215,7 @@ def test_a_store_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     assert store.latest_step() == 0
     for step, value in enumerate([3, 1, 2, 4, 5], 1):
         put(store, step, value)
-        store.delete_old("m", "min")
+        store.delete_old({"m": "min"})
     assert steps(tmp_path) == [2, 4, 5]
     assert store.latest_step() == 5
 
@@ -211,7 +226,7 @@ def test_checkpoints_of_an_earlier_run_are_older_even_if_it_trained_longer(tmp_p
         put(earlier, step)
     for step in (1, 2):
         put(store, step)
-        store.delete_old(None, None)
+        store.delete_old({})
     assert steps(tmp_path) == [1, 2]
 
 
@@ -220,7 +235,7 @@ def test_only_values_of_the_same_figure_are_compared(tmp_path: Path) -> None:
     put(store, 1, 0.0, "another")
     put(store, 2, 5.0)
     put(store, 3, 6.0)
-    store.delete_old("m", "min")
+    store.delete_old({"m": "min"})
     assert steps(tmp_path) == [2, 3]
 
 
@@ -229,19 +244,19 @@ def test_damaged_ones_and_those_with_foreign_files_neither_count_nor_are_deleted
     (paths[0] / "x").write_text("")
     (paths[4] / "mine").write_text("")
     store = CheckpointStore(tmp_path, 1, 0)
-    store.delete_old(None, None)
+    store.delete_old({})
     assert steps(tmp_path) == [1, 4, 5]  # 4 is the last intact one
     (paths[3] / "mine").write_text("")  # after it was verified
     for step in (6, 7):
         put(store, step)
-        store.delete_old(None, None)
+        store.delete_old({})
     assert steps(tmp_path) == [1, 4, 5, 7]
 
 
 def test_a_temporary_folder_is_not_deleted(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, 1, 0)
     temporary = put(store, 1).rename(tmp_path / temp_name())
-    store.delete_old(None, None)
+    store.delete_old({})
     assert verify(temporary) == []
 
 

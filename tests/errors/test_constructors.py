@@ -66,7 +66,7 @@ POSITIVE, NOT_NEGATIVE = "a finite number above 0", "a finite number of at least
 SHARE, OPEN_SHARE = f"{NOT_NEGATIVE} and below 1", f"{POSITIVE} and below 1"
 NAMES = "a name, a list of names or None"
 SEED = f"{FROM_0} and below 4294967296 or None"
-MIN_MAX, FIGURE = '"min", "max" or None', 'a name such as "val_loss"'
+MIN_MAX, FIGURES = '"min", "max" or None', 'a name such as "val_loss", a list of names'
 CLOCK, FLAG = "a function without arguments", "True or False"
 SIGNALS = "InterruptHandler: signals: there is no"
 # fmt: off
@@ -74,12 +74,12 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("CheckpointHandler", "folder", "a path", [3]),
     ("CheckpointHandler", "every", f'{FROM_1}, Every(n, "batch") without a handler or None',
      [0, "epoch", Every(2, "batch", multifit.StoppingHandler())]),
-    ("CheckpointHandler", "monitor", f"{FIGURE} or None", [3]),
+    ("CheckpointHandler", "monitor", f"{FIGURES}, a function of 1 argument or None", [3, []]),
     ("CheckpointHandler", "mode", MIN_MAX, [3]),
     ("CheckpointHandler", "keep_last", FROM_1, [0]),
     ("CheckpointHandler", "keep_best", FROM_0, [-1]),
     ("CheckpointHandler", "seed", SEED, [1.5, -1, 2**32]),
-    ("EarlyStoppingHandler", "monitor", FIGURE, [3, None]),
+    ("EarlyStoppingHandler", "monitor", f"{FIGURES} or a function of 1 argument", [3, None]),
     ("EarlyStoppingHandler", "mode", MIN_MAX, [3]),
     ("EarlyStoppingHandler", "patience", FROM_0, [-1]),
     ("EarlyStoppingHandler", "min_delta", NOT_NEGATIVE, [-0.1, NAN, "x"]),

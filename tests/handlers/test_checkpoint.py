@@ -158,34 +158,52 @@ def test_a_checkpoint_whenever_the_figure_improves(
     assert [fact[0] for fact in facts(tmp_path)] == epochs
     newest, _ = newest_checkpoint(tmp_path)
     assert newest is not None
-    assert read_manifest(newest).facts["monitor"] == f"val_{figure}"
-    assert read_manifest(newest).facts["value"] == values[epochs[-1] - 1]
+    assert read_manifest(newest).facts["values"] == {f"val_{figure}": values[epochs[-1] - 1]}
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode", "epochs"),
+    [
+        (["val_loss", "val_acc"], None, [1, 2, 4]),
+        (lambda figures: figures["val_acc"] - figures["val_loss"], "max", [1, 2, 4, 5]),
+    ],
+    ids=["several figures", "a function of the figures"],
+)
+def test_a_checkpoint_whenever_one_of_several_improves(
+    saved: Any, tmp_path: Path, monitor: Any, mode: str | None, epochs: list[int]
+) -> None:
+    values = [(3, 0), (2, 0), (5, 0), (4, 9), (3, 9)]
+    saved.validation = lambda state: dict(zip(["loss", "acc"], values[state.epoch]))
+    handler = CheckpointHandler(tmp_path, monitor=monitor, mode=mode, keep_last=9)
+    saved.fit(handler, ValidationHandler("data"), epochs=5, batches=1)
+    assert [fact[0] for fact in facts(tmp_path)] == epochs
 
 
 def test_an_incomplete_epoch_is_not_compared(saved: Any, tmp_path: Path) -> None:
     improving(saved, [3, 1])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
     saved.fit(handler, ValidationHandler("data"), stop(5), epochs=5)
-    assert handler.state_dict()["best"] == 3
+    assert handler.state_dict()["best"] == {"val_loss": 3}
     newest, _ = newest_checkpoint(tmp_path)
     assert newest is not None
-    assert read_manifest(newest).facts["value"] is None
+    assert read_manifest(newest).facts["values"] == {}
 
 
-def test_the_best_value_is_restored(saved: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("best", [{"val_loss": 2.0}, 2.0], ids=["now", "when one figure was monitored"])
+def test_the_best_value_is_restored(saved: Any, tmp_path: Path, best: Any) -> None:
     improving(saved, [3])
     handler = CheckpointHandler(tmp_path, monitor="val_loss")
-    state = {"best": 2.0, "every": "None"}
+    state = {"best": best, "every": "None"}
     resume = At("epoch_begin", lambda estimator: handler.load_state_dict(state))
     saved.fit(handler, ValidationHandler("data"), resume)
     assert not (tmp_path / "checkpoints").exists()
-    assert handler.state_dict() == state
+    assert handler.state_dict() == {"best": {"val_loss": 2.0}, "every": "None"}
 
 
 def test_each_fit_starts_a_new_comparison(saved: Any, tmp_path: Path) -> None:
     improving(saved, [1, 1, 5])
     handler = CheckpointHandler(tmp_path, monitor="val_loss", keep_last=9)
-    assert handler.state_dict()["best"] is None
+    assert handler.state_dict()["best"] == {}
     for _ in range(2):
         saved.fit(handler, ValidationHandler("data"), batches=1)
     saved.state.epoch = 2

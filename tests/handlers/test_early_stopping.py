@@ -45,6 +45,49 @@ def test_when_it_stops(run: Any, arguments: dict[str, Any], values: list[float],
     assert epochs_trained(run, values, EarlyStoppingHandler("val_loss", **arguments)) == epochs
 
 
+def accuracy_minus_loss(figures: Any) -> float:
+    return figures["val_acc"] - figures["val_loss"]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "arguments", "epochs", "reason"),
+    [
+        (
+            ["val_loss", "val_acc"],
+            {},
+            4,
+            "val_loss has not improved on 2.0000, and val_acc has not improved on 2.0000 for 1 epoch",
+        ),
+        (["val_loss", "val_acc"], {"baseline": 2.5}, 1, "val_loss has not improved on 2.5000, and"),
+        (
+            accuracy_minus_loss,
+            {"mode": "max"},
+            4,
+            "accuracy_minus_loss has not improved on 0.0000 for 1 epoch",
+        ),
+    ],
+)
+def test_several_figures(run: Any, monitor: Any, arguments: Any, epochs: int, reason: str) -> None:
+    """One that improves is enough; one that was not measured is left out."""
+    values = [(3, 1), (2, NAN), (2, 2), (2, 2), (1, 3)]
+    run.validation = lambda state: dict(zip(["loss", "acc"], values[state.step - 1]))
+    handler = EarlyStoppingHandler(monitor, **arguments)
+    run.fit(handler, ValidationHandler("data"), epochs=5, batches=1)
+    assert run.state.step == epochs
+    assert run.state.stop_reason.startswith(reason)
+
+
+def test_a_function_needs_a_mode_and_returns_a_number(run: Any) -> None:
+    with pytest.raises(
+        ValueError, match='EarlyStoppingHandler: monitor is a function: say which is better, mode="min"'
+    ):
+        EarlyStoppingHandler(accuracy_minus_loss)
+    run.validation = lambda state: {"loss": 1.0}
+    handler = EarlyStoppingHandler(lambda figures: None, mode="min")  # type: ignore[arg-type, return-value]
+    with pytest.raises(Exception, match="<lambda> returned None; it must return a number"):
+        run.fit(handler, ValidationHandler("data"), epochs=1, batches=1)
+
+
 def test_the_direction_defaults_to_the_estimators(run: Any) -> None:
     assert epochs_trained(run, [0.1, 0.2, 0.3, 0.2, 0.9], EarlyStoppingHandler("val_acc"), "acc") == 4
 

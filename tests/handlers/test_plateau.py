@@ -119,7 +119,7 @@ def test_it_continues_from_its_state(run: Any, split: int) -> None:
 
 def test_the_state_before_anything_was_measured() -> None:
     handler = PlateauHandler("val_loss")
-    assert handler.state_dict() == {"best": None, "waited": 0, "cooling": 0}
+    assert handler.state_dict() == {"best": {}, "waited": 0, "cooling": 0}
 
 
 def test_an_unknown_trainer_is_an_error(run: Any) -> None:
