@@ -9,6 +9,8 @@ CV = ["gluoncv==0.10.5.post0", "opencv-python<4.12", "pandas<3; python_version <
 NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
 PLOT = ["matplotlib>=3.6"]
 TENSORBOARD = ["tensorboardX>=2.6"]
+HOROVOD = ["horovod==0.28.1"]  # is compiled against the mxnet that is there: docs/distributed.md
+TORCH = ["torch>=2"]
 # mxnet's converter needs onnx.mapping, which onnx 1.19 took away
 ONNX = ["onnx>=1.14,<1.19", "onnxruntime>=1.16"]
 TEST = [
@@ -53,6 +55,8 @@ setup(
         "plot": PLOT,
         "onnx": ONNX,
         "tensorboard": TENSORBOARD,
+        "horovod": HOROVOD,
+        "torch": TORCH,
         "all": CPU + CV + NLP + PLOT + TENSORBOARD,
         "dev": DEV,
     },

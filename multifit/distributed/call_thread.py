@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout  # Python's own from 3.11 on
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, Callable
 
@@ -22,22 +21,19 @@ class CallThread:
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.stuck = False
 
-    def __call__(self, timeout: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the function returns, or raise what it raises; raise Late after `timeout` seconds."""
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Let the thread call the function."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="multifit-meetings", daemon=True)
+            self._thread = threading.Thread(target=self._work, name="multifit-calls", daemon=True)
             self._thread.start()
         future: Future[Any] = Future()
         self._calls.put((future, function, arguments))
-        try:
-            return future.result(timeout)
-        except FutureTimeout:
-            if future.done():  # the function's own
-                raise
-            self.stuck = True
-            raise Late from None
+        return future
+
+    def call(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the function returns, or raise what it raises; raise Late after some seconds."""
+        return result(self.begin(function, *arguments), seconds)
 
     def _work(self) -> None:
         while True:
@@ -47,3 +43,10 @@ class CallThread:
             except BaseException as error:
                 future.set_exception(error)
             del future, function, arguments  # else arrays live until the next call
+
+
+def result(future: Future[Any], seconds: float) -> Any:
+    """Return or raise what a call returns or raises; raise Late after some seconds."""
+    if not wait([future], seconds).done:
+        raise Late
+    return future.result()

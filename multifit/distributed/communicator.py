@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Vector = np.ndarray[Any, np.dtype[Any]]
+    from .header import Vector
 
 
 class Communicator(Protocol):
@@ -22,7 +20,7 @@ class Communicator(Protocol):
         Number of this process, from 0, and the number of processes.
     asynchronous : bool
         Whether `all_reduce` and `broadcast` take the engine's own arrays and return at once, because the
-        library queues its work in the engine. If not, they take NumPy arrays and return when it is done.
+        library queues its work in the engine. If not, they take NumPy arrays, and return when it is done.
     """
 
     name: str
@@ -37,11 +35,22 @@ class Communicator(Protocol):
         """Replace each array by rank 0's; shapes and dtypes are equal on all ranks."""
 
     def all_gather(self, vector: Vector) -> list[Vector]:
-        """Return the vectors of all ranks, in their order.
+        """Return the vectors of all ranks in their order, when all of them are there.
 
-        A vector has shape (n,) and dtype uint8, on the host; n is equal on all ranks. Other than the sums,
-        this is called in a thread, and must not return before the vectors are there.
+        A vector has shape (n,) and dtype uint8, on the host; n is equal on all ranks. All methods of a
+        communicator that is not asynchronous, and this one of all, are called in a thread of their own.
         """
 
     def close(self) -> None:
         """Leave the other ranks."""
+
+
+@runtime_checkable
+class Notes(Protocol):
+    """What a communicator may have besides: notes that can be left and read although other ranks hang."""
+
+    def leave_note(self, text: str) -> None:
+        """Leave a note of this rank."""
+
+    def read_notes(self, text: str) -> list[int]:
+        """Return the ranks that left such a note."""

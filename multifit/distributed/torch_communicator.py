@@ -11,8 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from .header import Vector
 from .launchers import TORCH, torch_variables
-from .meeting import Vector
 
 
 class TorchCommunicator:
@@ -31,10 +31,12 @@ class TorchCommunicator:
     def __init__(self, timeout: float) -> None:
         wait = timedelta(seconds=timeout)
         self._group: Any = None  # all processes
-        self._leave = not dist.is_initialized()
-        if self._leave:
+        self._store: Any = None  # of the group that is made here
+        if not dist.is_initialized():
             _set_variables()
-            dist.init_process_group("gloo", timeout=wait)
+            store, rank, size = next(dist.rendezvous("env://", timeout=wait))
+            dist.init_process_group("gloo", timeout=wait, store=store, rank=rank, world_size=size)
+            self._store = dist.PrefixStore("multifit", store)
         else:
             self._group = dist.new_group(backend="gloo", timeout=wait)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
@@ -70,8 +72,18 @@ class TorchCommunicator:
 
     def close(self) -> None:
         """Leave the group that was made."""
-        if self._leave:
+        if self._store is not None:
             dist.destroy_process_group()
+
+    def leave_note(self, text: str) -> None:
+        """Leave a note in the store by which the processes met, which torchrun keeps."""
+        if self._store is not None:
+            self._store.set(f"{self.rank}.{text}", "here")
+
+    def read_notes(self, text: str) -> list[int]:
+        """Return the ranks that left such a note."""
+        ranks = range(self.size if self._store is not None else 0)
+        return [rank for rank in ranks if self._store.check([f"{rank}.{text}"])]
 
     def _buffer(self, dtype: Any, size: int) -> Vector:
         key = dtype, size

@@ -100,6 +100,12 @@ def test_a_missing_library_names_its_extra(launcher, monkeypatch):
         connect("torch")
 
 
+def test_a_communicator_is_imported_when_it_is_needed(launcher, monkeypatch):
+    launcher("torchrun")
+    monkeypatch.setattr(module, "import_module", lambda name: SimpleNamespace(TorchCommunicator=One))
+    assert connect().communicator.name == "one"
+
+
 def test_who_cannot_be_reached_is_an_error_of_a_peer(launcher, monkeypatch):
     def refuse(timeout):
         raise OSError("no route to host")

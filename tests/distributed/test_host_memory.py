@@ -37,7 +37,7 @@ def test_what_onednn_keeps_in_its_own_layout_is_brought_into_the_usual_one():
 
 
 def arrays_of(rank):
-    return [mx.nd.full((2, 3), rank + 1), mx.nd.full((4,), rank + 1, dtype="float64")]
+    return [mx.nd.full((2, 3), rank + 1), mx.nd.full((4,), rank + 1, ctx=mx.cpu(1), dtype="float64")]
 
 
 def test_arrays_are_summed_and_broadcast():

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import math
+import os
+import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from urllib.error import HTTPError
 
 import numpy as np
 
@@ -19,33 +24,38 @@ GROUP = 16 * 2**20  # bytes that are summed at once
 class HorovodCommunicator:
     """Connects the processes that ``horovodrun`` started; see `Communicator`.
 
+    A rank that hangs is noticed by the timeout of meetings: Horovod itself would wait for it, and so would
+    MXNet and Horovod when this process ends.
+
     Parameters
     ----------
     timeout : float
-        Not used: Horovod notices no rank that hangs.
+        Seconds after which gloo gives up on a rank that is stopped or cannot be reached.
     """
 
     name, asynchronous = "horovod", True
 
     def __init__(self, timeout: float) -> None:
-        mx.nd.waitall()  # imports mxnet
+        os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(timeout)))
+        atexit.unregister(mx.base._notify_shutdown)
+        atexit.register(self._notify_shutdown)
         if find_spec("torch") is not None:
-            import_module("torch")  # torch aborts the process when it is imported after Horovod
+            import_module("torch")  # aborts the process when it is imported after Horovod
         self._horovod = import_module("horovod.mxnet")
         self._horovod.init()
-        atexit.unregister(self._horovod.shutdown)  # would wait for ranks that hang; `close` does it
+        atexit.unregister(self._horovod.shutdown)  # `close` does it
         self.rank, self.size = self._horovod.rank(), self._horovod.size()
+        self._gathering = False
 
     def all_reduce(self, arrays: Sequence[Array]) -> None:
-        """Queue sums over the ranks, a few groups of arrays, the last ones first.
+        """Queue sums over the ranks, in a few groups of arrays, the last arrays first.
 
         The gradients of the last layers are there first, and their sum need not wait for the others.
         """
         groups = list(_groups(arrays))
         for number, group in enumerate(groups):
-            self._horovod.grouped_allreduce_(
-                group, average=False, name=f"multifit.sum.{number}.{len(groups)}", priority=-number
-            )
+            name = f"multifit.sum.{number}.{len(groups)}"
+            self._horovod.grouped_allreduce_(group, average=False, name=name, priority=-number)
 
     def broadcast(self, arrays: Sequence[Array]) -> None:
         """Queue copies of rank 0's arrays into those of the others."""
@@ -56,13 +66,34 @@ class HorovodCommunicator:
 
     def all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
         """Return the vectors of all ranks."""
+        self._gathering = True
         own = mx.nd.array(vector, ctx=mx.cpu(), dtype=vector.dtype)
         rows = self._horovod.allgather(own, name=f"multifit.gather.{vector.size}").asnumpy()
+        self._gathering = False
         return list(rows.reshape(self.size, vector.size))
 
     def close(self) -> None:
         """Shut Horovod down."""
         self._horovod.shutdown()
+
+    def leave_note(self, text: str) -> None:
+        """Leave a note at horovodrun, which outlives the ranks."""
+        request = urllib.request.Request(_url(self.rank, text), data=b"here", method="PUT")
+        urllib.request.urlopen(request).close()
+
+    def read_notes(self, text: str) -> list[int]:
+        """Return the ranks that left such a note."""
+        ranks = []
+        for rank in range(self.size):
+            with suppress(HTTPError):  # there is none
+                urllib.request.urlopen(_url(rank, text)).close()
+                ranks.append(rank)
+        return ranks
+
+    def _notify_shutdown(self) -> None:
+        """Do what MXNet does when Python ends, which waits for all that is queued."""
+        if not self._gathering:
+            mx.base._notify_shutdown()
 
 
 def _groups(arrays: Sequence[Array]) -> Iterator[list[Array]]:
@@ -77,3 +108,8 @@ def _groups(arrays: Sequence[Array]) -> Iterator[list[Array]]:
         size += array.size * np.dtype(array.dtype).itemsize
     if group:
         yield group
+
+
+def _url(rank: int, text: str) -> str:
+    server = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{part}"] for part in ("ADDR", "PORT"))
+    return f"http://{':'.join(server)}/multifit/{rank}.{text}"

@@ -1,0 +1,157 @@
+"""Ranks meet: each says where in the run it is, or that it failed, and all of them learn it at once."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Callable, NoReturn
+
+import numpy as np
+
+from ..errors import PeerError, last_line
+from .call_thread import CallThread, Late, result
+from .communicator import Communicator, Notes
+from .end_process import end_without_waiting
+from .header import Vector, moments_of, pack_header, pad, unpack_headers
+from .processes import Process, fate
+
+LINES = 12  # of a traceback that is sent to the other ranks
+SHOWN = 150  # characters of a library's error
+PATIENCE = 1.0  # seconds after which a rank that waits leaves a note, for others to see that it is there
+READING = 3.0  # seconds that reading the notes may take
+
+
+class Meetings:
+    """The exchanges of one rank with the others, and what it knows of them.
+
+    A collective operation that some rank never calls would hang, so each is awaited for a limited time.
+    Once ranks are no longer together, nothing but the error is to be had.
+    """
+
+    def __init__(self, communicator: Communicator, timeout: float) -> None:
+        self.communicator, self.timeout = communicator, timeout
+        self.processes: list[Process] = []  # of all ranks, once they are known
+        self.error: str | None = None  # why the ranks are no longer together
+        self.stuck = False  # whether an operation still waits in its thread
+        self._thread = CallThread()
+        self._operations = 0
+
+    def exchange(
+        self, moment: str, facts: Sequence[float] = (), content: bytes = b"", failed: bool = False
+    ) -> tuple[Vector, list[bytes]]:
+        """Return the headers of all ranks, structured, of shape (size,), and the bytes that each sent.
+
+        Raises PeerError if a rank failed, is at another moment, is gone or is late; if this one has `failed`,
+        only if the others do not get to know.
+        """
+        header = pack_header(moment, facts, len(content), failed)
+        headers = unpack_headers(self.run(moment, self.communicator.all_gather, header))
+        longest = int(headers["length"].max())
+        contents = [b""] * self.communicator.size
+        if longest:  # also if ranks failed or went apart: all of them know the lengths
+            vectors = self.run(moment, self.communicator.all_gather, pad(content, longest))
+            contents = [row[:length].tobytes() for row, length in zip(vectors, headers["length"])]
+        if not failed:
+            self._check(headers, contents)
+        return headers, contents
+
+    def run(self, moment: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a collective operation returns; raise PeerError if it fails or takes too long."""
+        if self.error is not None:
+            raise PeerError(self.error)
+        self._operations += 1
+        future = self._thread.begin(function, *arguments)
+        try:
+            with suppress(Late):
+                return result(future, min(PATIENCE, self.timeout / 2))
+            self._leave_note()
+            return result(future, self.timeout - min(PATIENCE, self.timeout / 2))
+        except Late:
+            self.stuck = True
+            end_without_waiting()
+            self._lose(f"waited {self.timeout:g} s for the others", moment, self._missing())
+        except Exception as error:
+            self._lose("lost the others", moment, {}, error)
+
+    def tell(self, error: BaseException) -> None:
+        """Let the other ranks know of an exception that ends this one."""
+        if self.error is None:
+            text = describe(error)
+            lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+            content = "\n".join([text, *lines[-LINES:]]).encode("utf-8", "replace")
+            with suppress(Exception):  # the others may be gone; the exception that leaves counts
+                self.exchange("a failure", content=content, failed=True)
+            self.error = f"{self.name(self.communicator.rank)} has failed: {text}"
+
+    def fail(self, message: str, ranks: Sequence[int] = (), cause: Exception | None = None) -> NoReturn:
+        """Raise PeerError, now and whenever ranks are to meet."""
+        self.error = message
+        raise PeerError(message, tuple(ranks)) from cause
+
+    def close(self) -> None:
+        """Leave the other ranks."""
+        self.error = self.error or "the connection to the other ranks is closed"
+        if not self.stuck:
+            try:
+                self._thread.call(self.timeout, self.communicator.close)
+            except Late:
+                end_without_waiting()
+            except Exception:  # the others are gone
+                pass
+
+    def name(self, rank: int) -> str:
+        """Return ``rank 1 (host, process 123)``."""
+        return f"rank {rank} ({self.processes[rank]})" if self.processes else f"rank {rank}"
+
+    def _check(self, headers: Vector, contents: list[bytes]) -> None:
+        failed = np.flatnonzero(headers["failed"]).tolist()
+        if failed:
+            texts = {rank: contents[rank].decode("utf-8", "replace") for rank in failed}
+            self.fail("\n".join(f"{self.name(rank)} failed: {text}" for rank, text in texts.items()), failed)
+        moments = moments_of(headers)
+        if len(set(moments)) > 1:
+            places = "; ".join(f'{self.name(rank)} is at "{moment}"' for rank, moment in enumerate(moments))
+            self.fail(f"the ranks went apart: {places}. Do all of them run the same code on the same data?")
+
+    def _lose(
+        self, what: str, moment: str, known: dict[int, str], error: Exception | None = None
+    ) -> NoReturn:
+        """Raise PeerError for an operation that failed, naming the ranks that are known to be the cause."""
+        for rank, process in enumerate(self.processes):
+            ended = fate(process)
+            if ended is not None:
+                known[rank] = ended
+        causes = "; ".join(f"{self.name(rank)} {text}" for rank, text in sorted(known.items()))
+        library = "" if error is None else f" ({self.communicator.name}: {last_line(error)[:SHOWN]})"
+        self.fail(
+            f'rank {self.communicator.rank} {what} at "{moment}": '
+            f"{causes or 'which of them it is cannot be seen from here'}{library}",
+            sorted(known),
+            error,
+        )
+
+    def _leave_note(self) -> None:
+        if isinstance(self.communicator, Notes):
+            with suppress(Exception):
+                CallThread().call(READING, self.communicator.leave_note, str(self._operations))
+
+    def _missing(self) -> dict[int, str]:
+        """Return the ranks that are not where this one waits, and what is to be said of them."""
+        here = {self.communicator.rank}
+        others = set(range(self.communicator.size)) - here
+        if len(others) > 1:
+            if not isinstance(self.communicator, Notes):
+                return {}
+            try:
+                notes = CallThread().call(READING, self.communicator.read_notes, str(self._operations))
+            except Exception:
+                return {}
+            others -= set(notes)
+        return dict.fromkeys(others, "has not come")
+
+
+def describe(error: BaseException) -> str:
+    """Return the exception's name and the last line of its message."""
+    kind = type(error).__name__
+    return f"{kind}: {last_line(error)}" if str(error).strip() else kind
