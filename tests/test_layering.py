@@ -29,8 +29,8 @@ ONLY = {
 ROOMS = [
     "compat", "distributed", "installed", "saved_net", "phases", "user_code", "operator_times", "ops",
     "losses", "data", "optim", "precision", "metrics", "execution", "model", "model_trainers", "defaults",
-    "facade", "engine", "validation", "train_step", "batch_pass", "trial_run", "evaluation", "export",
-    "snapshot", "handlers", "__init__",
+    "facade", "balance", "engine", "validation", "train_step", "batch_pass", "trial_run", "evaluation",
+    "export", "snapshot", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ def descended(measured: Measured, state: State, gradient: Any, rate: float, opti
     mean = state["mean"] + (1 - MEAN) * (gradient - state["mean"]) * there
     square = state["square"] + (1 - SQUARE) * (gradient * gradient - state["square"]) * there
     at_least_1 = F.maximum(count, 1.0)
-    corrected = F.sqrt(square / (1 - SQUARE**at_least_1)) + EPSILON
-    step = rate * there * mean / (1 - MEAN**at_least_1) / corrected
+    corrected = F.sqrt(square / (1 - _power(F, SQUARE, at_least_1))) + EPSILON
+    step = rate * there * mean / (1 - _power(F, MEAN, at_least_1)) / corrected
     return {"values": state["values"] - step, "mean": mean, "square": square, "count": count}
+
+
+def _power(F: Any, base: float, exponent: Any) -> Any:
+    return F.exp(math.log(base) * exponent)

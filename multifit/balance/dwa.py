@@ -38,24 +38,23 @@ class DWA(LossMethod):
     def start(self, tasks: int) -> State:
         """Return the sums of this epoch, and the means of the two before it."""
         arrays = {name: np.zeros(tasks) for name in ("sums", "counts")}
-        return {**arrays, "last": np.ones(tasks), "before": np.ones(tasks), "epoch": None, "done": 0}
+        means = {name: np.ones(tasks) for name in ("last", "before")}
+        return {**arrays, **means, "epoch": np.full(tasks, -1.0), "done": np.full(tasks, -1.0)}
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return the weights of the epoch, and the sums with those of this batch."""
-        F, state = measured.F, dict(state)
-        if state["epoch"] != measured.epoch:
-            state = state if state["epoch"] is None else self._after_epoch(F, state)
-            state["epoch"] = measured.epoch
+        F, next_epoch = measured.F, self._after_epoch(measured.F, state)
+        is_new = state["epoch"] != measured.epoch
+        state = {name: F.where(is_new, next_epoch[name], state[name]) for name in next_epoch}
         state["sums"] = state["sums"] + measured.losses * measured.present
         state["counts"] = state["counts"] + measured.present
-        if state["done"] < 2:
-            return F.ones_like(state["last"]), state
+        state["epoch"] = measured.epoch
         ratios = F.exp(state["last"] / state["before"] / self.temperature)
-        return measured.tasks * ratios / F.sum(ratios, axis=0, keepdims=True), state
+        weights = measured.tasks * ratios / measured.repeated(F.sum(ratios, axis=0, keepdims=True))
+        return F.where(state["done"] < 2, F.ones_like(weights), weights), state
 
     def _after_epoch(self, F: Any, state: State) -> State:
-        measured = state["counts"] > 0
-        mean = F.where(measured, state["sums"] / F.maximum(state["counts"], 1.0), state["last"])
+        mean = F.where(state["counts"] > 0, state["sums"] / F.maximum(state["counts"], 1.0), state["last"])
         zeros = F.zeros_like(mean)
-        done = state["done"] + 1
-        return {**state, "sums": zeros, "counts": zeros, "before": state["last"], "last": mean, "done": done}
+        ended = {"sums": zeros, "counts": zeros, "before": state["last"], "last": mean}
+        return {**ended, "done": state["done"] + 1}

@@ -62,7 +62,8 @@ class FAMO(LossMethod):
 
     def _shares(self, measured: Measured, state: State) -> Any:
         F = measured.F
-        powers = F.exp(state["values"] - F.max(state["values"], axis=0, keepdims=True)) * measured.present
+        largest = measured.repeated(F.max(state["values"], axis=0, keepdims=True))
+        powers = F.exp(state["values"] - largest) * measured.present
         return powers / _at_least_tiny(measured, measured.total(powers))
 
 

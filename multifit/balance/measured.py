@@ -16,39 +16,44 @@ class Measured:
 
     Attributes
     ----------
+    tasks : int
+        K.
     losses : array of shape (K,)
-        Every task's loss, times its declared weight; 1 for a task that is absent. An array of `F`, float64.
+        Every task's loss, times its declared weight; 1 for a task that is absent.
     present : array of shape (K,)
         1 for the tasks that take part in the batch, else 0. A task is absent if its loss is exactly 0, as
         where no sample has a label; all are if a loss is not finite.
+    epoch : array of shape (K,)
+        The index of the epoch, K times.
+    step : int
+        The number of batches trained before this one; not known on a device.
     gramian : array of shape (K, K), optional
-        The inner products of the tasks' gradients, for methods that need them: NumPy, float64, with a
-        positive diagonal, as tasks without a gradient are left out.
-    epoch, step : int
-        The index of the epoch, and the number of batches trained before this one.
+        The inner products of the tasks' gradients, for methods that need them. Its diagonal is positive, as
+        tasks without a gradient are left out.
     F : module
-        The operators of the arrays: NumPy, or an engine's with the same names for what methods use.
+        The operators of the arrays, which are of float64: NumPy, or on a device an engine's with the same
+        names. There all arithmetic is between arrays of shape (K,), or with numbers.
     """
 
+    tasks: int
     losses: Any
     present: Any
-    gramian: Any = None
-    epoch: int = 0
+    epoch: Any
     step: int = 0
+    gramian: Any = None
     F: Any = np
 
-    @property
-    def tasks(self) -> int:
-        """The number of tasks."""
-        return int(self.losses.shape[0])
-
     def total(self, values: Any) -> Any:
-        """Return the sum of `values` over the tasks that are present, of shape (1,)."""
-        return self.F.sum(values * self.present, axis=0, keepdims=True)
+        """Return the sum of `values` over the tasks that are present, K times."""
+        return self.repeated(self.F.sum(values * self.present, axis=0, keepdims=True))
+
+    def repeated(self, value: Any) -> Any:
+        """Return an array of shape (1,) as one of shape (K,)."""
+        return self.F.broadcast_to(value, (self.tasks,))
 
 
-def measured_losses(F: Any, losses: Any, epoch: int = 0, step: int = 0) -> Measured:
+def measured_losses(F: Any, tasks: int, losses: Any, epoch: Any, step: int = 0) -> Measured:
     """Find out which tasks are present in a batch, without reading the losses, of shape (K,)."""
-    finite = F.min((F.abs(losses) < LARGEST) * 1.0, axis=0, keepdims=True)
+    finite = F.broadcast_to(F.min((F.abs(losses) < LARGEST) * 1.0, axis=0, keepdims=True), (tasks,))
     present = (losses != 0) * finite
-    return Measured(F.where(present == 1, losses, F.ones_like(losses)), present, None, epoch, step, F)
+    return Measured(tasks, F.where(present == 1, losses, F.ones_like(losses)), present, epoch, step, F=F)

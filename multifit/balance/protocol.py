@@ -10,7 +10,7 @@ from ..arguments import Count, Valid, checked_value
 from .measured import Measured
 
 State = dict[str, Any]
-"""What a method remembers between batches: arrays whose first axis is the tasks, and plain numbers."""
+"""What a method remembers between batches: arrays whose first axis is the tasks; on the host also numbers."""
 
 Groups = Annotated[
     Mapping[str, Sequence[str]],
@@ -28,11 +28,11 @@ class Balance(Protocol):
 
     Attributes
     ----------
-    needs : {"losses", "gramian"}
-        Whether ``measured.gramian`` is filled in.
+    needs : {"nothing", "losses", "gramian"}
+        What is measured: all tasks are taken to be present if that is nothing, and all losses to be 1.
     on_device : bool
-        Whether `weights` computes with ``measured.F``, so that nothing waits for the losses. Otherwise all
-        arrays are NumPy's.
+        Whether `weights` computes with ``measured.F`` alone: it is traced once and runs on the device, so
+        that nothing waits for the losses. Otherwise all arrays are NumPy's, and every batch waits.
     every : int
         After how many batches the weights are computed again.
     groups : mapping of str to list of str, optional

@@ -33,6 +33,8 @@ class RLW(LossMethod):
     arXiv:2111.10603.
     """
 
+    needs, on_device = "nothing", False
+
     def __init__(self, seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
         self.seed: int = checked_value(f"{type(self).__name__}: seed", seed, Seed)
@@ -40,7 +42,7 @@ class RLW(LossMethod):
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return weights that were drawn for this batch."""
         values = np.exp(self.draw(measured.step, measured.tasks))
-        return measured.F.array(values / values.sum(), dtype="float64"), state
+        return values / values.sum(), state
 
     def draw(self, step: int, tasks: int) -> np.ndarray[Any, Any]:
         """Return the normal numbers of a batch."""

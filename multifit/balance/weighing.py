@@ -6,23 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from .measured import Measured, measured_losses
+from .measured import Measured
 from .protocol import Balance, State
 
 Array = np.ndarray[Any, Any]
 
 
-def weigh_losses(
-    method: Balance, F: Any, losses: Any, weights: Any, state: State, epoch: int = 0, step: int = 0
-) -> tuple[Any, State]:
+def weigh_losses(method: Balance, measured: Measured, weights: Any, state: State) -> tuple[Any, State]:
     """Return the weights for the losses of a batch, and what the method remembers; nothing is read.
 
     `weights` are those of the batch before, which are kept if a loss is not finite; the state is then, too.
-    A task that is absent has a weight of 0. `F` are the operators of the arrays.
+    A task that is absent has a weight of 0.
     """
-    measured = measured_losses(F, losses, epoch, step)
+    F = measured.F
     new, state = method.weights(measured, state)
-    any_present = F.max(measured.present, axis=0, keepdims=True)
+    any_present = measured.repeated(F.max(measured.present, axis=0, keepdims=True))
     return F.where(measured.present == 1, new, weights * (1 - any_present)), state
 
 
@@ -44,7 +42,8 @@ def weigh_gradients(
     of_those = {
         name: value[there] if isinstance(value, np.ndarray) else value for name, value in state.items()
     }
-    measured = Measured(losses[there], np.ones(len(inner)), inner, epoch, step)
+    tasks, ones = len(inner), np.ones(len(inner))
+    measured = Measured(tasks, losses[there], ones, epoch * ones, step, inner)
     new, changed = method.weights(measured, of_those)
     weights = np.zeros(len(there))
     weights[there] = np.asarray(new) / scale

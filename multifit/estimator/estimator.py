@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, Callable, Mapping, Optional, Sequence
 
 from ..arguments import Count, FromZero, PathLike, checked, one_of
+from ..balance import Balance
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
+from ..gluon.balance.balancer import Balancer
 from ..gluon.batch_pass import run_evaluation
 from ..gluon.data.loaders import batch_count, peek_first
 from ..gluon.data.seeding import preserve_rng
@@ -65,11 +67,14 @@ class MultiEstimator:
         What the net's graph computes in, in training, evaluating and predicting. "bfloat16" needs a
         hybridized net and a CPU with AVX512. Parameters, gradients, losses and figures are always float32,
         and so is what `predict` returns and `export` writes.
+    balance : method of multifit.balance, optional
+        How the tasks are weighed against each other while training; default: by the losses' weights alone,
+        which are also multiplied with a method's.
 
     Raises
     ------
     SpecError
-        `spec` is neither a TaskSpec nor a loss, or `net` is not a Block.
+        `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         A context that does not exist, an unknown precision, or one that the devices do not support.
     """
@@ -83,6 +88,7 @@ class MultiEstimator:
         initializer: Any = None,
         frozen: Any = (),
         precision: str = "float32",
+        balance: Balance | None = None,
     ) -> None:
         self.logger = get_logger()
         self._log_once = LogOnce(self.logger)
@@ -91,7 +97,9 @@ class MultiEstimator:
         self._run = Run()
         self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
-        engine = Engine(self._model, self._trainers, self.spec, self._run.state, self._log_once)
+        balancer = None if balance is None else Balancer(balance, self.spec, self._model.contexts[0])
+        state = self._run.state
+        engine = Engine(self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer)
         self._assemble(engine, self._run)
 
     def _assemble(self, engine: Engine, run: Run) -> None:

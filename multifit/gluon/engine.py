@@ -11,6 +11,7 @@ from ..spec import TaskSpec
 from ..spec.names import listed
 from ..stages import STAGES
 from ..state import RunState
+from .balance.balancer import Balancer
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .execution.network import Network
@@ -25,7 +26,7 @@ class Engine:
     """A model and its trainers, with what is made new for every fit: stages, graphs and batch splitters.
 
     `spec` says what is routed where; weights that are functions are called with `state`. `metrics` are those
-    of each stage, by default the declared ones.
+    of each stage, by default the declared ones. `balancer` weighs the losses of training, if there is one.
 
     `stages` are named "train" and "evaluate". `hooks` are what handlers change while training, None if
     nothing. `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of
@@ -40,9 +41,11 @@ class Engine:
         state: RunState,
         log_once: Callable[[str], None],
         metrics: dict[str, list[StageMetric]] | None = None,
+        balancer: Balancer | None = None,
     ) -> None:
         self.model, self.trainers, self.spec = model, trainers, spec
         self.state, self._log_once, self.batch_axis = state, log_once, 0
+        self.balancer = balancer
         self._metrics = _stage_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.restart()
@@ -70,7 +73,8 @@ class Engine:
         network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
         finite_only = hooks is None or not hooks.handle_non_finite
         dtype, contexts = self.model.dtype, self.model.contexts
-        return Stage(network, metrics, contexts, training, changes_objective, dtype, finite_only)
+        weights = self.balancer.figures if training and self.balancer is not None else None
+        return Stage(network, metrics, contexts, training, changes_objective, dtype, finite_only, weights)
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:
@@ -111,7 +115,8 @@ class Engine:
             name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
             for name, stage_metrics in self._metrics.items()
         }
-        fork = Engine(self.model, self.trainers, self.spec, state, self._log_once, metrics)
+        balancer = None if self.balancer is None else self.balancer.fork()
+        fork = Engine(self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer)
         fork.signatures = self.signatures
         return fork
 

@@ -1,8 +1,11 @@
-"""One training step in named phases: fetch, forward, backward, reduce, change, clip, update, measure."""
+"""One training step in named phases.
+
+Fetch, forward, balance, backward, reduce, change, clip, update, measure.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 from ..errors import SpecError, last_line
 from ..events import BEFORE_UPDATE, TrainingHooks
@@ -12,6 +15,7 @@ from .engine import Engine
 from .execution.result import StepResult
 from .execution.second_backward import refuse_second_backward
 from .execution.stage import Timer, untimed
+from .optim.preserve_state import kept_statistics
 from .validation.first_batch import run_batch
 
 
@@ -24,7 +28,8 @@ class TrainStep:
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
         self._splitter, self._stage = engine.splitter("train"), engine.stages["train"]
-        self._state = engine.state
+        self._state, self._balancer = engine.state, engine.balancer
+        self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
 
     def __call__(self, raw: Any) -> StepResult:
@@ -49,6 +54,7 @@ class TrainStep:
 
         All gradients are ready before the first trainer moves a parameter.
         """
+        self.balance(result)
         self.backward(result)
         self.before_update(result)
         if self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"]):
@@ -57,6 +63,13 @@ class TrainStep:
         self.change()
         self.clip()
         self.update()
+        self.look_back(result)
+
+    def balance(self, result: StepResult) -> None:
+        """Weigh the losses, as a method of balancing says."""
+        if self._balancer is not None:
+            with self._timer("balance"):
+                self._balancer.weigh(result, self._state)
 
     def backward(self, result: StepResult) -> None:
         """Compute the gradients of the objective, as handlers change it, on all devices."""
@@ -65,7 +78,7 @@ class TrainStep:
                 with refuse_second_backward(self._stage.network, result.objectives):
                     _change_objective(result, self._hooks)
             try:
-                mx.autograd.backward(result.objectives)
+                mx.autograd.backward(result.objectives, result.head_gradients)
             except mx.base.MXNetError as error:
                 raise SpecError(
                     f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
@@ -116,6 +129,12 @@ class TrainStep:
             with self._timer("update", name):
                 trainers.update(name)
 
+    def look_back(self, result: StepResult) -> None:
+        """Compute the losses of the batch again, if the method of balancing compares them."""
+        if self._balancer is not None and self._balancer.looks_back:
+            with self._timer("balance"), kept_statistics(self._parameters.values()):
+                self._balancer.after_update(self._stage.again(result.batch, self._state))
+
     def measure(self, result: StepResult) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
         self._stage.measure(result, self._timer)
@@ -128,7 +147,17 @@ def _change_objective(result: StepResult, hooks: TrainingHooks) -> None:
         # order whether there is a graph or, as with the first batch, none.
         for kind in ("pred", "loss"):
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
-        result.objectives = hooks.change_objective(result.objectives, **views)
+        objectives = hooks.change_objective(result.objectives, **views)
+    if result.head_gradients is not None and _shapes(objectives) != _shapes(result.objectives):
+        raise SpecError(
+            "balance: a handler adds to the objective, or takes from it, and it is not known of which task; "
+            "leave the handler or balance= out"
+        )
+    result.objectives = objectives
+
+
+def _shapes(arrays: Sequence[Any]) -> list[Any]:
+    return [array.shape for array in arrays]
 
 
 def _identities(arrays: list[Any]) -> list[Any]:

@@ -84,7 +84,7 @@ def _train(
     best, mean = math.inf, RunningMean()
     while True:
         # read before the update, so that errors of the forward pass are raised here
-        loss = sum(float(objective.asscalar()) for objective in result.objectives)
+        loss = sum(float(objective.asnumpy().sum()) for objective in result.objectives)
         if not math.isfinite(loss):
             break
         losses.append(loss)

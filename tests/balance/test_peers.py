@@ -138,10 +138,10 @@ def test_weights_of_losses_are_those_of_the_peers(name: str, monkeypatch: pytest
         if name == "RLW":
             normals, losses = losses, [1.0, 1.0, 1.0]
             monkeypatch.setattr(method, "draw", lambda step, tasks, normals=normals: np.array(normals))
-        weights, state = weigh_losses(method, np, np.array(losses), weights, state, 0, step)
+        measured = measured_losses(np, 3, np.array(losses), np.zeros(3), step)
+        weights, state = weigh_losses(method, measured, weights, state)
         np.testing.assert_allclose(weights, expected, rtol=1e-8)
         if isinstance(method, FAMO):
-            measured = measured_losses(np, np.array(losses), 0, step)
             state = method.after_update(measured, np.array(after[0]), state)
 
 
@@ -151,7 +151,8 @@ def test_dwa_is_that_of_the_peers(temperature: str) -> None:
     state = method.start(3)
     for epoch, batches in enumerate(PEERS["dwa"]["epochs"]):
         for losses in batches:
-            weights, state = weigh_losses(method, np, np.array(losses), weights, state, epoch)
+            measured = measured_losses(np, 3, np.array(losses), np.full(3, epoch))
+            weights, state = weigh_losses(method, measured, weights, state)
             np.testing.assert_allclose(weights, PEERS["dwa"][temperature][epoch], rtol=1e-8)
 
 

@@ -41,7 +41,8 @@ class BatchLosses:
                 parts.update(named_parts(term, of_device))
             if self._training:
                 weight = scale.weights[term.key]
-                result.objectives += [_weighted(value, weight) for value in values[term.minimized]]
+                for value in values[term.minimized]:
+                    result.add(_weighted(value, weight), [term])
             with mx.autograd.pause():
                 sums[term.where] = [_total(value) for value in values]
         return sums

@@ -44,7 +44,8 @@ class LossGraph:
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
-    gradients that they return are scaled instead. `label_vector` is kept of the labels.
+    gradients that they return are scaled instead. `label_vector` is kept of the labels. If `balanced`, the
+    objective is not summed: it has an element for each term.
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
     is the length of the statistics.
@@ -59,11 +60,12 @@ class LossGraph:
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
         label_vector: LabelVector | None = None,
+        balanced: bool = False,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
-        self.label_vector = label_vector
+        self.label_vector, self._balanced = label_vector, balanced
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -99,7 +101,7 @@ class LossGraph:
         losses, sums = self._sum_losses(F, values, size)
         if weights is not None and self.terms:
             weighted = losses * (as_variable(weights) if F is mx.nd else weights)
-            outputs.objective = weighted if len(self.terms) == 1 else F.sum(weighted)
+            outputs.objective = weighted if len(self.terms) == 1 or self._balanced else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
             outputs.labels = self.label_vector(F, arrays) if self.label_vector else None

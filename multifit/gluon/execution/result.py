@@ -8,6 +8,7 @@ from typing import Any, Mapping, Sequence
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
+from ...spec.terms import Term
 from ..data.batches import Batch
 from .loss_graph import by_reference
 
@@ -17,7 +18,8 @@ class StepResult:
     """What a stage computed from a batch.
 
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
-    sum of all `objectives` is minimised.
+    sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
+    `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
     """
 
     spec: TaskSpec
@@ -25,6 +27,13 @@ class StepResult:
     outputs: list[dict[str, Array]] = field(default_factory=list)
     parts: list[dict[str, Array]] = field(default_factory=list)
     objectives: list[Array] = field(default_factory=list)
+    objective_losses: list[tuple[str, ...]] = field(default_factory=list)
+    head_gradients: list[Array] | None = None
+
+    def add(self, objective: Array, terms: Sequence[Term]) -> None:
+        """Add an array to the objective, and the losses that it is of."""
+        self.objectives.append(objective)
+        self.objective_losses.append(tuple(term.key for term in terms))
 
     def arrays(self) -> list[dict[Ref, Any]]:
         """Return outputs and slots by reference, per device."""

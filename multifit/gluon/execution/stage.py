@@ -11,6 +11,7 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import shapes_of
 from ..data.batches import Batch
+from ..metrics.means import Means
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from .batch_losses import BatchLosses
@@ -39,7 +40,7 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
-    that are not finite are an error.
+    that are not finite are an error. `weights` are the figures of a training stage whose losses are balanced.
 
     `figures` are what was measured so far, and `checked` says whether a first batch was checked. Set
     `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
@@ -54,15 +55,19 @@ class Stage:
         changes_objective: bool = False,
         dtype: str = "float32",
         finite_only: bool = True,
+        weights: Means | None = None,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
         self.changes_objective = changes_objective
         self.network = network
-        self.figures = StageFigures(self.spec, metrics, len(contexts) == 1, finite_only)
+        self.balanced = weights is not None
+        self.figures = StageFigures(self.spec, metrics, len(contexts) == 1, finite_only, weights)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
-        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype)
+        self.graphs = StepGraphCache(
+            self.network, self.spec, self.figures, differentiable, dtype, self.balanced
+        )
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(self.spec.terms, dtype)
         self._throttle = Throttle()
@@ -92,6 +97,16 @@ class Stage:
         self._add(ran, scale, batch)  # outside of the recording: sums are not part of the graph
         self._batch_losses.add(batch_sums, scale, batch.samples, self.figures.sums)
         self._throttle.push(_last_arrays(ran))
+        return result
+
+    def again(self, batch: Batch, state: RunState | None = None) -> StepResult:
+        """Compute the objectives of a batch once more, as in training; without gradients or figures."""
+        result, scale = StepResult(self.spec, batch), self._scaler.scale(batch, state)
+        with mx.autograd.pause(train_mode=True):
+            for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
+                with context:
+                    self._run_device(result, slots, size, scale, None)
+            self._batch_losses(result, scale)
         return result
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
@@ -140,7 +155,9 @@ class Stage:
             outputs, losses = graph.run(slots, weights, samples, shapes, needs_outputs)
         result.outputs.append(outputs)
         result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
-        result.objectives += [each.objective for each in losses if each.objective is not None]
+        for group, computed in zip(graph.loss_graphs, losses):
+            if computed.objective is not None:
+                result.add(computed.objective, group.terms)
         return graph, losses
 
     def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Context) -> list[Array | None]:

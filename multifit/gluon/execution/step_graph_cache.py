@@ -22,14 +22,21 @@ class StepGraphCache:
     `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
     those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
-    the gradient that they receive, which the check of the first batch finds.
+    the gradient that they receive, which the check of the first batch finds. If `balanced`, the objective
+    keeps an element for each loss.
     """
 
     def __init__(
-        self, network: Network, spec: TaskSpec, figures: StageFigures, differentiable: bool, dtype: str
+        self,
+        network: Network,
+        spec: TaskSpec,
+        figures: StageFigures,
+        differentiable: bool,
+        dtype: str,
+        balanced: bool = False,
     ) -> None:
         self._network, self._figures, self._differentiable = network, figures, differentiable
-        self._dtype = dtype
+        self._dtype, self._balanced = dtype, balanced
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         self._eager = [term for term in terms if term not in self._traced]
@@ -64,8 +71,9 @@ class StepGraphCache:
         is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
-        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, traced_labels)
-        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_labels)
+        ends = traced_labels, self._balanced
+        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, *ends)
+        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._balanced)
         graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph

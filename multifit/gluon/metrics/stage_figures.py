@@ -13,6 +13,7 @@ from ..user_code import user_code
 from .base import DeviceMetric
 from .label_counts import LabelCounts, LabelVector
 from .label_rules import LabelRule, label_rules
+from .means import Means
 from .metric_sums import MetricSums
 from .stage_metric import Place, StageMetric
 
@@ -21,15 +22,21 @@ class StageFigures:
     """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its `labels`.
 
     Some metrics can be computed on the device only if there is one device, so that batches are not split.
-    `finite_only` says whether labels that are not finite are an error.
+    `finite_only` says whether labels that are not finite are an error. `means` are further figures, which
+    somebody else adds up.
     """
 
     def __init__(
-        self, spec: TaskSpec, metrics: Sequence[StageMetric], one_device: bool, finite_only: bool = True
+        self,
+        spec: TaskSpec,
+        metrics: Sequence[StageMetric],
+        one_device: bool,
+        finite_only: bool = True,
+        means: Means | None = None,
     ) -> None:
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
-        self._finite_only = finite_only
+        self._finite_only, self.means = finite_only, means
         self._rules: dict[str, LabelRule] = {}
 
     def read(self) -> dict[str, float]:
@@ -49,12 +56,14 @@ class StageFigures:
             if metric.place is Place.DEVICE:
                 metric.load_sums(sums)
             figures.update(metric.figures())
-        return figures
+        return {**figures, **(self.means.read() if self.means else {})}
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
         self.sums.clear()
         self.labels.clear()
+        if self.means is not None:
+            self.means.reset()
         for metric in self.metrics:
             metric.reset()
 
@@ -115,7 +124,12 @@ class StageFigures:
         """Return the names of all figures, without prefix; a metric's key if it does not know them yet."""
         losses = [figure for term in self._terms for figure in term.figures]
         metrics = [name for metric in self.metrics for name in metric.names]
-        return [*(["loss"] if self._terms else []), *losses, *metrics]
+        return [
+            *(["loss"] if self._terms else []),
+            *losses,
+            *metrics,
+            *(self.means.names if self.means else []),
+        ]
 
     def metric_keys(self) -> list[str]:
         """Return the keys of the metrics, then "loss" if there is an objective."""

@@ -34,6 +34,16 @@ def preserve_state(
 
 
 @contextmanager
+def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
+    """Restore running statistics, and other parameters without a gradient, without waiting for them."""
+    arrays = [array for p in parameters if p.grad_req == "null" for array in p._data or ()]
+    copies = [array.copy() for array in arrays]
+    yield
+    for array, saved in zip(arrays, copies):
+        saved.copyto(array)
+
+
+@contextmanager
 def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]:
     for parameter in parameters:
         if parameter._stype != "default":  # its values are in its trainer's kvstore

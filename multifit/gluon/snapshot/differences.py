@@ -24,9 +24,9 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         saved, now = upgraded(saved), known_to_format_1(now)
     saved, now = _comparable(saved, now)
     lines = []
-    for key in saved:
+    for key in {**saved, **now}:  # checkpoints of older versions lack some
         path = "" if key == "spec" else key
-        section = _compare(path, key in _NAMED, saved[key], now[key])
+        section = _compare(path, key in _NAMED, saved.get(key), now.get(key))
         if key == "parameters" and len(section) > _SHOWN:
             section = [*section[:_SHOWN], f"parameters: {len(section) - _SHOWN} more differences"]
         lines += section

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 import numpy as np
 
 from ...spec.names import listed
+from ..balance.balancer import Balancer
 from ..compat import mx
 from ..engine import Engine
 from ..optim.schedules import ScaledSchedule
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def identity(engine: Engine) -> dict[str, Any]:
-    """Return the identity of a run: its spec, parameters, trainers, number of devices and precision."""
+    """Return the identity of a run: its spec, parameters, trainers, devices, precision and balance."""
     trainers = engine.trainers.get()
     return {
         "spec": spec_tree(engine.spec),
@@ -36,6 +37,7 @@ def identity(engine: Engine) -> dict[str, Any]:
         },
         "devices": len(engine.model.contexts),
         "precision": engine.model.precision.name,
+        **({} if engine.balancer is None else {"balance": _balance(engine.balancer)}),
     }
 
 
@@ -95,6 +97,12 @@ def _metric(term: MetricTerm, spec: MetricSpec) -> dict[str, Any]:
         "transform": plain(spec.transform),
         "names": list(listed(spec.names)),
     }
+
+
+def _balance(balancer: Balancer) -> dict[str, Any]:
+    method = balancer.method
+    options = {name: plain(value) for name, value in sorted(vars(method).items()) if name[0] != "_"}
+    return {"method": type(method).__name__, "options": options, "tasks": list(balancer.tasks.names)}
 
 
 def _parameter(parameter: mx.gluon.Parameter) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from .trainers import load_trainer, save_trainer
 from .tree import read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
+BALANCE = "balance"
 
 
 def write(folder: Path, engine: Engine) -> list[str]:
@@ -39,6 +40,8 @@ def write(folder: Path, engine: Engine) -> list[str]:
         FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
     }
+    if engine.balancer is not None:
+        trees[BALANCE] = engine.balancer.state()
     write_parameters(folder, engine.model.net, engine.model.parameters)
     for name, tree in trees.items():
         write_tree(folder, name, tree)
@@ -65,6 +68,8 @@ def read(folder: Path, engine: Engine) -> list[str]:
     load_device_state(engine.model.parameters, _trained_parameters(engine), trees[DEVICES])
     for name, state in trees[FIGURES].items():
         load_figures(engine.stages[name].figures, state)
+    if engine.balancer is not None:
+        engine.balancer.load(read_tree(folder, BALANCE))
     read_random(folder)
     return _unsaved_figures(trees[FIGURES])
 

@@ -42,10 +42,11 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
 
 
 def _unchangeable(stage: Stage) -> list[Problem]:
-    """Return the losses that handlers cannot change through the objective."""
-    if not stage.changes_objective:
+    """Return the losses whose gradients do not follow from the objective's."""
+    if not stage.changes_objective and not stage.balanced:
         return []
-    message = "it ignores the gradient that it receives, so handlers that change the objective have no effect"
+    who = "balance=" if stage.balanced else "handlers that change the objective"
+    message = f"it ignores the gradient that it receives, so {who} would have no effect"
     way_out = "leave them out, or use a loss such as multifit.losses.SegmentationCELoss"
     return [
         Problem("spec", f"{term.where}: {message}; {way_out}")

@@ -1,0 +1,1 @@
+"""Runs a method of balancing on the losses of a training step."""

@@ -1,0 +1,91 @@
+"""The tasks that a method weighs: which losses are which task."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NamedTuple, Sequence
+
+import numpy as np
+
+from ...balance import Balance
+from ...errors import Problem, names, raise_problems, shown, suggest
+from ...spec import TaskSpec
+
+METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with what its Balance has"
+
+
+class Tasks(NamedTuple):
+    """The tasks by name, in order, and the index of the task of every loss."""
+
+    names: tuple[str, ...]
+    of_loss: dict[str, int]
+
+    def sums(self, losses: Sequence[str]) -> np.ndarray[Any, Any] | None:
+        """Return the matrix (tasks, losses) that adds up losses by task; None if it changes nothing."""
+        matrix = np.zeros((len(self.names), len(losses)))
+        matrix[[self.of_loss[loss] for loss in losses], range(len(losses))] = 1.0
+        is_identity = matrix.shape[0] == matrix.shape[1] and bool((matrix == np.eye(len(matrix))).all())
+        return None if is_identity else matrix
+
+
+def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
+    """Return the tasks of a spec, as a method groups its losses; a loss in no group is a task of its own.
+
+    Raises SpecError if the method is none, or if it cannot weigh these losses.
+    """
+    raise_problems(Problem("spec", f"balance: {message}") for message in _method_problems(method))
+    keys = [term.key for term in spec.terms]
+    groups = {name: list(losses) for name, losses in (method.groups or {}).items()}
+    raise_problems(Problem("spec", f"balance: {message}") for message in _group_problems(groups, keys))
+    grouped = {loss: name for name, losses in groups.items() for loss in losses}
+    order = tuple(dict.fromkeys(grouped.get(key, key) for key in keys))
+    tasks = Tasks(order, {key: order.index(grouped.get(key, key)) for key in keys})
+    raise_problems(Problem("spec", f"balance: {message}") for message in _task_problems(tasks, spec))
+    return tasks
+
+
+def _method_problems(method: Any) -> Iterator[str]:
+    if isinstance(method, type):
+        yield f"it is the class {method.__name__}; give an instance: {method.__name__}()"
+    elif not all(callable(getattr(method, name, None)) for name in ("start", "weights")):
+        yield f"it is {shown(method)}; {METHODS}"
+    elif not all(hasattr(method, name) for name in ("needs", "on_device", "every", "groups")):
+        lacking = [name for name in ("needs", "on_device", "every", "groups") if not hasattr(method, name)]
+        kind = type(method).__name__
+        yield f"{kind} has no {names(lacking)}; derive it from multifit.balance.LossMethod, which has them"
+    elif method.needs not in ("nothing", "losses"):
+        what = "needs the gradient of every task, which fit does not compute yet"
+        use = "use DWA, FAMO, GLS, IMTLL, RLW or Uncertainty"
+        yield f"{type(method).__name__} {what}; {use}"
+
+
+def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for name, losses in groups.items():
+        if not losses:
+            yield f'tasks["{name}"] has no loss'
+        for loss in losses:
+            if loss not in keys:
+                near = suggest(loss, keys)
+                yield f'tasks["{name}"]: there is no loss "{loss}"{near}; valid are {names(keys)}'
+            elif loss in owners:
+                both = names([owners[loss], name])
+                yield f'the loss "{loss}" is in the tasks {both}; leave it in one of them'
+            owners[loss] = name
+    for name in groups:
+        if name in keys and owners.get(name) != name:
+            yield f'the task "{name}" is named like a loss that is not in it; rename the task'
+
+
+def _task_problems(tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
+    if len(tasks.names) < 2:
+        yield f"there is one task, {names(tasks.names)}, and nothing to weigh it against; leave balance= out"
+    figures = {figure for term in spec.terms for figure in term.figures}
+    figures |= {metric.key for metric in spec.metric_terms}
+    for name in tasks.names:
+        if weight_figure(name) in figures:
+            yield f'the figure "{weight_figure(name)}" is that of a loss or metric; rename it'
+
+
+def weight_figure(task: str) -> str:
+    """Return the name of the figure of a task's weight."""
+    return f"weight_{task}"

@@ -1,0 +1,44 @@
+"""Figures that are means over the batches of an epoch, of numbers that a step computes anyway."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...protocols import Array
+from .accumulators import Accumulator
+
+
+class Means:
+    """The means of some numbers over the batches; nothing waits for them until they are read."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.reset()
+
+    def reset(self) -> None:
+        """Discard everything, as at the beginning of an epoch."""
+        self._sum, self._batches = Accumulator(), 0
+
+    def add(self, values: Array) -> None:
+        """Add the numbers of a batch: an array of float64, in the order of the names."""
+        self._sum.add(values)
+        self._batches += 1
+
+    def read(self) -> dict[str, float]:
+        """Return the means by name, NaN without a batch; this waits for the engine."""
+        sums = np.broadcast_to(np.asarray(self._sum.read(), "float64"), len(self.names))
+        return {
+            name: float(value) / self._batches if self._batches else np.nan
+            for name, value in zip(self.names, sums)
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums, for a checkpoint."""
+        return {"names": self.names, "batches": self._batches, "sum": self._sum.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._batches = state["batches"]
+        self._sum.load(state["sum"])

@@ -1,0 +1,334 @@
+"""Methods that need losses only, in a fit: equal to a loop by hand, without waiting, and resumed exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    HandlerError,
+    LossSpec,
+    MixUp,
+    MultiEstimator,
+    SpecError,
+    TrainerSpec,
+)
+from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty, UPGrad
+from multifit.balance.measured import measured_losses
+from multifit.balance.weighing import weigh_losses
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.data import digit_batches
+from tests.common.grids import TWO, pairwise
+from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.specs import BCE, CE, digit_spec
+from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches(SIZES)
+WEIGHTS = {"digit": 1.0, "parity": 0.5}
+
+
+class Halving(LossMethod):
+    """A user's own method in NumPy, which counts its batches."""
+
+    on_device = False
+
+    def start(self, tasks: int) -> dict:
+        return {"batches": 0}
+
+    def weights(self, measured: Any, state: dict) -> tuple:
+        count = state["batches"] + 1
+        return 1 / (measured.losses + count), {"batches": count}
+
+
+METHODS = {
+    "Uncertainty": Uncertainty(learning_rate=0.1),
+    "Uncertainty, sgd": Uncertainty(learning_rate=0.1, optimizer="sgd"),
+    "IMTLL": IMTLL(learning_rate=0.1),
+    "DWA": DWA(),
+    "RLW": RLW(seed=3),
+    "GLS": GLS(),
+    "GLS, every other batch": GLS(every=2),
+    "FAMO": FAMO(learning_rate=0.5),
+    "a user's own": Halving(),
+}
+
+
+def make() -> Heads:
+    return Heads(body=sequential(nn.Dense(8, activation="relu"), nn.BatchNorm()), digit=5, parity=1)
+
+
+def losses_of(net: Any, batch: Any) -> list:
+    x, digit, parity = (nd.array(array, dtype=array.dtype) for array in batch)
+    digits, parities = net(x)
+    return [CE(digits, digit).mean(), 0.5 * BCE(parities, parity).mean()]
+
+
+def train_by_hand(net: Any, method: Any, batches: list, epochs: int) -> list[list[np.ndarray]]:
+    """Train as the papers do, in NumPy and autograd; return the weights of every batch by epoch."""
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", dict(SGD))
+    weights, state, used, step = np.ones(2), method.start(2), [], 0
+    for epoch in range(epochs):
+        used.append([])
+        for batch in batches:
+            with autograd.record():
+                losses = losses_of(net, batch)
+            numbers = np.array([loss.asscalar() for loss in losses], "float64")
+            measured = measured_losses(np, 2, numbers, np.full(2, float(epoch)), step)
+            if step % method.every == 0:
+                weights, state = weigh_losses(method, measured, weights, state)
+            heads = [nd.array([weight]) for weight in weights]
+            autograd.backward(losses, heads)
+            trainer.step(1)
+            if isinstance(method, FAMO):
+                statistics = {n: p.data().copy() for n, p in net.collect_params(".*running.*").items()}
+                with autograd.pause(train_mode=True):
+                    after = np.array([loss.asscalar() for loss in losses_of(net, batch)], "float64")
+                state = method.after_update(measured, after, state)
+                for name, value in statistics.items():
+                    net.collect_params()[name].set_data(value)
+            used[-1].append(weights)
+            step += 1
+    return used
+
+
+def fitted(net: Any, method: Any, batches: Any, epochs: int = 2, devices: Any = None, **options: Any) -> Any:
+    trainers = options.pop("trainers", TrainerSpec(".*", "sgd", SGD))
+    handlers = [*SILENT, *options.pop("handlers", [])]
+    spec = options.pop("spec", digit_spec())
+    estimator = MultiEstimator(net, spec, trainers, devices, balance=method, **options)
+    estimator.fit(batches, epochs=epochs, event_handlers=handlers)
+    return estimator
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("hybrid", [False, True], ids=["plain", "hybridized"])
+def test_a_fit_is_the_loop_by_hand(name: str, hybrid: bool) -> None:
+    method = METHODS[name]
+    hand, net = twins(make, BATCHES[0][0])
+    by_hand = train_by_hand(hand, method, BATCHES, epochs=4)
+    history = fitted(hybridized(net, hybrid), method, BATCHES, epochs=4).history
+    assert_same_parameters(net, hand)
+    for task, figure in enumerate(("train_weight_digit", "train_weight_parity")):
+        expected = [np.mean([weights[task] for weights in epoch]) for epoch in by_hand]
+        np.testing.assert_allclose(history[figure], expected, rtol=1e-4)
+
+
+def plain_heads() -> Heads:
+    return Heads(digit=5, parity=1)
+
+
+def own(out: Any, label: Any) -> Any:
+    return BCE(out, label)
+
+
+def whole(outs: list, labels: list) -> Any:
+    """A loss over all devices, normalised by itself."""
+    total = sum(len(out) for out in outs)
+    return [nd.sum(BCE(out, label)) / total for out, label in zip(outs, labels)]
+
+
+KINDS = {
+    "traced": LossSpec(BCE, weight=0.5),
+    "operator by operator": LossSpec(own, weight=0.5),
+    "of all devices": LossSpec(whole, weight=0.5, scope="batch"),
+}
+
+
+@pairwise("kind", KINDS)
+def test_on_several_devices_and_for_all_kinds_of_losses(kind: str, devices: list, hybrid: bool) -> None:
+    batches, method = BATCHES[:-1], IMTLL(learning_rate=0.1)  # two devices need two samples
+    hand, net = twins(plain_heads, batches[0][0])
+    train_by_hand(hand, method, batches, epochs=1)
+    spec = digit_spec(losses={"digit": CE, "parity": KINDS[kind]})
+    fitted(hybridized(net, hybrid), method, batches, 1, devices, spec=spec)
+    assert_same_parameters(net, hand)
+
+
+def test_groups_of_losses_are_tasks() -> None:
+    """Two halves of a loss in one task are that loss; a loss in no group is a task of its own."""
+    hand, net = twins(plain_heads, BATCHES[0][0])
+    fitted(hand, GLS(), BATCHES)
+    half = LossSpec(CE, "digit", "digit", weight=0.5)
+    spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
+    history = fitted(net, GLS(tasks={"digit": ["a", "b"]}), BATCHES, spec=spec).history
+    assert_same_parameters(net, hand)
+    assert "train_weight_digit" in history and "train_weight_a" not in history
+
+
+def test_a_task_of_weight_0_is_out() -> None:
+    """As if its loss did not exist, which the geometric mean would notice."""
+    hand, net = twins(plain_heads, BATCHES[0][0])
+    spec = digit_spec(losses={"digit": CE, "parity": LossSpec(BCE, weight=0.5)})
+    fitted(hand, GLS(), BATCHES, spec=spec)
+    losses = {
+        "digit": CE,
+        "other": LossSpec(BCE, "parity", "parity", weight=0),
+        "parity": LossSpec(BCE, weight=0.5),
+    }
+    history = fitted(net, GLS(), BATCHES, spec=digit_spec(losses=losses)).history
+    assert_same_parameters(net, hand)
+    assert history["train_weight_other"] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("a user's own", "FAMO")])
+@pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
+def test_nothing_waits(name: str, devices: Any, waits: Waits) -> None:  # noqa: F811
+    batches = placed(digit_batches([8] * 8))
+    fitted(hybridized(plain_heads()), METHODS[name], batches, 1, devices, handlers=[waits])
+    assert waits.count == 0
+
+
+def test_a_method_that_computes_in_numpy_waits(waits: Waits) -> None:  # noqa: F811
+    fitted(plain_heads(), Halving(), placed(digit_batches([8] * 8)), 1, handlers=[waits])
+    assert waits.count >= 7
+
+
+def test_accumulated_batches_are_weighed_one_by_one() -> None:
+    """The method sees each batch's losses, not their share of the update."""
+    hand, net = twins(plain_heads, BATCHES[0][0])
+    pairs = BATCHES[:2]
+    trainer = mx.gluon.Trainer(hand.collect_params(), "sgd", dict(SGD))
+    for parameter in hand.collect_params().values():
+        parameter.grad_req = "add"
+    for batch in pairs:
+        with autograd.record():
+            losses = losses_of(hand, batch)
+        numbers = np.array([loss.asscalar() for loss in losses], "float64")
+        weights, _ = weigh_losses(GLS(), measured_losses(np, 2, numbers, np.zeros(2)), np.ones(2), {})
+        autograd.backward(losses, [nd.array([weight / 2]) for weight in weights])
+    trainer.step(1)
+    fitted(net, GLS(), pairs, 1, handlers=[GradientAccumulation(2)])
+    assert_same_parameters(net, hand)
+
+
+class CutsPower:
+    """Ends a fit in the middle of an epoch."""
+
+    def batch_end(self, estimator: Any, **facts: Any) -> None:
+        if estimator.state.step == 9:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
+    def run(net: Any, folder: str, *handlers: Any, **options: Any) -> Any:
+        net.initialize(mx.init.Constant(0.1))
+        estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=METHODS[name])
+        checkpoints = CheckpointHandler(tmp_path / folder, Every(4, "batch"), seed=1)
+        estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
+        return estimator
+
+    through_net, resumed_net = hybridized(make()), hybridized(make())
+    through = run(through_net, "through")
+    with pytest.raises(HandlerError):
+        run(hybridized(make()), "parts", CutsPower())
+    resumed = run(resumed_net, "parts", resume=tmp_path / "parts")
+    assert_unchanged(resumed_net, snapshot(through_net))
+    for figure in ("train_weight_digit", "train_weight_parity", "train_loss"):
+        assert resumed.history[figure] == through.history[figure]
+
+
+def test_another_method_is_another_run(tmp_path: Path) -> None:
+    def run(method: Any, **options: Any) -> None:
+        estimator = MultiEstimator(plain_heads(), digit_spec(), balance=method)
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, CheckpointHandler(tmp_path)], **options)
+
+    run(DWA())
+    for method, message in (
+        (None, 'balance: {"method": "DWA"'),
+        (GLS(), 'balance.method: "DWA" in the checkpoint, "GLS" here'),
+        (DWA(temperature=3), 'balance.options["temperature"]: 2.0 in the checkpoint, 3.0 here'),
+        (DWA(tasks={"all": ["digit"]}), "balance.tasks"),
+    ):
+        with pytest.raises(SpecError) as raised:
+            run(method, resume=tmp_path)
+        assert message in str(raised.value)
+
+
+def test_checks_and_searches_leave_a_method_as_it_is() -> None:
+    hand, net = twins(plain_heads, BATCHES[0][0])
+    both = [
+        MultiEstimator(
+            each, digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=Uncertainty(learning_rate=0.5)
+        )
+        for each in (hand, net)
+    ]
+    for estimator in both:
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    both[1].check(BATCHES)
+    both[1].find_learning_rate(BATCHES, batches=10)
+    both[1].profile(BATCHES, batches=3)
+    for estimator in both:
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    assert both[0].history["train_weight_digit"] == both[1].history["train_weight_digit"]
+    assert_same_parameters(net, hand)
+
+
+def own_gradient(out: Any, label: Any) -> Any:
+    """A loss that ignores the gradient that it receives."""
+    return -nd.log(nd.pick(nd.SoftmaxOutput(out, label), label))
+
+
+class Nothing:
+    """No method."""
+
+
+class Incomplete:
+    """Half a method."""
+
+    def start(self, tasks: int) -> dict: ...
+    def weights(self, measured: Any, state: dict) -> tuple: ...
+
+
+ERRORS = [
+    (GLS, {}, "balance: it is the class GLS; give an instance: GLS()"),
+    ("UPGrad", {}, "balance: it is 'UPGrad'; valid is a method of multifit.balance"),
+    (Nothing(), {}, "valid is a method of multifit.balance, such as UPGrad()"),
+    (Incomplete(), {}, 'Incomplete has no "needs", "on_device", "every", "groups"; derive it from'),
+    (
+        UPGrad(),
+        {},
+        "balance: UPGrad needs the gradient of every task, which fit does not compute yet; use DWA",
+    ),
+    (GLS(tasks={"a": ["digits"]}), {}, 'tasks["a"]: there is no loss "digits" (did you mean "digit"?)'),
+    (GLS(tasks={"a": []}), {}, 'tasks["a"] has no loss'),
+    (GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}, 'the loss "digit" is in the tasks "a", "b"'),
+    (GLS(tasks={"digit": ["parity"]}), {}, 'the task "digit" is named like a loss that is not in it'),
+    (GLS(tasks={"a": ["digit", "parity"]}), {}, 'there is one task, "a", and nothing to weigh it against'),
+    (
+        GLS(),
+        {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}},
+        'the figure "weight_digit" is that of a loss or metric',
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "changes", "message"), ERRORS, ids=lambda value: "")
+def test_what_cannot_be_weighed(method: Any, changes: dict, message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        MultiEstimator(plain_heads(), digit_spec(**changes), balance=method)
+    assert message in str(raised.value)
+
+
+def test_a_loss_that_ignores_its_gradient_cannot_be_weighed() -> None:
+    spec = digit_spec(losses={"digit": own_gradient, "parity": BCE})
+    with pytest.raises(SpecError) as raised:
+        fitted(plain_heads(), GLS(), BATCHES, spec=spec)
+    assert 'losses["digit"]: it ignores the gradient that it receives, so balance= would' in str(raised.value)
+
+
+def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
+    with pytest.raises(SpecError) as raised:
+        fitted(plain_heads(), GLS(), BATCHES, handlers=[MixUp(loss="digit")])
+    assert "balance: a handler adds to the objective" in str(raised.value)
