@@ -45,6 +45,7 @@ CORPUS = [
     *named("fit", "metric.metric", "no methods"), *named("CheckpointHandler", "folder", "surrogate"),
     *named("StoppingHandler", "condition", "symbol", "no arguments", "class"),
     *named("check", "task.forward", "symbol", "no arguments"), *named("fit", "task.batch_fn", "class"),
+    Case("check", (("loader", "DataLoader"), ("batch.0.x", "16 rows"))),
     *named("MetricSpec", "metric", "unprintable"), *named("LossSpec", "weight", "many arguments"),
     *named("fit", "loss.weight", "no arguments"), *named("check", "loss.normalize_by", "many arguments"),
     one("predict", "net", "text later"), *named("check", "net", "nested 5000"),

@@ -80,10 +80,12 @@ def data_batch(arrays: list[Any], pad: Any = 0) -> Any:
 
 
 def usable(batches: list[Any]) -> bool:
+    """Whether Gluon can make a data set of the first batch."""
     return (
         bool(batches)
         and isinstance(batches[0], list)
         and all(isinstance(a, np.ndarray) and a.ndim for a in batches[0])
+        and len({len(a) for a in batches[0]}) == 1
     )
 
 
