@@ -12,6 +12,7 @@ function must take as many arguments as annotated. ``Any``, ``object`` and proto
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import math
@@ -30,6 +31,7 @@ from .errors import counted, shown, suggest
 from .signatures import arity_problem
 
 _LIMIT = 2**63  # of whole numbers, as in NumPy
+_LONGEST = 200  # characters of a name
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -65,10 +67,10 @@ NotNegative = Annotated[float, bounds(least=0)]
 Share = Annotated[float, bounds(least=0, below=1)]
 OpenShare = Annotated[float, bounds(above=0, below=1)]
 Mode = Annotated[str, one_of("min", "max")]
-FigureName = Annotated[str, Valid('a name such as "val_loss"')]
-_Name = Annotated[str, Valid("a name")]
-Names = Union[_Name, Annotated[Sequence[str], Valid("a list of names", lambda value: len(value) > 0)]]
-Patterns = Union[_Name, Annotated[Iterable[str], Valid("a list of names")]]
+FigureName = Annotated[str, Valid('a name such as "val_loss"', lambda name: _can_be_shown(name))]
+_Name = Annotated[str, Valid("a name", lambda name: _can_be_shown(name))]
+Names = Union[_Name, Annotated[Sequence[_Name], Valid("a list of names", lambda value: len(value) > 0)]]
+Patterns = Union[_Name, Annotated[Iterable[_Name], Valid("a list of names")]]
 TextStream = Annotated[Any, Valid("a text stream", lambda value: hasattr(value, "write"))]
 PathLike = Annotated[Union[str, os.PathLike[str]], Valid("a path", lambda path: _can_be_opened(path))]
 
@@ -122,12 +124,21 @@ def is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def _can_be_shown(name: str) -> bool:
+    """Return whether a name can stand in messages and tables, as in a TaskSpec."""
+    return len(name) <= _LONGEST and name.isprintable()
+
+
 def _can_be_opened(path: Union[str, os.PathLike[str]]) -> bool:
-    """Return whether MXNet, which takes UTF-8, and the system can open a path."""
+    """Return whether MXNet, which takes UTF-8, and the system can open a path, or make it."""
     try:
-        return b"\0" not in os.fspath(path).encode("utf-8")
-    except UnicodeEncodeError:
+        os.fspath(path).encode("utf-8")
+        os.lstat(path)
+    except ValueError:  # it is not UTF-8, or has a zero byte
         return False
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    return True
 
 
 def _converted(value: Any, hint: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Search 50,000 generated cases for one that ends in a raw error; see tests/fuzz.
+"""Search 50,000 generated cases, and all of one change, for one that ends in a raw error; see tests/fuzz.
 
 ``pytest nightly/test_fuzz.py -n 2 --fuzz-seed 7 --fuzz-examples 2000`` repeats or shortens a search. A case
 that fails belongs into tests/fuzz/corpus.py.
@@ -6,10 +6,13 @@ that fails belongs into tests/fuzz/corpus.py.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from tests.fuzz.cases import Case
+from tests.fuzz.every import every_case
 from tests.fuzz.properties import judge
 from tests.fuzz.strategies import KINDS
 
@@ -31,3 +34,15 @@ def test_no_case_ends_in_a_raw_error(kind, chunk, pytestconfig, tmp_path, monkey
         judge(case)
 
     search()
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_value_ends_in_a_raw_error_wherever_it_stands(chunk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    problems = []
+    for case in islice(every_case(), chunk, None, CHUNKS):
+        try:
+            judge(case)
+        except AssertionError as error:
+            problems.append(ascii(str(error)[:500]))
+    assert not problems, "\n".join(problems)

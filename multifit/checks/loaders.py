@@ -19,7 +19,7 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     """Check a loader before it is read; `once` if it will be read only once."""
     if isinstance(data, Mapping):
         wrong = "is a dict; one loader per task is not supported yet: give one whose batches hold all slots"
-    elif isinstance(data, (str, type)) or not hasattr(data, "__iter__"):
+    elif isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():
         wrong = (
             f"is {shown(data)}, which yields no batches; give a DataLoader, a DataIter or a list of batches"
         )

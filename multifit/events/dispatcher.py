@@ -100,7 +100,8 @@ class EventDispatcher:
         """
         stop = False
         for method in self._methods[event]:
-            if self.call(method, facts) and event in _CAN_STOP:
+            answer = self.call(method, facts)
+            if event in _CAN_STOP and self._is_true(method, answer):
                 self._estimator.state.stop(handler_name(method.handler))
                 stop = True
         return stop
@@ -140,6 +141,12 @@ class EventDispatcher:
         """Return an error that says which handler raised `error`, in which event, and where in the run."""
         where = f"{handler_name(method.handler)} failed in {method.event} ({self._estimator.state.place})"
         return HandlerError(f"{where}: {type(error).__name__}: {error}")
+
+    def _is_true(self, method: HandlerMethod, answer: Any) -> bool:
+        try:
+            return bool(answer)
+        except Exception as error:  # an array of several values
+            raise self.handler_error(method, error) from error
 
     def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
         """Call one method of a handler and return its result; raises as :meth:`emit` does."""

@@ -23,7 +23,7 @@ def checked_handlers(handlers: object, where: str = "event_handlers") -> list[ob
     """
     if isinstance(handlers, (str, bytes, Mapping)):
         raise ValueError(f"{where} is {shown(handlers)}; valid is a handler or a list of handlers")
-    listed = [] if handlers is None else list(handlers) if isinstance(handlers, Iterable) else [handlers]
+    listed = _listed(handlers)
     problems = list(islice(chain(chain.from_iterable(map(_problems, listed)), _repeated(listed)), MOST + 1))
     if problems:
         lines = [f"  {number}. {problem}" for number, problem in enumerate(problems[:MOST], 1)]
@@ -32,6 +32,15 @@ def checked_handlers(handlers: object, where: str = "event_handlers") -> list[ob
             lines.append(f"events and hooks are {names(EVENTS + HOOKS)}")
         raise ValueError("\n".join([f"{where} that cannot be used:", *lines]))
     return listed
+
+
+def _listed(handlers: object) -> list[object]:
+    if handlers is None:
+        return []
+    try:
+        return list(handlers) if isinstance(handlers, Iterable) else [handlers]
+    except TypeError:  # an array without axes
+        return [handlers]
 
 
 def _repeated(handlers: list[object]) -> Iterator[str]:
@@ -61,7 +70,7 @@ def _problems(handler: object) -> Iterator[str]:
         yield f"{handler_name(handler)} implements no event or hook{_nearest(handler)}"
     priority = getattr(handler, "priority", Priority.NORMAL)
     if not isinstance(priority, numbers.Real) or math.isnan(priority):
-        yield f"{handler_name(handler)} has the priority {priority!r}; valid is a number"
+        yield f"{handler_name(handler)} has the priority {shown(priority)}; valid is a number"
 
 
 def _implements_any(handler: object) -> bool:

@@ -6,17 +6,20 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 from ..checks import describe
-from ..errors import UserCodeError, last_line
+from ..errors import DataError, SpecError, TrainerError, UserCodeError, last_line
 
 
 @contextmanager
 def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[None]:
     """Raise errors of the user's code as UserCodeError, with the place, and the arrays it was called with.
 
-    `where` returns what was called, such as "the net's forward pass (train)".
+    `where` returns what was called, such as "the net's forward pass (train)". Errors of multifit's own, which
+    say what is wrong with what that code returned, are passed on.
     """
     try:
         yield
+    except (DataError, SpecError, TrainerError):
+        raise
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         called_with = f", called with {shown}" if shown else ""

@@ -54,7 +54,7 @@ class LivePlot:
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Start a new picture."""
-        self._show = self._display or _notebook()
+        self._show = _notebook() if self._display is None else self._display
         self._shown: Any = None
         self._idle = self.path is None and self._show is None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Callable, Optional, Union
 
 from ..arguments import Count, Positive, Valid, checked
-from ..errors import counted
+from ..errors import counted, shown
 from ..events import EstimatorProtocol, Priority
 from ..state import RunState
 
@@ -102,4 +102,11 @@ class StoppingHandler:
         if self.max_seconds is not None and self._clock() - self._started >= self.max_seconds:
             return f"{self.max_seconds:g} seconds"
         answer = self.condition is not None and self.condition(estimator.state)
-        return answer if answer and isinstance(answer, str) else "its condition" if answer else None
+        if isinstance(answer, str):
+            return answer or None
+        try:
+            return "its condition" if answer else None
+        except Exception as error:  # an array of several values
+            raise ValueError(
+                f"condition returned {shown(answer)}; valid is True, False or a reason to stop"
+            ) from error

@@ -31,9 +31,8 @@ class History(Mapping[str, "list[float]"]):
 
     def __init__(self, figures: Mapping[str, Sequence[float]] | None = None) -> None:
         try:
-            self._figures = {
-                name: [_number(value) for value in values] for name, values in dict(figures or {}).items()
-            }
+            given = {} if figures is None else dict(figures)
+            self._figures = {name: [_number(value) for value in values] for name, values in given.items()}
         except (TypeError, ValueError, OverflowError):
             raise ValueError(
                 f"History: figures is {shown(figures)}; valid is a mapping of names to lists of numbers"

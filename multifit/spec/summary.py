@@ -77,7 +77,7 @@ def _targets_text(arrows: Iterable[Link], what: str, name: str) -> str:
 
 def _loss_row_text(term: Term) -> str:
     by = term.spec.normalize_by
-    divisor = f" / {by}" if isinstance(by, str) else " / a function of the slots" if by else ""
+    divisor = "" if by is None else f" / {by}" if isinstance(by, str) else " / a function of the slots"
     minimized = term.parts[term.minimized]
     parts = f" -> {', '.join(term.parts)}; minimizes {minimized}" if term.spec.returns else ""
     return f"{loss_text(term)}{divisor}{parts}"

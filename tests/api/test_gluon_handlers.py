@@ -21,10 +21,7 @@ SEVERAL = {
     "body": TrainerSpec("body.*", "adam", {"learning_rate": 0.02}),
     "heads": TrainerSpec("(digit|size).*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
 }
-
-
-ONE_TRAINER = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
-BOTH = pytest.mark.parametrize("trainers", [ONE_TRAINER, SEVERAL], ids=["one", "several"])
+BOTH = pytest.mark.parametrize("trainers", [TrainerSpec(".*", "adam", {"learning_rate": 0.02}), SEVERAL])
 
 
 def make(trainers: Any = SEVERAL, **changes: Any) -> MultiEstimator:
@@ -32,13 +29,10 @@ def make(trainers: Any = SEVERAL, **changes: Any) -> MultiEstimator:
 
 
 def test_stopping(batches: Any) -> None:
-    estimator = make()
     handler = theirs.StoppingHandler()
-    assert estimator.fit(batches, epochs=2, event_handlers=handler).epochs == 2
+    assert make().fit(batches, epochs=2, event_handlers=handler).epochs == 2
     assert (handler.max_epoch, handler.current_batch) == (2, 6)
 
-
-def test_stopping_sooner(batches: Any) -> None:
     class Sooner(theirs.StoppingHandler):
         def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
             super().train_begin(estimator)
@@ -62,24 +56,14 @@ def test_metric(batches: Any) -> None:
     assert accuracy.get()[1] == history["train_accuracy"][-1]
 
 
-def test_metric_of_a_single_output(batches: Any) -> None:
-    net = mx.gluon.nn.Dense(3)
-    accuracy, loss = mx.metric.Accuracy(), mx.metric.Loss()
-    estimator = MultiEstimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss(), context=TWO)
-    history = estimator.fit(
-        [batch[:2] for batch in batches], epochs=1, event_handlers=theirs.MetricHandler([accuracy, loss])
-    )
-    assert accuracy.get()[1] == history["train_accuracy"][0]
-    assert loss.get()[1] == pytest.approx(history["train_loss"][0])
-
-
-def test_the_estimators_metrics_are_not_updated_twice(batches: Any) -> None:
-    estimator = make()
-    history = estimator.fit(batches, epochs=1, event_handlers=theirs.MetricHandler(estimator.train_metrics))
-    assert [metric.get()[1] for metric in estimator.train_metrics] == [
-        history["train_accuracy"][0],
-        history["train_loss"][0],
-    ]
+def test_metrics_of_a_single_output_are_updated_once(batches: Any) -> None:
+    estimator = MultiEstimator(mx.gluon.nn.Dense(3), CE, context=TWO)
+    own = [mx.metric.Accuracy(), mx.metric.Loss()]
+    handler = theirs.MetricHandler([*own, *estimator.train_metrics])
+    history = estimator.fit([batch[:2] for batch in batches], epochs=1, event_handlers=handler)
+    expected = [history["train_accuracy"][0], history["train_loss"][0]]
+    for metrics in (own, estimator.train_metrics):
+        assert [metric.get()[1] for metric in metrics] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("periods", "values"), [({}, 2), ({"epoch_period": None, "batch_period": 4}, 1)])
@@ -103,19 +87,13 @@ def test_logging(trainers: Any, batches: Any, interval: Any, log: Any) -> None:
     estimator = make(trainers)
     handler = theirs.LoggingHandler(interval, estimator.train_metrics + estimator.val_metrics)
     history = estimator.fit(batches, batches, epochs=2, event_handlers=handler)
-    lines = log()
-    assert any(
-        "Training begin: using optimizer Adam with current learning rate 0.0200" in line for line in lines
-    )
-    assert any("[Epoch 0] Begin, current learning rate: 0.0200" in line for line in lines)
-    assert any(f"val_accuracy: {history['val_accuracy'][1]:.4f}" in line for line in lines)
-    assert any("Train finished using total 0s with 2 epochs" in line for line in lines)
-    assert any("[Epoch 1][Batch 2]" in line for line in lines) == (interval == 2)
-    assert not any(line.startswith("epoch 1/2") for line in lines)  # it has taken the place of ours
-
-
-def test_logging_of_an_evaluation(batches: Any, log: Any) -> None:
-    estimator = make()
+    lines = "\n".join(log())
+    assert "Training begin: using optimizer Adam with current learning rate 0.0200" in lines
+    assert "[Epoch 0] Begin, current learning rate: 0.0200" in lines
+    assert f"val_accuracy: {history['val_accuracy'][1]:.4f}" in lines
+    assert "Train finished using total 0s with 2 epochs" in lines
+    assert ("[Epoch 1][Batch 2]" in lines) == (interval == 2)
+    assert "\nepoch 1/2" not in lines  # it has taken the place of ours
     figures = estimator.evaluate(batches, event_handlers=theirs.LoggingHandler(metrics=estimator.val_metrics))
     assert "Validation Begin" in log()
     assert f"val_loss: {figures['loss']:.4f}" in log()[-1]
@@ -155,49 +133,55 @@ def test_checkpoint_of_the_best(batches: Any, tmp_path: Path, which: str) -> Non
     history = estimator.fit(batches, batches, epochs=4, event_handlers=handler)
     figure = "val_accuracy" if which == "val_metrics" else "train_accuracy"
     assert handler.best == max(history[figure])
-    assert (tmp_path / "model-best.params").exists()
-    assert (tmp_path / "model-best.states").exists()
+    assert {"model-best.params", "model-best.states"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize("which", ["val_metrics", "train_metrics"])
 def test_early_stopping(batches: Any, which: str) -> None:
     estimator = make()
     monitor = getattr(estimator, which)[-1]
+    handler = theirs.EarlyStoppingHandler(monitor, mode="min", patience=1)
+    losses = estimator.fit(batches, batches, epochs=6, event_handlers=handler)[monitor.get()[0]]
+    falling = all(after < before for before, after in zip(losses, losses[1:]))
+    assert falling == (len(losses) == 6)
+    assert handler.best == min(losses)
     handler = theirs.EarlyStoppingHandler(monitor, mode="min", baseline=-1.0, patience=2)
-    history = estimator.fit(batches, batches, epochs=9, event_handlers=handler)
-    assert history.epochs == 2
+    assert estimator.fit(batches, batches, epochs=9, event_handlers=handler).epochs == 2
     assert estimator.state.stop_reason == "EarlyStoppingHandler"
 
 
-def test_early_stopping_follows_the_figure(batches: Any) -> None:
-    estimator = make()
-    handler = theirs.EarlyStoppingHandler(estimator.val_metrics[-1], mode="min", patience=1)
-    history = estimator.fit(batches, batches, epochs=6, event_handlers=handler)
-    losses = history["val_loss"]
-    falling = all(after < before for before, after in zip(losses, losses[1:]))
-    assert falling == (history.epochs == 6)
-    assert handler.best == min(losses)
+class Odd(mx.metric.MSE):
+    """A metric of which the estimator does not know which direction is better; the handler does."""
 
 
-@pytest.mark.parametrize("which", ["val_metrics", "train_metrics"])
-def test_a_monitor_without_validation_data_is_an_error(batches: Any, which: str, tmp_path: Path) -> None:
-    for number, make_handler in enumerate((theirs.EarlyStoppingHandler, theirs.CheckpointHandler)):
-        estimator = make()
-        monitor = getattr(estimator, which)[-1]
-        options = {"model_dir": str(tmp_path), "save_best": True} if number else {}
-        handler = make_handler(monitor=monitor, mode="min", **options)
-        if which == "train_metrics":
-            assert estimator.fit(batches, epochs=1, event_handlers=handler).epochs == 1
-        else:
-            match = 'Handler: there is no figure "val_loss".*; val_ figures need validation data'
-            with pytest.raises(ValueError, match=match):
-                estimator.fit(batches, epochs=1, event_handlers=handler)
-            assert estimator.state.step == 0
+@pytest.mark.parametrize("metric", ["odd", "loss"])
+def test_a_validation_metric_can_be_monitored_only_with_validation_data(
+    batches: Any, metric: str, tmp_path: Path
+) -> None:
+    def handlers(monitor: Any) -> list[Any]:
+        path = str(tmp_path)
+        checkpoints = theirs.CheckpointHandler(path, monitor=monitor, mode="min", save_best=True)
+        return [theirs.EarlyStoppingHandler(monitor, mode="min", patience=9), checkpoints]
+
+    estimator = make(metrics={"odd": MetricSpec(Odd(), "size", "size")})
+    number = ["odd", "loss"].index(metric)
+    for handler in handlers(estimator.val_metrics[number]):
+        match = f'Handler: there is no figure "val_{metric}".*; val_ figures need validation data'
+        with pytest.raises(ValueError, match=match):
+            estimator.fit(batches, epochs=1, event_handlers=handler)
+        assert estimator.state.step == 0
+    both = [*handlers(estimator.val_metrics[number]), *handlers(estimator.train_metrics[number])]
+    for handler in both:
+        assert estimator.fit(batches, batches, epochs=1, event_handlers=handler).epochs == 1
+    assert estimator.fit(batches, epochs=1, event_handlers=both[-1]).epochs == 1
 
 
 def test_the_gradient_update_handler_is_an_error(batches: Any) -> None:
     with pytest.raises(ValueError, match="GradientUpdateHandler would update the parameters a second time"):
         make().fit(batches, epochs=1, event_handlers=[theirs.GradientUpdateHandler()])
+
+
+EVENTS = ("train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end", "train_end")
 
 
 class Everything(
@@ -206,72 +190,47 @@ class Everything(
     """Uses all that Gluon's Estimator offers its handlers."""
 
     def __init__(self) -> None:
-        self.events: list[str] = []
-        self.facts: dict[str, Any] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        for event in EVENTS:
+            setattr(self, event, self._called_at(event))
 
-    def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        assert estimator.trainer.learning_rate > 0
-        assert estimator.context == TWO
-        assert (estimator.max_epoch, estimator.max_batch, estimator.batch_axis) == (1, None, 0)
-        self.events.append("train_begin")
+    def _called_at(self, event: str) -> Any:
+        def method(estimator: Any, *args: Any, **kwargs: Any) -> bool:
+            assert estimator.trainer.learning_rate > 0 and estimator.context == TWO
+            assert (estimator.max_epoch, estimator.max_batch, estimator.batch_axis) == (1, None, 0)
+            self.calls.append((event, kwargs))
+            return False
 
-    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self.events.append("epoch_begin")
-
-    def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self.events.append("batch_begin")
-        assert list(kwargs) == ["batch"]
-
-    def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
-        self.events.append("batch_end")
-        self.facts = kwargs
-        return False
-
-    def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
-        self.events.append("epoch_end")
-        return False
-
-    def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self.events.append("train_end")
+        return method
 
 
-def shapes(lists: Any) -> Any:
-    return [array.shape for array in lists]
+def shapes(facts: Any) -> Any:
+    return {n: shapes(a) for n, a in facts.items()} if isinstance(facts, dict) else [a.shape for a in facts]
 
 
-def test_a_custom_handler_with_several_outputs(batches: Any) -> None:
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_custom_handler(outputs: int, batches: Any) -> None:
     handler = Everything()
-    estimator = MultiEstimator(two_heads(), two_head_spec(), context=TWO)
-    estimator.fit(batches[:2], epochs=1, event_handlers=handler)
-    batch = ["batch_begin", "batch_end"]
-    assert handler.events == ["train_begin", "epoch_begin", *batch, *batch, "epoch_end", "train_end"]
-    facts = handler.facts
-    assert facts["batch"] is batches[1]
-    expected = {
-        "pred": {"digit": [(4, 3)] * 2, "size": [(4, 1)] * 2},
-        "label": {"digit": [(4,)] * 2, "size": [(4, 1)] * 2},
-        "loss": {"digit": [(4,)] * 2, "size": [(4,)] * 2},
-    }
-    for fact, slots in expected.items():
-        assert {name: shapes(arrays) for name, arrays in facts[fact].items()} == slots
-
-
-def test_a_custom_handler_with_one_output(batches: Any) -> None:
-    handler = Everything()
-    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    estimator = MultiEstimator(mx.gluon.nn.Dense(3), loss, context=TWO)
-    estimator.fit([batches[0][:2]], epochs=1, event_handlers=handler)
-    facts = handler.facts
-    expected = [[(4, 3)] * 2, [(4,)] * 2, [(4,)] * 2]
-    assert [shapes(facts[name]) for name in ("pred", "label", "loss")] == expected
-    np.testing.assert_array_equal(np.concatenate([part.asnumpy() for part in facts["label"]]), batches[0][1])
+    net, spec = (mx.gluon.nn.Dense(3), CE) if outputs == 1 else (two_heads(), two_head_spec())
+    data = [batch[: outputs + 1] for batch in batches[:2]]
+    MultiEstimator(net, spec, context=TWO).fit(data, epochs=1, event_handlers=handler)
+    assert [event for event, _ in handler.calls] == [*EVENTS[:4], *EVENTS[2:]]
+    assert list(handler.calls[2][1]) == ["batch"]
+    facts = handler.calls[-3][1]
+    assert facts["batch"] is data[1]
+    digit, size = ([(4, 3)] * 2, [(4,)] * 2, [(4,)] * 2), ([(4, 1)] * 2, [(4, 1)] * 2, [(4,)] * 2)
+    expected = digit if outputs == 1 else [{"digit": d, "size": s} for d, s in zip(digit, size)]
+    assert [shapes(facts[name]) for name in ("pred", "label", "loss")] == list(expected)
+    label = facts["label"] if outputs == 1 else facts["label"]["digit"]
+    np.testing.assert_array_equal(np.concatenate([part.asnumpy() for part in label]), data[1][1])
 
 
 def test_metrics_can_be_read_within_an_epoch(batches: Any, arrays: Any) -> None:
     estimator = make()
     assert [metric.get()[0] for metric in estimator.train_metrics] == ["train_accuracy", "train_loss"]
     assert [metric.get()[0] for metric in estimator.val_metrics] == ["val_accuracy", "val_loss"]
-    assert all(isinstance(m, mx.metric.EvalMetric) for m in estimator.train_metrics + estimator.val_metrics)
+    for metrics in (estimator.train_metrics, estimator.val_metrics):
+        assert isinstance(metrics[0], mx.metric.Accuracy) and isinstance(metrics[1], mx.metric.Loss)
     assert all(math.isnan(metric.get()[1]) for metric in estimator.train_metrics)
     held = estimator.train_metrics
     seen = []
@@ -339,25 +298,6 @@ def test_a_logged_metric_must_be_updated_by_somebody(batches: Any) -> None:
 
     handlers = [Updates(), theirs.LoggingHandler(metrics=[other, part])]
     assert estimator.fit(batches, epochs=1, event_handlers=handlers).epochs == 1
-
-
-def test_a_validation_metric_can_be_monitored_only_with_validation_data(batches: Any) -> None:
-    class Unknown(mx.metric.MSE):
-        """A metric of which the estimator does not know which direction is better; the handler does."""
-
-    estimator = make(metrics={"odd": MetricSpec(Unknown(), "size", "size")})
-    handler = theirs.EarlyStoppingHandler(estimator.val_metrics[0], mode="min", patience=9)
-    with pytest.raises(
-        ValueError, match='EarlyStoppingHandler: there is no figure "val_odd".*validation data'
-    ):
-        estimator.fit(batches, epochs=1, event_handlers=handler)
-    assert estimator.fit(batches, batches, epochs=2, event_handlers=handler).epochs == 2
-
-
-def test_the_estimators_metrics_are_instances_of_their_classes() -> None:
-    estimator = make()
-    for metrics in (estimator.train_metrics, estimator.val_metrics):
-        assert [isinstance(m, k) for m, k in zip(metrics, (mx.metric.Accuracy, mx.metric.Loss))] == [True] * 2
 
 
 def test_what_else_gluons_estimator_offers(batches: Any) -> None:

@@ -78,7 +78,7 @@ FAULTS = [
     fault("returns lists", lambda s: s.with_loss(lambda a, b: [[a], [a]], **BOTH, returns=["a", "b"]),
         'lists within parts; that is for scope="batch" only'),
     fault("normaliser of another kind", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: "8"),
-        "losses[\"digit\"]: normalize_by is '8'; it must be, or return, an array or a number"),
+        "losses[\"digit\"]: normalize_by is '8'; it must be, or return, an array or a finite number"),
     fault("sizes differ", lambda s: s.but(data=amounts((8, 2))(s.data[0])),
         'losses["amount"]: output "amount" (8, 1) float32 and label "amount" (8, 2) float32 differ in size',
         "element by element: fix the net's last layer or the label"),

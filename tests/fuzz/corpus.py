@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .cases import Case
+from .strategies import FIELDS
 from .values import Named
 
 
@@ -50,7 +51,18 @@ CORPUS = [
     *named("fit", "loss.weight", "no arguments"), *named("check", "loss.normalize_by", "many arguments"),
     one("predict", "net", "text later"), *named("check", "net", "nested 5000"),
     *named("EarlyStoppingHandler", "min_delta", "bytes", "10**400"),
-    *named("EarlyStoppingHandler", "mode", "[[]]"),
+    *named("EarlyStoppingHandler", "mode", "[[]]"), *named("CheckpointHandler", "monitor", "long text"),
+    *named("CheckpointHandler", "folder", "3000 letters"), *named("TensorBoardHandler", "pictures", "print"),
+    *named("History", "figures", "symbol"), *named("LabelSmoothing", "loss", "long text"),
+    *named("LoggingHandler", "figures", "surrogate"), *named("LivePlot", "display", "symbol"),
+    *named("StoppingHandler", "condition", "returns array"), *named("MixUp", "label", "long text"),
+    *named("ValidationHandler", "val_data", "0-d array"), *named("fit", "fit.event_handlers", "0-d array"),
+    *named("declare", "loss.normalize_by", "symbol"), *named("fit", "loss.normalize_by", "returns 10**400"),
+    *named("fit", "metric.metric", "first", "returns None", "returns text", "returns 10**400"),
+    *named("fit", "metric.transform", "first", "CE class", "returns array"),
+    *named("fit", "trainer.params", "long text"), *named("check", "estimator.frozen", "long text"),
+    *named("fit", "estimator.context", "nested 5000", "longwinded", "unprintable"),
+    Case("declare", tuple((f"task.{field}", None) for field in FIELDS["task"])),
     *named("LogFile", "path", "int64", "dict", "bytes", "zero byte", "long text"),
     *named("LivePlot", "figures", "int64", "[None]"),
     *named("InterruptHandler", "signals", "int64", "[[]]"),

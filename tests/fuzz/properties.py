@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -13,6 +13,8 @@ import numpy as np
 
 import multifit
 from multifit import DataError, HandlerError, MultiEstimator, SpecError, TaskSpec, TrainerError, UserCodeError
+
+import mxnet as mx  # isort: skip
 
 from . import nets
 from .calls import CALLS, called
@@ -49,6 +51,8 @@ def judge(case: Case) -> str:
 
 def run(case: Case) -> None:
     """Do what a case says."""
+    with suppress(mx.base.MXNetError):
+        mx.nd.waitall()  # errors of the case before, which nobody waited for
     if case.what in CALLS:
         repr(called(case.what, dict(case.changes)))
         return
@@ -105,16 +109,16 @@ def moved(before: dict[str, np.ndarray], net: Any) -> bool:
 
 def wrong(error: BaseException, case: Case) -> str:
     """Return why an error is not one of ours, or ""."""
-    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    inside = [i for i, name in enumerate(frames) if name.startswith(PACKAGE)]
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = any(frame.filename.startswith(PACKAGE) for frame in frames)
     text = str(error)
     if isinstance(error, UserCodeError):
-        return _wrong_user_code(error)
+        problem = _wrong_user_code(error)
+        if problem:
+            return problem
     if isinstance(error, TypeError) and not inside and "argument" in text:
         return ""  # Python's own, about an argument that is missing or unknown
-    ours = type(error) in (SpecError, DataError, TrainerError, HandlerError) or (
-        type(error) is ValueError and bool(inside) and inside[-1] == len(frames) - 1
-    )
+    ours = isinstance(error, (SpecError, DataError, TrainerError, UserCodeError)) or _raised_by_us(error)
     if isinstance(error, UserMistake) and inside:
         return ""  # a loader's own error passes through
     if isinstance(error, OSError) and any(place.endswith(PATHS) for place, _ in case.changes):
@@ -126,10 +130,22 @@ def wrong(error: BaseException, case: Case) -> str:
     return ""
 
 
+def _raised_by_us(error: BaseException) -> bool:
+    """Whether an error is a ValueError of a ``raise`` in the package, and none of Python's own."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        type(error) is ValueError
+        and last.filename.startswith(PACKAGE)
+        and (last.line or "").startswith("raise ")
+    )
+
+
 def _wrong_user_code(error: UserCodeError) -> str:
     cause = error.__cause__
     if cause is None:
         return "a UserCodeError without its cause"
+    if isinstance(error, HandlerError) and _raised_by_us(cause):
+        return ""  # one of our handlers says what is wrong
     frames = [(frame.filename, frame.name) for frame in traceback.extract_tb(cause.__traceback__)]
     last = max((i for i, (file, _) in enumerate(frames) if file.startswith(PACKAGE)), default=-1)
     graph = last >= 0 and frames[last][0].endswith("cached_graph.py")  # the user's net and losses, traced

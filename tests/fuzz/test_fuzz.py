@@ -1,7 +1,8 @@
-"""300 generated cases, and all that once failed, work or are refused in our words; nightly/ searches more."""
+"""Generated cases, some of one change, and all that once failed, work or are refused in our words."""
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import multifit
 from .calls import CALLS
 from .cases import Case
 from .corpus import CORPUS
+from .every import every_case
 from .properties import judge
 from .strategies import KINDS
 
@@ -41,6 +43,11 @@ def search(kind: str, **options: Any) -> None:
 @pytest.mark.parametrize("kind", SHARES)
 def test_every_case_works_or_is_refused_in_our_words(kind: str) -> None:
     search(kind)
+
+
+def test_every_31st_of_the_cases_of_one_change() -> None:
+    for case in islice(every_case(), 0, None, 31):
+        judge(case)
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=str)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TrainerSpec
@@ -35,6 +37,12 @@ def anonymous(output, label):
 )
 def test_the_repr_is_one_line(part, text):
     assert repr(part) == text
+
+
+@pytest.mark.parametrize("kind", [LossSpec, MetricSpec, LabelSpec, TrainerSpec])
+def test_they_never_raise(kind):
+    nothing = dict.fromkeys(inspect.signature(kind).parameters)
+    assert kind(**nothing) == kind(**nothing)
 
 
 def test_they_are_immutable():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable
 
+from ...errors import MAX_SHOWN, shown
 from ...protocols import Context, Parameter
 from ..compat import mx
 
@@ -19,17 +20,18 @@ def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Co
     if context is None:
         return placed_on(parameters) or [mx.gpu(0) if mx.context.num_gpus() else mx.cpu(0)]
     contexts: list[Any] = list(context) if isinstance(context, (list, tuple)) else [context]
-    messages = [f"{c!r} is not a context" for c in contexts if not isinstance(c, mx.Context)]
+    messages = [f"{shown(c)} is not a context" for c in contexts if not isinstance(c, mx.Context)]
     gpus = mx.context.num_gpus()
+    valid = [c for c in contexts if isinstance(c, mx.Context)]
     messages += [
         f"{c} does not exist: this machine has {gpus} GPUs"
-        for c in contexts
-        if isinstance(c, mx.Context) and c.device_type == "gpu" and c.device_id >= gpus
+        for c in valid
+        if c.device_type == "gpu" and c.device_id >= gpus
     ]
-    messages += [f"{c} is given twice" for i, c in enumerate(contexts) if c in contexts[:i]]
+    messages += [f"{c} is given twice" for i, c in enumerate(valid) if c in valid[:i]]
     if messages or not contexts:
         raise ValueError(
-            f"context: {'; '.join(messages) or 'the list is empty'}; "
+            f"context: {'; '.join(messages[:MAX_SHOWN]) or 'the list is empty'}; "
             "give an mx.Context or a list of different ones, such as mx.cpu(0) or [mx.gpu(0), mx.gpu(1)]"
         )
     return contexts

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, Sequence
 
 import numpy as np
 
+from ...arguments import is_finite_number
 from ...errors import SpecError, shown
 from ...protocols import Array, Context
 from ...spec.terms import Term
@@ -113,8 +113,8 @@ def _norm(term: Term, batch: Batch) -> Any:
     for slots in batch.slots:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
             value = by(slots) if callable(by) else slots[by]
-        if not isinstance(value, (mx.nd.NDArray, np.ndarray, numbers.Real)):
-            message = f"normalize_by is {shown(value)}; it must be, or return, an array or a number"
+        if not (isinstance(value, (mx.nd.NDArray, np.ndarray)) or is_finite_number(value)):
+            message = f"normalize_by is {shown(value)}; it must be, or return, an array or a finite number"
             raise SpecError(f"{term.where}: {message}")
         sums.append(_sum(value))
     if all(isinstance(value, float) for value in sums):

@@ -8,8 +8,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, counted
-from ...signatures import positional
+from ...errors import Problem, SpecError, counted, shown
+from ...signatures import arity_problem, positional
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..compat import mx
@@ -110,6 +110,11 @@ class StageMetric:
     def _update_transformed(self, columns: Sequence[Sequence[Any]]) -> None:
         transform = self.term.spec.transform
         per_device = [_as_list(transform(*arrays)) for arrays in zip(*columns)]  # type: ignore[misc]
+        returned = [f"value {number}" for number, _ in enumerate(per_device[0], 1)]
+        fix = "let transform return its arguments, in their order"
+        problem = arity_problem(f"{self.term.where}.update", self.metric.update, returned, fix=fix)
+        if problem:
+            raise SpecError(problem)
         arguments = [list(values) for values in zip(*per_device)]
         if isinstance(self.metric, _FunctionMetric):
             joined = [[_concatenate(c) for c in zip(*map(_as_list, column))] for column in arguments]
@@ -192,8 +197,12 @@ class _FunctionMetric(mx.metric.EvalMetric):
     def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
         """Call the function with one array each, or with lists of arrays if several are named."""
         arguments = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
-        value = float(self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments]))
-        self.sum_metric += value
+        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments])
+        try:
+            self.sum_metric += float(value)
+        except (OverflowError, TypeError, ValueError):
+            found = f"its function returned {shown(value)}; it must return a number"
+            raise SpecError(f'metrics["{self.name}"]: {found}') from None
         self.num_inst += 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Mapping, Sequence
 
-from ...errors import Problem, shown, suggest
+from ...errors import Problem, names, shown, suggest
 from ...protocols import Context
 from ..compat import mx
 from .parameters import select
@@ -53,7 +53,7 @@ def _rules(initializer: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> tu
     problems = []
     for pattern, value in initializer.items():
         if isinstance(pattern, str):
-            where = f'initializer["{pattern}"]'
+            where = f"initializer[{names([pattern])}]"
             problems += select(where, pattern, parameters)[1] + _invalid(where, value)
         else:
             message = f"initializer: {shown(pattern)} is not a pattern; give a string"

@@ -6,6 +6,7 @@ import re
 from typing import Any, Mapping, Sequence
 
 from ...errors import Problem, shown, suggest
+from ...errors import names as quoted
 from ...protocols import Parameter
 from ..compat import mx
 
@@ -77,9 +78,11 @@ def _by_pattern(
     try:
         pattern = re.compile(text)
     except re.error as error:
-        return [], [Problem("trainer", f'{where}: "{text}" is not a regular expression: {error}')]
+        return [], [Problem("trainer", f"{where}: {quoted([text])} is not a regular expression: {error}")]
     names = [name for name in parameters if pattern.fullmatch(name)]
-    return names, [] if names else [_selects_nothing(where, f'the pattern "{text}"', parameters, pattern)]
+    return names, [] if names else [
+        _selects_nothing(where, f"the pattern {quoted([text])}", parameters, pattern)
+    ]
 
 
 def _selects_nothing(
