@@ -119,6 +119,11 @@ def is_finite_number(value: object) -> bool:
         return False
 
 
+def as_float(number: Any) -> float:
+    """Return a finite number as a float; 0 for one smaller than any normal float, which MXNet cannot read."""
+    return float(number) if abs(float(number)) >= sys.float_info.min else 0.0
+
+
 def is_number(value: object) -> bool:
     """Return whether `value` is a real number; a bool is not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -169,7 +174,7 @@ def _converted(value: Any, hint: Any) -> Any:
     elif hint is float:
         if not is_finite_number(value):
             raise ValueError
-        return float(value) if abs(float(value)) >= sys.float_info.min else 0.0  # MXNet reads no others
+        return as_float(value)
     elif origin is abc.Callable:
         if not callable(value) or _wrong_arity(value, arguments):
             raise TypeError

@@ -38,8 +38,8 @@ def _listed(handlers: object) -> list[object]:
     if handlers is None:
         return []
     try:
-        return list(handlers) if isinstance(handlers, Iterable) else [handlers]
-    except TypeError:  # an array without axes
+        return list(iter(handlers)) if isinstance(handlers, Iterable) else [handlers]
+    except TypeError:  # an array without axes; a length that is none is not asked for
         return [handlers]
 
 

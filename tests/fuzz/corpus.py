@@ -57,6 +57,7 @@ CORPUS = [
     *named("LoggingHandler", "figures", "surrogate"), *named("LivePlot", "display", "symbol"),
     *named("StoppingHandler", "condition", "returns array"), *named("MixUp", "label", "long text"),
     *named("ValidationHandler", "val_data", "0-d array"), *named("fit", "fit.event_handlers", "0-d array"),
+    *named("evaluate", "evaluate.event_handlers", "negative length"), one("fit", "trainer.clip_norm", 5e-324),
     *named("declare", "loss.normalize_by", "symbol"), *named("fit", "loss.normalize_by", "returns 10**400"),
     *named("fit", "metric.metric", "first", "returns None", "returns text", "returns 10**400"),
     *named("fit", "metric.transform", "first", "CE class", "returns array"),

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy as np
 
-from ...arguments import is_finite_number
+from ...arguments import as_float, is_finite_number
 from ...errors import Problem, counted, last_line, names, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
@@ -138,6 +138,6 @@ def _scheduler_problems(where: str, scheduler: object) -> list[str]:
 
 
 def _clip_norm_problems(where: str, norm: Any) -> list[str]:
-    if norm is None or (is_finite_number(norm) and norm > 0):
+    if norm is None or (is_finite_number(norm) and as_float(norm) > 0):
         return []
     return [f"{where}: clip_norm is {shown(norm)}; it must be a finite number above 0, or None"]
