@@ -1,7 +1,7 @@
 """The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
 
 from . import losses, metrics, schedules
-from .distributed import World, connect
+from .distributed import Sharded, World, connect
 from .errors import DataError, PeerError, Problem, SpecError, TrainerError, UserCodeError
 from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, HandlerError, Priority
@@ -64,6 +64,7 @@ __all__ = [
     "Problem",
     "ProgressBar",
     "RunState",
+    "Sharded",
     "Shards",
     "SkipNonFinite",
     "SpecError",

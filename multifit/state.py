@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .distributed import World
+
 _SAVED = ("epoch", "batch", "step", "samples", "seed")
 
 
@@ -66,5 +68,55 @@ class RunState:
 
     def stop(self, reason: str) -> None:
         """Ask the current fit to stop; the first reason counts."""
+        self.end(reason)
+
+    def interrupt(self, reason: str) -> None:
+        """Say that the fit was interrupted from outside."""
+        self.interrupted = True
+
+    def end(self, reason: str) -> None:
+        """Stop at once, where all processes that train together do."""
         if self.stop_reason is None:
             self.stop_reason = reason
+
+    def agree(self) -> None:
+        """Stop where another of the processes that train together was asked to; there are none."""
+
+
+class JointRunState(RunState):
+    """The counters on one of several ranks: being asked to stop counts when all ranks know.
+
+    All ranks thus stop after the same batch, for the same reason, and their handlers see the same.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self.start()
+
+    def start(self) -> None:
+        """Reset the reason to stop, at the beginning of a fit."""
+        super().start()
+        self._requested: str | None = None
+        self._interrupted = False
+
+    def stop(self, reason: str) -> None:
+        """Ask all ranks to stop; the first reason counts."""
+        self._requested = self._requested or reason
+
+    def interrupt(self, reason: str) -> None:
+        """Say that this process was interrupted from outside, which interrupts all of them."""
+        self._interrupted = True
+        self.stop(reason)
+
+    def agree(self) -> None:
+        """Stop if any rank was asked to; all ranks must call this."""
+        asked = float(self._requested is not None), float(self._interrupted)
+        facts = self._world.meet("the end of a batch", *asked)
+        if not facts.any():
+            return
+        reasons = self._world.gather_json(self._requested)
+        rank = next(rank for rank, reason in enumerate(reasons) if reason is not None)
+        everywhere = len(set(reasons)) == 1
+        self.end(reasons[rank] if everywhere else f"{reasons[rank]} (rank {rank})")
+        self.interrupted = bool(facts[:, 1].any())

@@ -27,8 +27,8 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "distributed", "installed", "saved_net", "phases", "user_code", "operator_times", "ops",
-    "losses", "data", "optim", "precision", "metrics", "execution", "model", "model_trainers", "defaults",
+    "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
+    "optim", "precision", "metrics", "distributed", "execution", "model", "model_trainers", "defaults",
     "facade", "balance", "engine", "validation", "train_step", "batch_pass", "trial_run", "evaluation",
     "export", "snapshot", "handlers", "__init__",
 ]  # fmt: skip

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..distributed import unwrapped
 from ..errors import Problem, shown
 
 
 def one_shot(data: object) -> bool:
     """Return whether a loader can be read only once: an iterator that cannot be reset."""
+    data = unwrapped(data)
     if not hasattr(data, "__next__") or callable(getattr(data, "reset", None)):
         return False  # asking any other loader for an iterator might start its workers
     return hasattr(data, "__iter__") and iter(data) is data
@@ -17,6 +19,7 @@ def one_shot(data: object) -> bool:
 
 def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     """Check a loader before it is read; `once` if it will be read only once."""
+    data = unwrapped(data)
     if isinstance(data, Mapping):
         wrong = "is a dict; one loader per task is not supported yet: give one whose batches hold all slots"
     elif isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():

@@ -7,6 +7,7 @@ methods; `World` is what a run needs of one.
 from .communicator import Communicator
 from .connect import connect
 from .launchers import launched
+from .sharded import Sharded, unwrapped
 from .world import ALONE, World
 
-__all__ = ["ALONE", "Communicator", "World", "connect", "launched"]
+__all__ = ["ALONE", "Communicator", "Sharded", "World", "connect", "launched", "unwrapped"]

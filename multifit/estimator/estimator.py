@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Callable, Mapping, Optional, Sequence
 
-from ..arguments import Count, FromZero, PathLike, checked, one_of
+from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
 from ..balance import Balance
+from ..distributed import ALONE, World
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.balance.balancer import Balancer
 from ..gluon.batch_pass import run_evaluation
-from ..gluon.data.loaders import batch_count, peek_first
+from ..gluon.data.loaders import batch_count
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine
@@ -34,13 +35,16 @@ from ..protocols import Array, Context, Loader, Loss, Net, Parameter
 from ..rate_search import RateSearch, find_learning_rate
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
-from ..state import RunState
+from ..state import JointRunState, RunState
 from .fit_loop import FitLoop
 from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
 from .handler_runner import HandlerRunner
+from .joint_start import check_divisible, start_together
 from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
 from .run import Run
+
+_World = Annotated[World, Valid("what multifit.connect() returns")]
 
 
 class MultiEstimator:
@@ -70,13 +74,18 @@ class MultiEstimator:
     balance : method of multifit.balance, optional
         How the tasks are weighed against each other while training; default: by the losses' weights alone,
         which are also multiplied with a method's.
+    world : World, optional
+        The processes that train together, from :func:`multifit.connect`. Batches are then those of all
+        processes together, each of which takes its share; the result is that of one process. All of them
+        must make the same calls, on the same data.
 
     Raises
     ------
     SpecError
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
-        A context that does not exist, an unknown precision, or one that the devices do not support.
+        A context that does not exist, an unknown precision, or one that the devices do not support; a `world`
+        that is none.
     """
 
     def __init__(
@@ -89,17 +98,21 @@ class MultiEstimator:
         frozen: Any = (),
         precision: str = "float32",
         balance: Balance | None = None,
+        world: World = ALONE,
     ) -> None:
-        self.logger = get_logger()
+        self.world = checked_value("world", world, _World)
+        self.logger = get_logger(world)
         self._log_once = LogOnce(self.logger)
         self.net = net
         self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
-        self._run = Run()
+        self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
-        balancer = None if balance is None else Balancer(balance, self.spec, self._model.contexts[0])
+        balancer = None if balance is None else Balancer(balance, self.spec, self._model.contexts[0], world)
         state = self._run.state
-        engine = Engine(self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer)
+        engine = Engine(
+            self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer, world=world
+        )
         self._assemble(engine, self._run)
 
     def _assemble(self, engine: Engine, run: Run) -> None:
@@ -155,10 +168,24 @@ class MultiEstimator:
             checkpoints are damaged, or a negative `batch_axis`.
         """
         self._check_idle("fit")
+        with self.world.guarded():
+            return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
+
+    def _fit(
+        self,
+        train_data: Loader,
+        val_data: Loader | None,
+        epochs: int | None,
+        batches: int | None,
+        event_handlers: Any,
+        resume: PathLike | None,
+        batch_axis: int,
+    ) -> History:
         check_limits(epochs, batches)
         check_loaders(train_data, val_data, epochs)
+        check_divisible(self.world, {"train_data": train_data, "val_data": val_data})
         log_oversubscription(self._log_once, train_data)
-        events, val_batch = fit_events(self, event_handlers, val_data)
+        events, val_batch = fit_events(self, event_handlers, val_data, self._engine)
         hooks = TrainingHooks(events)
         self._engine.restart(hooks if hooks.active() else None)
         self._run.start(epochs, batches)
@@ -175,8 +202,10 @@ class MultiEstimator:
             self._handlers.fit(events),
         ):
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
+            start_together(self.world, self._engine, events.handlers, epochs=epochs, batches=batches)
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
             loop.train(train_data, self.fit_batch, checkpoint)
+            self._engine.shared.average_statistics()
         return self._run.history
 
     def fit_batch(self, batch: Any) -> StepResult:
@@ -195,8 +224,8 @@ class MultiEstimator:
         """
         self._check_idle("check")
         engine = self._engine.fork(self.state)
-        with preserve_rng(), engine.samples_along(batch_axis):
-            run = dry_run(engine, peek_first(data, "data")[0], val_data)
+        with self.world.guarded(), preserve_rng(), engine.samples_along(batch_axis):
+            run = dry_run(engine, engine.readers[TRAIN].peek_first(data, "data")[0], val_data)
         self._run.plan = make_plan(engine, run, self._log_once, trained=False)
         return self._run.plan
 
@@ -227,23 +256,28 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        handlers, hooks = self._handlers, self._engine.hooks
-        turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        batches = peek_first(val_data if data is None else data, "data", turn)[1]
-        total = batch_count(val_data if data is None else data)
-        around = hooks.around("evaluation") if hooks else nullcontext()
-        with self._engine.samples_along(batch_axis), handlers.evaluation(event_handlers), around:
-            self._engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
-            figures = run_evaluation(self._engine, batches, total, self.evaluate_batch, handlers)
+        with self.world.guarded():
+            figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
+        handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
+
+    def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
+        engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
+        turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
+        check_divisible(self.world, {"data": data})
+        batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
+        around = hooks.around("evaluation") if hooks else nullcontext()
+        with engine.samples_along(batch_axis), handlers.evaluation(event_handlers), around:
+            engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
+            return run_evaluation(engine, batches, batch_count(data), self.evaluate_batch, handlers)
 
     def evaluate_batch(self, batch: Any) -> StepResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
         return evaluate_batch(self._engine, batch)
 
-    def predict(self, data: Any, batch_axis: int = 0) -> dict[str, Any]:
+    def predict(self, data: Any, batch_axis: int = 0, gather: bool = True) -> dict[str, Any]:
         """Run the net on `data`.
 
         Parameters
@@ -252,6 +286,9 @@ class MultiEstimator:
             A list or loader is many batches; a tuple, a dict or an array is one. Labels may be missing.
         batch_axis : int
             The axis of the samples in all slots, and in the outputs that have it; else it is the first.
+        gather : bool
+            Whether each of several processes that predict together gets the outputs of all of them, or those
+            of its own share.
 
         Returns
         -------
@@ -264,8 +301,9 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        with self._engine.samples_along(batch_axis):
-            return predict(self._engine, data)
+        check_divisible(self.world, {"data": data})
+        with self.world.guarded(), self._engine.samples_along(batch_axis):
+            return predict(self._engine, data, gather)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 
@@ -306,6 +344,7 @@ class MultiEstimator:
             A rate or number is not valid.
         """
         self._check_idle("find_learning_rate")
+        self._check_alone("find_learning_rate")
         engine = self._scratch(None)._engine
         with engine.samples_along(batch_axis):
             return find_learning_rate(engine, data, start, end, batches, trainer)
@@ -353,6 +392,7 @@ class MultiEstimator:
             `batches` is not a whole number of at least 1, or a handler cannot be used.
         """
         self._check_idle("profile")
+        self._check_alone("profile")
         scratch = self._scratch(batches)
         engine, run_handlers = scratch._engine, scratch._handlers.fit
         scratch.history.open_row()
@@ -509,9 +549,16 @@ class MultiEstimator:
         """The validation figures as EvalMetrics: the metrics, then the objective."""
         return figure_metrics("val", self._engine.stages[EVALUATE].figures, lambda: self.figures(EVALUATE))
 
+    def collect_checkpoint(self) -> None:
+        """Gather what each of several ranks has of its own; all call this before the first one writes."""
+        self._checkpointer.collect()
+
     @checked
     def write_checkpoint(self, folder: PathLike) -> None:
-        """Write everything that the running fit needs to resume into an existing, empty folder."""
+        """Write everything that the running fit needs to resume into an existing, empty folder.
+
+        With several ranks, call :meth:`collect_checkpoint` on all of them before.
+        """
         self._checkpointer.write(Path(folder))
 
     def reseed(self) -> None:
@@ -520,6 +567,7 @@ class MultiEstimator:
 
     def reseed_epoch(self) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and the epoch."""
+        self._run.agree_on_seed()
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
@@ -531,6 +579,13 @@ class MultiEstimator:
         if self._handlers.running:
             raise RuntimeError(
                 f"{method} was called by an event handler, in the middle of a run; call it before or after"
+            )
+
+    def _check_alone(self, method: str) -> None:
+        if not self.world.alone:
+            raise RuntimeError(
+                f"{method} works in one process, and {self.world.size} train together; call it in a run "
+                "without world=: what it finds holds for several processes too"
             )
 
     def _needs_outputs(self, stage: str) -> bool:

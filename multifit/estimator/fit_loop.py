@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import one_shot
+from ..distributed import unwrapped
 from ..errors import raise_problems
 from ..events import TRAINING_EVENTS
 from ..gluon.batch_pass import run_pass
-from ..gluon.data.loaders import batch_count, iterate, iterate_from, no_batch_problems, replay_epochs
+from ..gluon.data.loaders import batch_count, no_batch_problems, replay_epochs
+from ..gluon.data.shares import Peeked
 from ..gluon.data.worker_seeding import has_own_workers, seedable
+from ..gluon.distributed.figures import join_figures
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
 from ..gluon.train_step import TrainStep
 from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.make_plan import make_plan
+from ..stages import TRAIN
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
@@ -32,8 +36,8 @@ class FitLoop:
     """Trains one fit.
 
     The engine was just restarted, with the fit's hooks. What was logged so far goes into the plan. `val_data`
-    is a list with the first batch that handlers will evaluate, which is checked with the first training
-    batch; None without validation data.
+    is the first batch that handlers will evaluate, which is checked with the first training batch; None
+    without validation data.
     """
 
     def __init__(
@@ -42,10 +46,11 @@ class FitLoop:
         run: Run,
         handlers: HandlerRunner,
         log_once: LogOnce,
-        val_data: Any = None,
+        val_data: Peeked | None = None,
     ) -> None:
         self._engine, self._run, self._handlers = engine, run, handlers
         self._log_once, self._val_data = log_once, val_data
+        self._reader = engine.readers[TRAIN]
         self._train_step: TrainStep | None = None  # made with the first batch, which is checked
 
     def train(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path | None) -> None:
@@ -58,8 +63,8 @@ class FitLoop:
             self._finish_epoch(data, fit_batch, checkpoint)
         while not self._run.state.stopped:
             self._run.history.open_row()
-            self._engine.stages["train"].reset()
-            batches = iterate(data, self._run.state.epoch)
+            self._engine.stages[TRAIN].reset()
+            batches = self._reader.iterate(data, self._run.state.epoch)
             self._train_epoch(data, _after(self._run.remember_order, batches), fit_batch)
 
     def train_batch(self, batch: Any) -> StepResult:
@@ -83,7 +88,7 @@ class FitLoop:
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
         run, state = self._run, self._run.state
-        if has_own_workers(data) and not seedable(data):
+        if has_own_workers(unwrapped(data)) and not seedable(unwrapped(data)):
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
             replay_epochs(data, state.epoch, run.seed_epoch)
@@ -92,7 +97,7 @@ class FitLoop:
         elif not state.stopped:
             done = state.batch + 1
             then = partial(run.restore, checkpoint)
-            batches = iterate_from(data, done, then, state.epoch)
+            batches = self._reader.iterate_from(data, done, then, state.epoch)
             self._train_epoch(data, _after(run.restore_order, batches), fit_batch, done)
 
     def _train_epoch(
@@ -106,10 +111,12 @@ class FitLoop:
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         run.epoch_complete = not state.stopped or done == total
+        join_figures(self._engine.world, self._engine.stages[TRAIN].figures)
         self._handlers.emit(events.end)
+        state.agree()
         state.epoch += 1
         if one_shot(data):
-            state.stop("the data is exhausted")
+            state.end("the data is exhausted")
 
     def _step(self, fit_batch: Callable[[Any], StepResult], batch: Any) -> StepResult:
         if self._engine.hooks is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable
 
 from ..checks import loader_problems, one_shot
+from ..distributed import unwrapped
 from ..errors import names, raise_problems, suggest
 from ..events import EventDispatcher, handler_name
-from ..gluon.data.loaders import peek_first
 from ..gluon.data.seeding import preserve_rng
+from ..gluon.data.shares import Peeked
 from ..gluon.data.worker_seeding import has_own_workers
 from ..gluon.engine import Engine
-from ..handlers import validation_data, with_defaults
+from ..handlers import acting_on, validation_data, with_defaults
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
 
@@ -37,30 +38,32 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
 
 
 def fit_events(
-    estimator: Any, event_handlers: Any, val_data: Any
-) -> tuple[EventDispatcher, list[Any] | None]:
-    """Return the handlers of a fit, and the first validation batch in a list, or None without any.
+    estimator: Any, event_handlers: Any, val_data: Any, engine: Engine
+) -> tuple[EventDispatcher, Peeked | None]:
+    """Return the handlers of a fit, and the first validation batch, or None without any.
 
     The batch is read before training begins, because both may read from one and the same DataIter. Raises
     ValueError if a handler cannot be used, and DataError if a handler's validation data is empty, or can be
     read only once.
     """
-    first: list[Any] = []
+    first, reader = None, engine.readers[EVALUATE]
     with preserve_rng():
         if val_data is not None and one_shot(val_data):
-            batch, val_data = peek_first(val_data, "val_data")
-            first = [batch]
-        events = EventDispatcher(estimator, with_defaults(event_handlers, val_data))
+            batch, val_data = reader.peek_first(val_data, "val_data")
+            first = Peeked(batch, reader.current.share)
+        handlers = with_defaults(event_handlers, val_data)
+        events = EventDispatcher(estimator, acting_on(engine.world, handlers))
         own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
-        if own_data is not None and not first:
+        if own_data is not None and first is None:
             raise_problems(loader_problems("val_data", own_data, once=False))
-            first = [peek_first(own_data, "val_data")[0]]
-    return events, first or None
+            first = reader.peek(own_data, "val_data")
+    return events, first
 
 
 def log_oversubscription(log_once: Callable[[str], None], train_data: Any) -> None:
     """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
-    message = oversubscription(train_data._num_workers if has_own_workers(train_data) else 0)
+    loader = unwrapped(train_data)
+    message = oversubscription(loader._num_workers if has_own_workers(loader) else 0)
     if message is not None:
         log_once(message)
 

@@ -91,7 +91,7 @@ class HandlerRunner:
                 events.begin()
                 yield
             except BaseException as error:
-                self._estimator.state.stop(type(error).__name__)
+                self._estimator.state.end(type(error).__name__)
                 try:
                     events.close()
                 except HandlerError as second:  # often a consequence; the first error is the one to raise

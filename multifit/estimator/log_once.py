@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from ..distributed import ALONE, World
 from ..output import Output
 
 
@@ -26,10 +27,11 @@ class LogOnce(list[str]):
         self(message, logging.WARNING)
 
 
-def get_logger() -> logging.Logger:
+def get_logger(world: World = ALONE) -> logging.Logger:
     """Return the logger "multifit"; it writes to the standard output if nobody configured logging.
 
-    An output that breaks never stops a training.
+    That of another rank than the first is its child "multifit.rank-1": it passes warnings on, and whoever
+    wants more gives it a handler and a level. An output that breaks never stops a training.
     """
     logger = logging.getLogger("multifit")
     if logger.level == logging.NOTSET:
@@ -37,4 +39,9 @@ def get_logger() -> logging.Logger:
     if not logger.hasHandlers():
         logger.addHandler(logging.StreamHandler(Output(sys.stdout)))
         logger.propagate = False  # MXNet's schedulers log at the root, which creates a handler there
-    return logger
+    if world.first:
+        return logger
+    own = logger.getChild(f"rank-{world.rank}")
+    if own.level == logging.NOTSET:
+        own.setLevel(logging.WARNING)
+    return own

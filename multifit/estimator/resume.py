@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 from ..checkpoints import newest_checkpoint, read_manifest
-from ..errors import Problem, SpecError, last_line
+from ..errors import Problem, SpecError, counted, last_line
 from ..files import atomic_write, read_json
 from ..gluon import snapshot
 from ..gluon.engine import Engine
@@ -18,6 +18,7 @@ from ..history import History
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
 from .run import Run
+from .shared_checkpoint import SharedCheckpoint
 
 RUN, HANDLERS, ORDER = "run.json", "handlers", "order"
 
@@ -30,10 +31,20 @@ class RunCheckpointer:
 
     def __init__(self, engine: Engine, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
         self._engine, self._run, self._handlers, self._log_once = engine, run, handlers, log_once
+        self._ranks: list[dict[str, bytes]] = []  # the files of each rank's own state
+        self._shared: SharedCheckpoint | None = None
+
+    def collect(self) -> None:
+        """Gather what each of several ranks has of its own; all call this before the first one writes."""
+        if not self._engine.world.alone:
+            own = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
+            own.update(snapshot.own_state(self._engine))
+            self._ranks = snapshot.gather_trees(self._engine.world, own)
 
     def write(self, folder: Path) -> None:
         """Write everything that the running fit needs to resume into an existing, empty folder."""
         run, state = self._run, self._run.state
+        snapshot.write_ranks(folder, self._ranks)
         for name in snapshot.write(folder, self._engine):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
@@ -49,6 +60,7 @@ class RunCheckpointer:
             "epochs": run.history.epochs,
             "history": json.loads(run.history.to_json()),
             "versions": installed_versions(),
+            "ranks": self._engine.world.size,
         }
         atomic_write(folder / RUN, json.dumps(tree, indent=2) + "\n")
 
@@ -58,21 +70,26 @@ class RunCheckpointer:
         Raises ValueError if there are checkpoints, but none is intact; SpecError if the spec, the net or the
         trainers are not those of the checkpoint.
         """
-        checkpoint = self._newest(Path(folder))
+        run, logger, world = self._run, self._log_once.logger, self._engine.world
+        self._shared = SharedCheckpoint(world, self._newest(Path(folder)) if world.first else None)
+        checkpoint = self._shared.path
         if checkpoint is None:
             return None
-        run, logger = self._run, self._log_once.logger
         self._engine.trainers.get()
         with _valid(checkpoint):
             differences = snapshot.differences(checkpoint, self._engine)
-            tree, states = read_json(checkpoint / RUN), snapshot.read_tree(checkpoint, HANDLERS)
+            tree = read_json(checkpoint / RUN)
+            ranks = tree.get("ranks", 1)  # older checkpoints are of one
+            rank = world.rank if ranks == world.size else 0
+            states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
         if differences:
             raise SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
         with _valid(checkpoint):
             if not tree["complete"]:
-                run.order_state = snapshot.read_tree(checkpoint, ORDER)
+                run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
                 snapshot.set_random_state(run.order_state)  # raises if it is none
-            unsaved = snapshot.read(checkpoint, self._engine)  # sets the random state of the checkpoint
+            unsaved = snapshot.read(checkpoint, self._engine, ranks)  # sets the checkpoint's random state
+            self._engine.shared.are_shared = True  # and running statistics are each rank's own
             self._load(tree)
         for figure in unsaved:
             self._log_once(f'"{figure}" starts from zero: the checkpoint could not hold it')
@@ -80,6 +97,9 @@ class RunCheckpointer:
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_manifest(checkpoint).facts.get("exact") is False:
             logger.info("it was saved outside of a schedule: correct, but not bit for bit the same")
+        if ranks != world.size:
+            saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
+            logger.info("%s saved it, and %s resume: correct, but not bit for bit the same", saved, now)
         for name in self._handlers.load_states(states):
             self._log_once(f"the checkpoint holds the state of {name}, which this fit does not have")
         self._stop_if_finished(tree)
@@ -122,7 +142,7 @@ class RunCheckpointer:
                 limit,
             )
         if reason is not None:
-            run.state.stop(reason)
+            run.state.end(reason)
 
 
 @contextmanager

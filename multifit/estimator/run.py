@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..distributed import ALONE, World
 from ..gluon import snapshot
+from ..gluon.data.seeding import seed_of_rank
 from ..history import History
 from ..plan import Plan
 from ..state import RunState
@@ -25,6 +27,8 @@ class Run:
     MXNet's generator cannot be read. A run that has a seed seeds it at the same places whether or not the run
     is stopped there: all generators at the start of an epoch, MXNet's after a scheduled checkpoint. A run
     without a seed resumes with the saved states of Python's and NumPy's generators only.
+
+    With several ranks in the `world`, the seed is the first one's, and each rank derives its own from it.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -34,6 +38,7 @@ class Run:
     max_batch: int | None = None
     epoch_complete: bool = True
     order_state: dict[str, Any] = field(default_factory=dict)
+    world: World = ALONE
 
     def start(self, max_epoch: int | None, max_batch: int | None) -> None:
         """Begin a fit with its own history; the counters continue."""
@@ -44,6 +49,11 @@ class Run:
     def reseed(self) -> None:
         """Seed MXNet's generator from the run's seed and position."""
         snapshot.reseed(self._seed(), self.state.epoch, self.state.step)
+
+    def agree_on_seed(self) -> None:
+        """Take the first rank's seed; all ranks must call this."""
+        if not self.world.alone:
+            self.state.seed = self.world.gather_json(self.state.seed, "the seed")[0]
 
     def seed_epoch(self, epoch: int) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and an epoch."""
@@ -59,11 +69,11 @@ class Run:
 
     def restore(self, checkpoint: Path) -> None:
         """Set the generators to what they were when a checkpoint was saved."""
-        snapshot.read_random(checkpoint)
+        snapshot.read_random(checkpoint, self.world.rank)
         if self.state.seed is not None:
             self.reseed()
 
     def _seed(self) -> int:
         if self.state.seed is None:
             raise ValueError("the run has no seed: set estimator.state.seed first")
-        return self.state.seed
+        return seed_of_rank(self.state.seed, self.world.rank)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..distributed import World
 from ..history import History
 from ..protocols import Array, Parameter, Trainer
 from ..spec import TaskSpec
@@ -18,6 +19,10 @@ class EstimatorProtocol(Protocol):
 
     max_epoch: int | None
     max_batch: int | None
+
+    @property
+    def world(self) -> World:
+        """The processes that train together."""
 
     @property
     def spec(self) -> TaskSpec:
@@ -50,6 +55,9 @@ class EstimatorProtocol(Protocol):
 
     def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
         """Measure on `data`; in a running fit the figures are recorded in the history as ``val_…``."""
+
+    def collect_checkpoint(self) -> None:
+        """Gather what each of several ranks has of its own; all call this before the first one writes."""
 
     def write_checkpoint(self, folder: Path) -> None:
         """Write the state of the whole run into an existing, empty folder."""

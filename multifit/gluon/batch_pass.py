@@ -8,6 +8,7 @@ from ..errors import DataError, SpecError, UserCodeError
 from ..events import EVALUATION_EVENTS, PassEvents
 from ..stages import EVALUATE
 from ..state import RunState
+from .distributed.figures import join_figures
 from .engine import Engine
 from .execution.result import StepResult
 
@@ -49,7 +50,7 @@ def run_pass(
             raise
         index += 1
         state.step += 1
-        state.samples += result.batch.samples
+        state.samples += result.batch.total or 0
         handlers.emit_result(events.batch_end, batch, result.views)
         if state.stopped:
             break
@@ -69,8 +70,10 @@ def run_evaluation(
     """
     stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
     stage.reset()
+    engine.shared.average_statistics()
     handlers.emit(events.begin, batches=total)
     run_pass(batches, step, events, handlers, state, lambda: f"evaluating, batch {state.batch + 1}")
+    join_figures(engine.world, stage.figures)
     figures = stage.figures.read()
     handlers.emit(events.end, figures=figures)
     return figures

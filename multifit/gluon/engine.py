@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from functools import partial
+from typing import Any, Callable, Iterator, Sequence
 
 from ..arguments import FromZero, checked_value
+from ..distributed import ALONE, World
+from ..errors import Problem
 from ..events import TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import listed
@@ -14,6 +17,10 @@ from ..state import RunState
 from .balance.balancer import Balancer
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
+from .data.batches import Batch
+from .distributed.gradients import Gradients
+from .distributed.parameters import SharedParameters
+from .distributed.reader import Reader
 from .execution.network import Network
 from .execution.stage import Stage
 from .metrics import copy_metric
@@ -27,10 +34,12 @@ class Engine:
 
     `spec` says what is routed where; weights that are functions are called with `state`. `metrics` are those
     of each stage, by default the declared ones. `balancer` weighs the losses of training, if there is one.
+    `world` are the ranks that train together.
 
     `stages` are named "train" and "evaluate". `hooks` are what handlers change while training, None if
     nothing. `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of
-    each stage's batches, for exporting.
+    each stage's batches, for exporting. `readers` read the loaders of each stage; `gradients` and `shared`
+    keep the ranks together.
     """
 
     def __init__(
@@ -42,12 +51,16 @@ class Engine:
         log_once: Callable[[str], None],
         metrics: dict[str, list[StageMetric]] | None = None,
         balancer: Balancer | None = None,
+        world: World = ALONE,
     ) -> None:
         self.model, self.trainers, self.spec = model, trainers, spec
         self.state, self._log_once, self.batch_axis = state, log_once, 0
         self.balancer = balancer
         self._metrics = _stage_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
+        self.world, self.gradients = world, Gradients(world)
+        self.readers = {name: Reader(world) for name in STAGES}
+        self.shared = SharedParameters(world, model.parameters)
         self.restart()
 
     def restart(self, hooks: TrainingHooks | None = None) -> None:
@@ -74,7 +87,9 @@ class Engine:
         finite_only = hooks is None or not hooks.handle_non_finite
         dtype, contexts = self.model.dtype, self.model.contexts
         weights = self.balancer.figures if training and self.balancer is not None else None
-        return Stage(network, metrics, contexts, training, changes_objective, dtype, finite_only, weights)
+        return Stage(
+            network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, weights
+        )
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:
@@ -99,8 +114,17 @@ class Engine:
                 hooks.change_batch if hooks and hooks.active("change_batch") else None,
                 self.signatures[name] if self.batch_axis == 0 else None,
                 self.model.dtype,
+                self.readers[name].current,
             )
         return self._splitters[key]
+
+    def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
+        """Prepare a stage for its first batch: with several ranks, all get the first one's parameters.
+
+        `problems` are known already; they are raised if other ranks would wait for this one.
+        """
+        run = partial(_run_once, self.model.net, self.stages[name].spec, name)
+        self.shared.begin_stage(batch, run, problems)
 
     def wait(self) -> None:
         """Wait until the devices have done all their work."""
@@ -116,9 +140,16 @@ class Engine:
             for name, stage_metrics in self._metrics.items()
         }
         balancer = None if self.balancer is None else self.balancer.fork()
-        fork = Engine(self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer)
-        fork.signatures = self.signatures
+        fork = Engine(
+            self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
+        )
+        fork.signatures, fork.shared = self.signatures, self.shared
         return fork
+
+
+def _run_once(net: Any, spec: TaskSpec, name: str, batch: Batch) -> None:
+    with batch.contexts[0]:
+        Network(net, spec, name)(batch.slots[0])
 
 
 def _stage_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 from ..errors import raise_problems
 from .data.arrays import joined, to_numpy
 from .data.batches import Shards
-from .data.loaders import peek_first
+from .distributed.predictions import gather_pieces
 from .engine import Engine
 from .execution.result import StepResult
 from .user_code import user_code
@@ -23,6 +23,7 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     batch = engine.splitter("evaluate").split(raw)
     if not stage.checked:
         engine.trainers.prepare()
+        engine.begin_stage("evaluate", batch)
     result = run_batch(stage, batch, engine.state)
     stage.measure(result)
     return result
@@ -37,6 +38,7 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
     batch = engine.splitter("evaluate", labels=False).split(raw)
     if stage.network.paths is None:
         engine.trainers.prepare()
+        engine.begin_stage("evaluate", batch)
     pieces = []
     with stage.recording():
         for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
@@ -54,17 +56,22 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
         ]
 
 
-def batches_of(data: Any) -> Iterator[Any]:
+def batches_of(engine: Engine, data: Any) -> Iterator[Any]:
     """Return the batches of `data`: a tuple, a mapping or an array is one, a list or a loader is many."""
     is_batch = (
         isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
     )
-    return iter([data]) if is_batch else peek_first(data, "data")[1]
+    return engine.readers["evaluate"].peek_first([data] if is_batch else data, "data")[1]
 
 
-def predict(engine: Engine, data: Any) -> dict[str, Any]:
-    """Return every output by name, the batches concatenated; a list of arrays where that is impossible."""
-    pieces = [piece for batch in batches_of(data) for piece in predict_batch(engine, batch)]
+def predict(engine: Engine, data: Any, gather: bool = True) -> dict[str, Any]:
+    """Return every output by name, the batches concatenated; a list of arrays where that is impossible.
+
+    With several ranks, those of all of them, unless ``gather=False``.
+    """
+    batches = [predict_batch(engine, batch) for batch in batches_of(engine, data)]
+    batches = gather_pieces(engine.world, batches) if gather else batches
+    pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}
     sizes, axis = [size for _, size in pieces], engine.batch_axis
     return {name: joined([outputs[name] for outputs, _ in pieces], sizes, axis) for name in names}

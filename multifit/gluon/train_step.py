@@ -31,6 +31,7 @@ class TrainStep:
         self._state, self._balancer = engine.state, engine.balancer
         self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
+        self._gradients = engine.gradients
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
@@ -57,7 +58,8 @@ class TrainStep:
         self.balance(result)
         self.backward(result)
         self.before_update(result)
-        if self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"]):
+        held = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
+        if self._gradients.hold(held, self._trainers.get()):
             return
         self.reduce()
         self.change()
@@ -77,6 +79,8 @@ class TrainStep:
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
                     _change_objective(result, self._hooks)
+            if not result.objectives:  # no sample is this process's
+                return
             try:
                 mx.autograd.backward(result.objectives, result.head_gradients)
             except mx.base.MXNetError as error:
@@ -93,7 +97,8 @@ class TrainStep:
         """
         if self._hooks is None or not self._hooks.active(BEFORE_UPDATE):
             return
-        state, samples, trainers = self._state, result.batch.samples, self._trainers.get()
+        state, samples, trainers = self._state, result.batch.total, self._trainers.get()
+        assert samples is not None
         with self._timer("change"):
             trainers.scale_gradients(samples)
             state.step, state.samples = state.step + 1, state.samples + samples
@@ -102,11 +107,12 @@ class TrainStep:
             trainers.scale_gradients(1 / samples)
 
     def reduce(self) -> None:
-        """Add up the gradients over the devices."""
+        """Add up the gradients over the devices, and over the processes that train together."""
         trainers = self._trainers.get()
         for name in trainers:
             with self._timer("reduce", name):
                 trainers.reduce(name)
+        self._gradients.add_up()
 
     def change(self) -> None:
         """Let handlers change the gradients in place."""
@@ -147,7 +153,7 @@ def _change_objective(result: StepResult, hooks: TrainingHooks) -> None:
         # order whether there is a graph or, as with the first batch, none.
         for kind in ("pred", "loss"):
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
-        objectives = hooks.change_objective(result.objectives, **views)
+        objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
     if result.head_gradients is not None and _shapes(objectives) != _shapes(result.objectives):
         raise SpecError(
             "balance: a handler adds to the objective, or takes from it, and it is not known of which task; "

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 from ..checks import describe
-from ..errors import DataError, SpecError, TrainerError, UserCodeError, last_line
+from ..errors import DataError, PeerError, SpecError, TrainerError, UserCodeError, last_line
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
     """
     try:
         yield
-    except (DataError, SpecError, TrainerError):
+    except (DataError, PeerError, SpecError, TrainerError):
         raise
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)

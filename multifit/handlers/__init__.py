@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .checkpoint import CheckpointHandler
-from .defaults import validation_data, with_defaults
+from .defaults import acting_on, validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .interrupt import InterruptHandler
 from .live_plot import LivePlot
@@ -29,6 +29,7 @@ __all__ = [
     "StoppingHandler",
     "TensorBoardHandler",
     "ValidationHandler",
+    "acting_on",
     "validation_data",
     "with_defaults",
 ]

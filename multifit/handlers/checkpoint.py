@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
@@ -88,7 +88,9 @@ class CheckpointHandler:
         self._started = False
 
     def around_fit(self, estimator: EstimatorProtocol) -> AbstractContextManager[None]:
-        """Lock the run's folder; ValueError if another process writes there."""
+        """Lock the run's folder; ValueError if another run writes there."""
+        if not estimator.world.first:
+            return nullcontext()
         return locked(self.folder.parent, estimator.logger.warning)
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
@@ -103,7 +105,8 @@ class CheckpointHandler:
         self._batches, self._stop_seen = batches, False
         if not self._started:
             self._started = True
-            self._writer.warn_of_later(estimator)
+            if estimator.world.first:
+                self._writer.warn_of_later(estimator)
             self._warn_of_other_schedule(estimator)
         if self.every is not None:
             if estimator.state.seed is None:  # a run that is resumed may have been started without a schedule

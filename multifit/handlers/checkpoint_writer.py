@@ -34,8 +34,15 @@ class CheckpointWriter:
         """Write a checkpoint, then delete those that need not be kept; None if the disk refused it.
 
         `complete` says whether the epoch is complete, and so its figures; `exact` says whether a run that is
-        resumed from it is bit for bit the same.
+        resumed from it is bit for bit the same. With several ranks, all call this and the first one writes;
+        the others wait for it.
         """
+        estimator.collect_checkpoint()
+        path = self._write(estimator, complete, exact) if estimator.world.first else None
+        written = bool(estimator.world.meet("a checkpoint", float(path is not None))[0, 0])
+        return path or (self.store.folder if written else None)
+
+    def _write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:
         state = estimator.state
         name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
         facts = {

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
+from ..distributed import World
 from ..events import checked_handlers, unwrapped
+from .agreement import StopAgreement
 from .interrupt import InterruptHandler
 from .logging import LoggingHandler
 from .metric import MetricHandler
 from .progress import ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
+
+_WRITING = ("CheckpointHandler", "LoggingHandler")  # handlers of Gluon's that write or print
 
 
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
@@ -27,6 +31,23 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
         defaults.append(ValidationHandler(val_data))
     kinds = (InterruptHandler, LoggingHandler, ProgressBar)
     return [*users, *defaults, *(kind() for kind in kinds if kind.__name__ not in names)]
+
+
+def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
+    """Return the handlers that act on a rank, with that by which the ranks agree on stopping.
+
+    Those that show or write something, which say ``first_rank_only = True``, act on the first rank.
+    """
+    if world.alone:
+        return list(handlers)
+    own = [handler for handler in handlers if world.first or not _is_for_first_rank(unwrapped(handler))]
+    return [*own, StopAgreement()]
+
+
+def _is_for_first_rank(handler: object) -> bool:
+    kind = type(handler)
+    of_gluon = kind.__module__.startswith("mxnet.") and kind.__name__ in _WRITING
+    return of_gluon or bool(getattr(handler, "first_rank_only", False))
 
 
 def validation_data(handlers: Iterable[object]) -> Any:

@@ -106,13 +106,14 @@ class InterruptHandler:
         estimator = self._estimator
         if os.getpid() != self._process and number == signal.SIGINT:
             return  # a loader's worker: Ctrl-C reaches all processes, and the batch still needs its workers
-        if os.getpid() != self._process or estimator is None or estimator.state.interrupted:
+        again = bool(self._reason) or (estimator is not None and estimator.state.interrupted)
+        if os.getpid() != self._process or estimator is None or again:
             self._uninstall()
             signal.signal(number, _default(number))  # also if another handler called this one
             signal.raise_signal(number)
         else:
             self._reason = signal.Signals(number).name
-            estimator.state.interrupted = True
+            estimator.state.interrupt(self._reason)
             self._log_queue.put(self._reason)
 
     def _uninstall(self) -> None:

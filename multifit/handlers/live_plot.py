@@ -39,6 +39,7 @@ class LivePlot:
     """
 
     priority = Priority.LOGGING
+    first_rank_only = True  # where several processes train together
 
     @checked
     def __init__(

@@ -30,6 +30,7 @@ class LogFile:
     """
 
     priority = -math.inf
+    first_rank_only = True  # where several processes train together
 
     @checked
     def __init__(self, path: PathLike) -> None:

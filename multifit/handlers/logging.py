@@ -46,6 +46,7 @@ class LoggingHandler:
     """
 
     priority = Priority.LOGGING
+    first_rank_only = True  # where several processes train together
 
     @checked
     def __init__(

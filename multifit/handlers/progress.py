@@ -51,6 +51,7 @@ class ProgressBar:
     """
 
     priority = Priority.PROGRESS
+    first_rank_only = True  # where several processes train together
 
     @checked
     def __init__(

@@ -49,6 +49,7 @@ class TensorBoardHandler:
     """
 
     priority = Priority.LOGGING
+    first_rank_only = True  # where several processes train together
 
     @checked
     def __init__(

@@ -38,7 +38,8 @@ class LossSpec(_OneLineRepr):
         number of samples.
     scope : {"device", "batch"}
         ``"batch"``: `fn` gets lists with one array per device for every argument, and the sum of what it
-        returns counts as normalized already.
+        returns counts as normalized already, by `normalize_by`: a figure is the mean weighted by that, and
+        so is the term where several processes train together.
     arguments : sequence of str, optional
         Another order of the outputs and labels; ``outputs.x`` and ``labels.x`` if a name is both.
     """

@@ -68,8 +68,6 @@ def _loss(term: Term) -> Iterator[str]:
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
     if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
         yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
-    if loss.normalize_by is not None and loss.scope == "batch":
-        yield f'{where}: with scope="batch" the loss counts as normalized already; leave normalize_by out'
 
 
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:

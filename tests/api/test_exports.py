@@ -16,8 +16,8 @@ EXPORTS = [
     "GradientAccumulation", "GradientNoise", "HandlerError", "History", "InterruptHandler",
     "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler", "LossSpec", "MetricHandler",
     "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan", "PlateauHandler", "Priority", "Problem",
-    "ProgressBar", "RunState", "Shards", "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec",
-    "TensorBoardHandler", "TerminateOnNaN", "TrainerError", "TrainerSpec", "UserCodeError",
+    "ProgressBar", "RunState", "Sharded", "Shards", "SkipNonFinite", "SpecError", "StoppingHandler",
+    "TaskSpec", "TensorBoardHandler", "TerminateOnNaN", "TrainerError", "TrainerSpec", "UserCodeError",
     "ValidationHandler", "WeightAveraging", "World", "connect", "losses", "metrics", "schedules",
 ]  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_everything_exported_is_documented() -> None:
 
 
 SIGNATURES: dict[str, str] = {
-    "MultiEstimator": "net spec trainers context initializer frozen precision balance",
+    "MultiEstimator": "net spec trainers context initializer frozen precision balance world",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments",

@@ -45,8 +45,6 @@ FAULTS = [
         'losses["digit"]: takes no output of the net, so there is nothing to train; name one with outputs='),
     fault("scope", lambda s: s.with_loss(CE(), scope="batches"),
         'losses["digit"]: scope is \'batches\' (did you mean "batch"?); valid are "device", "batch"'),
-    fault("scope batch and normaliser", lambda s: s.with_loss(CE(), scope="batch", normalize_by="amount"),
-        'with scope="batch" the loss counts as normalized already; leave normalize_by out'),
     fault("minimize not in returns", lambda s: s.with_loss(CE(), returns=["cls", "box"], minimize="boxes"),
         'losses["digit"]: minimize is \'boxes\' (did you mean "box"?), but returns names "cls", "box"'),
     fault("minimize without returns", lambda s: s.with_loss(CE(), minimize="sum"),

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
+from multifit.distributed import ALONE
 from multifit.events import EventDispatcher
 from multifit.history import History
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
@@ -63,6 +64,7 @@ class Run:
         self.max_epoch: int | None = None
         self.max_batch: int | None = None
         self.batch_axis = 0
+        self.world = ALONE
         self.logger = logging.getLogger("multifit")
         self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}
         self.validation: Callable[[RunState], dict[str, float]] = lambda state: {"loss": 2.0 / state.step}
@@ -70,6 +72,9 @@ class Run:
         self.read: list[tuple[str, int]] = []  # the stage and step of each reading of figures
         self.evaluated: list[tuple[Any, int]] = []  # the data and step of each evaluation
         self.events = EventDispatcher(self)
+
+    def collect_checkpoint(self) -> None:
+        """There are no other ranks."""
 
     def figures(self, stage: str = "train") -> dict[str, float]:
         self.read.append((stage, self.state.step))

@@ -171,4 +171,5 @@ def test_a_scalar_sum_takes_numbers_and_arrays() -> None:
 
 
 def test_sums_without_terms_have_no_objective() -> None:
-    assert MetricSums([]).loss_figures({}) == {}
+    sums = MetricSums([])
+    assert sums.loss_figures(sums.totals()) == {}

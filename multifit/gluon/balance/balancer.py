@@ -10,6 +10,7 @@ import numpy as np
 from ...balance import Balance, State
 from ...balance.measured import Measured, measured_losses
 from ...balance.weighing import weigh_losses
+from ...distributed import ALONE, World
 from ...protocols import Array, Context
 from ...spec import TaskSpec
 from ...state import RunState
@@ -24,13 +25,15 @@ class Balancer:
     """Runs a method that needs no gradients: its weights are the head gradients of the backward pass.
 
     The weights and what the method remembers are kept over all fits, on the first device if the method
-    computes there. Raises SpecError if the method cannot weigh the losses of `spec`.
+    computes there. The losses are those of all ranks of `world`. Raises SpecError if the method cannot weigh
+    the losses of `spec`.
 
     `figures` are the means of the weights over an epoch. `looks_back` says whether :meth:`after_update` must
     be called.
     """
 
-    def __init__(self, method: Balance, spec: TaskSpec, context: Context) -> None:
+    def __init__(self, method: Balance, spec: TaskSpec, context: Context, world: World = ALONE) -> None:
+        self._world = world
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
         self.figures = Means([weight_figure(name) for name in self.tasks.names])
         self.looks_back = callable(getattr(method, "after_update", None))
@@ -102,8 +105,10 @@ class Balancer:
             part = objective.astype("float64").as_in_context(self._context)
             matrices = self._matrices_of(keys)
             parts.append(part if matrices is None else mx.nd.dot(matrices[0], part))
-        losses = mx.nd.add_n(*parts) if len(parts) > 1 else parts[0]
-        return losses if self.method.on_device else losses.asnumpy()
+        losses = mx.nd.add_n(*parts) if parts else self._array(np.zeros(self._count))
+        if self.method.on_device and self._world.alone:
+            return losses
+        return self._placed(self._world.sum(losses.asnumpy()))
 
     def _head_gradient(self, weights: Array, objective: Array, losses: tuple[str, ...]) -> Array:
         matrices = self._matrices_of(losses)

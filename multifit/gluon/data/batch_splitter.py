@@ -15,8 +15,8 @@ from ..compat import mx
 from ..user_code import user_code
 from .arrays import RawArray, cast_dtype, place, samples
 from .batches import Batch, BatchLayout, Shards, Signature, layout_of, signature_of
-from .devices import shares
 from .raw_batches import arrays_in
+from .shares import WHOLE, CurrentShare
 
 MAX_SIGNATURES = 50  # as many kinds of batches (sequences of many lengths) are remembered
 
@@ -33,7 +33,7 @@ class BatchSplitter:
     form of the first one. `notice` is called with a line to log, once for each slot that is cast.
     `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
     appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
-    inputs and labels get if they are real numbers.
+    inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class BatchSplitter:
         change: Callable[[Slots], Slots] | None = None,
         signatures: list[SlotSignature] | None = None,
         real: str = "float32",
+        current: CurrentShare | None = None,
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
@@ -56,19 +57,23 @@ class BatchSplitter:
         self._first: dict[str, Any] = {}
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
         self._may_skip = len(contexts) == 1 and spec.batch_fn is None
+        self._current = CurrentShare() if current is None else current
 
     def split(self, raw: Any) -> Batch:
-        """Return the batch, named, cast and placed.
+        """Return the batch, named, cast and placed; `raw` is None if nothing of it is this process's.
 
         On one device, a list of NDArrays like an earlier one, which needed no cast, is not checked again: its
         layout says which array is which slot. Raises DataError if slots or dtypes are not as declared.
         """
-        signature = signature_of(raw) if self._may_skip else None
+        if raw is None and self._current.share is not WHOLE:
+            return Batch(raw, 0, axis=self.batch_axis, total=self._current.share.total(0))
+        signature = signature_of(raw) if self._may_skip and self._current.share.cuts_nothing else None
         layout = None if signature is None else self._layouts.get(signature)
         if layout is not None:
             context, samples = self.contexts[0], layout.samples
             slots = layout.slots(raw, context)
-            batch = Batch(raw, samples, [context], [slots], [samples], layout.shapes, self.batch_axis)
+            total = self._current.share.total(samples)
+            batch = Batch(raw, samples, [context], [slots], [samples], layout.shapes, self.batch_axis, total)
             return self._apply_change(batch)
         parts, problems = self.name_arrays(raw)
         raise_problems(problems)
@@ -88,8 +93,9 @@ class BatchSplitter:
         if not isinstance(unnamed, Shards):
             arrays, problems = self._name_part(unnamed)
             return [arrays], problems
-        if not 0 < len(unnamed) <= len(self.contexts):
-            parts, devices = counted(len(unnamed), "part"), counted(len(self.contexts), "device")
+        most = self._current.share.ranks * len(self.contexts)
+        if not 0 < len(unnamed) <= most:
+            parts, devices = counted(len(unnamed), "part"), counted(most, "device")
             message = f"the batch is split into {parts} for {devices}; give one part for each, or fewer"
             return [], [Problem("data", message)]
         named = [self._name_part(part) for part in unnamed]
@@ -100,11 +106,12 @@ class BatchSplitter:
 
         Devices without samples are left out.
         """
-        whole = [(arrays, self._count(arrays), None) for arrays in parts]
-        pieces = whole if len(parts) > 1 else self._pieces(*whole[0][:2])
-        batch = Batch(raw, sum(count for _, count, _ in whole), axis=self.batch_axis)
+        counts = [self._count(arrays) for arrays in parts]
+        pieces = self._split_already(parts, counts) if len(parts) > 1 else self._pieces(parts[0], counts[0])
+        batch = Batch(raw, 0, axis=self.batch_axis, total=self._current.share.total(sum(counts)))
         for context, (arrays, size, rows) in zip(self.contexts, pieces):
             if size:
+                batch.samples += size
                 batch.contexts.append(context)
                 batch.sizes.append(size)
                 batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
@@ -131,11 +138,18 @@ class BatchSplitter:
     def _count(self, arrays: NamedArrays) -> int:
         return next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
 
+    def _split_already(
+        self, parts: Sequence[NamedArrays], counts: Sequence[int]
+    ) -> list[tuple[NamedArrays, int, slice | None]]:
+        """Return the parts that are this process's, for its devices."""
+        first = self._current.share.rank * len(self.contexts)
+        return [(arrays, n, None) for arrays, n in zip(parts[first:], counts[first:])]
+
     def _pieces(self, arrays: NamedArrays, count: int) -> list[tuple[NamedArrays, int, slice | None]]:
         """Return for each device the arrays, and how many and which of the samples it gets."""
-        sizes = shares(count, len(self.contexts))
-        ends = accumulate(sizes)
-        return [(arrays, n, slice(end - n, end) if n < count else None) for n, end in zip(sizes, ends)]
+        first, sizes = self._current.share.cut(count, len(self.contexts))
+        ends = accumulate(sizes, initial=first)
+        return [(arrays, n, slice(start, start + n) if n < count else None) for n, start in zip(sizes, ends)]
 
     def _remember(self, signature: Signature, raw: Any, arrays: Mapping[str, Any]) -> None:
         casts = any(self._cast(name, array) for name, array in arrays.items())

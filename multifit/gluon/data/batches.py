@@ -18,16 +18,18 @@ class Shards(list[Any]):
     A loader may yield it, a `batchify_fn` return it, or a `batch_fn` make it: ``batch_fn=Shards`` for batches
     of parts, as gluonnlp's ShardedDataLoader yields them; ``batch_fn=lambda batch: Shards(zip(*batch))`` for
     lists of one array per device for each slot. The parts train as the whole batch does, however unequal.
+    Not to be mistaken for :class:`multifit.Sharded`, a loader of which each process has a part.
     """
 
 
 @dataclass
 class Batch:
-    """A batch, split over the devices.
+    """A batch, split over the devices of this process.
 
-    `raw` is what the loader yielded. `contexts`, `slots` and `sizes` have an item for each device that got
-    samples: its context, its arrays by slot, its number of samples along `axis`. `shapes` are those of the
-    slots, if they are known and there is one device.
+    `raw` is what the loader yielded. `samples` are those of this process; `total` are those of all processes
+    that train together, None until they have been added up. `contexts`, `slots` and `sizes` have an item for
+    each device that got samples: its context, its arrays by slot, its number of samples along `axis`.
+    `shapes` are those of the slots, if they are known and there is one device.
     """
 
     raw: object
@@ -37,6 +39,7 @@ class Batch:
     sizes: list[int] = field(default_factory=list)
     shapes: tuple[Shape | None, ...] | None = None
     axis: int = 0
+    total: int | None = None
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from itertools import chain
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
-from ...checks import loader_problems
-from ...errors import DataError, Problem, raise_problems
+from ...distributed import unwrapped
+from ...errors import Problem
 from ...protocols import Loader
 from ..compat import mx
 from .array_batching import by_index
@@ -24,10 +23,11 @@ def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     worker processes are seeded. `number` is that of this pass over the data in its run, such as the epoch;
     see :func:`pass_seed`.
     """
+    data = unwrapped(data)
     if is_resettable(data):
         yield from read_pass(data)
     else:
-        yield from _batches(data, pass_seed(data, number) if seedable(data) else None)
+        yield from _batches(data, seed_of_pass(data, number))
 
 
 def _batches(data: Any, seed: int | None, first: int = 0) -> Iterable[Any]:
@@ -54,7 +54,8 @@ def iterate_from(
     called after the skipped batches, before the next one is loaded. `number` is that of the whole pass, as
     for :func:`iterate`.
     """
-    if isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None:
+    data = unwrapped(data)
+    if has_order(data):
         yield from _rest_of_loader(data, skip, before_rest, number)
         return
     batches = iterate(data)
@@ -64,16 +65,33 @@ def iterate_from(
     yield from batches
 
 
+def has_order(data: Any) -> bool:
+    """Whether a loader is a DataLoader whose sampler draws the order of its samples."""
+    return isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None
+
+
 def _rest_of_loader(
     data: mx.gluon.data.DataLoader, skip: int, before_rest: Callable[[], None], number: int | None
 ) -> Iterator[Any]:
-    seed = pass_seed(data, number) if seedable(data) else None  # before the sampler draws
+    seed = seed_of_pass(data, number)  # before the sampler draws
     order = list(data._batch_sampler)[skip:]
+    before_rest()
+    yield from in_order(data, order, seed, skip)
+
+
+def seed_of_pass(data: mx.gluon.data.DataLoader, number: int | None) -> int | None:
+    """Return from what the workers of a loader are seeded in a pass; None if they cannot be."""
+    return pass_seed(data, number) if seedable(data) else None
+
+
+def in_order(
+    data: mx.gluon.data.DataLoader, order: Sequence[Any], seed: int | None, first: int
+) -> Iterator[Any]:
+    """Yield a loader's batches of given samples; `seed` and `first` are as for :func:`iterate_seeded`."""
     rest = copy.copy(data)  # an evaluation on the loader meanwhile reads all of it
     rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
-    before_rest()
     try:
-        yield from _batches(rest, seed, skip)
+        yield from _batches(rest, seed, first)
     finally:
         rest._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 
@@ -101,6 +119,7 @@ def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) 
     DataLoader, only the sampler runs. ``seed_epoch(epoch)`` seeds the generators as at the start of that
     epoch.
     """
+    data = unwrapped(data)
     sampler = getattr(data, "_batch_sampler", None)
     for epoch in range(epochs):
         seed_epoch(epoch)
@@ -140,16 +159,3 @@ def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Pro
             "give a DataLoader, a list, or a DataIter with reset()"
         )
     return [Problem("data", message)]
-
-
-def peek_first(data: Loader, what: str, number: int | None = None) -> tuple[Any, Iterator[Any]]:
-    """Return a loader's first batch, and an iterator over all batches, the first included.
-
-    `what` is the loader's name in messages; `number` is as for :func:`iterate`. Raises DataError if `data` is
-    not a loader, or is empty.
-    """
-    raise_problems(loader_problems(what, data, once=True))
-    iterator = iterate(data, number)
-    for first in iterator:
-        return first, chain([first], iterator)
-    raise DataError(no_batch_problems(what))

@@ -10,6 +10,8 @@ import numpy as np
 
 from ..compat import mx
 
+RANK = 2  # a stream of random numbers besides those for steps (0) and epochs (1)
+
 
 def seed_everything(seed: int) -> None:
     """Seed Python's, NumPy's and MXNet's random generators.
@@ -31,6 +33,11 @@ def mixed(*numbers: int) -> int:
     By M. E. O'Neill's ``seed_seq``, which NumPy promises never to change.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def seed_of_rank(seed: int, rank: int) -> int:
+    """Return the seed of a rank's own random numbers; the first one's are those of a process alone."""
+    return mixed(seed, RANK, rank) if rank else seed
 
 
 @contextmanager

@@ -19,7 +19,8 @@ class BatchLosses:
     """The terms of scope "batch", each called once per batch with a list per device of every argument.
 
     What a loss returns (per part a list per device, or one array) is already normalised: its sum is the term.
-    `forms` hold it to what it was in the first batch.
+    With several processes, each one's sum counts by its part of the normaliser. `forms` hold what a loss
+    returns to what it was in the first batch.
     """
 
     def __init__(self, terms: Sequence[Term], training: bool, forms: ResultForms) -> None:
@@ -31,7 +32,9 @@ class BatchLosses:
         Returns by term the sum of each part over all devices: float64, on the first device.
         """
         sums: dict[str, list[Array]] = {}
-        arrays: Sequence[Mapping[Ref, Any]] = result.arrays() if self.terms else []
+        if not self.terms or not result.outputs:
+            return sums
+        arrays: Sequence[Mapping[Ref, Any]] = result.arrays()
         for term in self.terms:
             arguments = {ref: [device[ref] for device in arrays] for ref in term.args}
             values = _parts(term, call_loss(term, arguments))
@@ -40,19 +43,27 @@ class BatchLosses:
                 self._forms.hold_loss(term, of_device, samples=0)  # it is a sum, of any shape
                 parts.update(named_parts(term, of_device))
             if self._training:
-                weight = scale.weights[term.key]
                 for value in values[term.minimized]:
-                    result.add(_weighted(value, weight), [term])
+                    result.add(_weighted(value, term, scale), [term])
             with mx.autograd.pause():
                 sums[term.where] = [_total(value) for value in values]
         return sums
 
-    def add(
-        self, sums: Mapping[str, list[Array]], scale: BatchLossScale, samples: int, totals: MetricSums
-    ) -> None:
-        """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by samples."""
+    def add(self, sums: Mapping[str, list[Array]], scale: BatchLossScale, totals: MetricSums) -> None:
+        """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by normaliser.
+
+        Where that is 0, nothing counts, not even NaN.
+        """
         for term in self.terms:
-            total = mx.nd.concat(*sums[term.where], dim=0) * samples
+            if term.where not in sums:
+                continue
+            norm = scale.own[term.key]
+            total = mx.nd.concat(*sums[term.where], dim=0)
+            if isinstance(norm, mx.nd.NDArray):
+                norm = mx.nd.tile(norm.as_in_context(total.context), len(total))
+                total = mx.nd.where(norm == 0, mx.nd.zeros_like(total), total * norm)
+            else:
+                total = total * norm if norm else mx.nd.zeros_like(total)
             totals.add(((term.where, len(term.parts)),), total)
             if term.key in totals.weighted:
                 minimized = total[term.minimized : term.minimized + 1]
@@ -65,8 +76,9 @@ def _parts(term: Term, values: list[Any]) -> list[list[Any]]:
     return [list(value) or [None] if isinstance(value, (list, tuple)) else [value] for value in values]
 
 
-def _weighted(value: Array, weight: float) -> Array:
-    return mx.nd.sum(value) * as_variable(mx.nd.full((1,), weight, ctx=value.context, dtype=value.dtype))
+def _weighted(value: Array, term: Term, scale: BatchLossScale) -> Array:
+    weight = scale.part(term, value.context) * scale.weights[term.key]
+    return mx.nd.sum(value) * as_variable(weight.astype(value.dtype))
 
 
 def _total(values: Sequence[Array]) -> Array:

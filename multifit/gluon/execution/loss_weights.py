@@ -14,6 +14,7 @@ from ...spec.validate import weight_problem
 from ...state import RunState
 from ..compat import mx
 from ..data.batches import Batch
+from ..distributed.normalizers import Normalizers
 from ..user_code import user_code
 from .loss_graph import LossGraph
 
@@ -21,37 +22,63 @@ MAX_VECTORS = 256  # cached on the devices; more only if weights change with eve
 
 
 class BatchLossScale:
-    """The weights of one batch's terms, and their normalisers over the whole batch, by term."""
+    """The weights of one batch's terms, and their normalisers over the whole batch, by term.
 
-    def __init__(self, weights: dict[str, float], norms: dict[str, Any]) -> None:
-        self.weights, self.norms = weights, norms
+    `own` are this process's part of the normalisers.
+    """
+
+    def __init__(self, weights: dict[str, float], norms: dict[str, Any], own: dict[str, Any]) -> None:
+        self.weights, self.norms, self.own = weights, norms, own
         self.vectors: dict[Any, Any] = {}  # by loss graph and device
+
+    def factor(self, term: Term, context: Context) -> Any:
+        """Return a term's weight / normaliser as an NDArray of float64 of shape (1,); 0 if that is 0."""
+        return self._cached(term, context, self.weights[term.key], "factor")
+
+    def part(self, term: Term, context: Context) -> Any:
+        """Return this process's part of a term's normaliser, from 0 to 1, as :meth:`factor` does."""
+        return self._cached(term, context, self.own[term.key], "part")
+
+    def _cached(self, term: Term, context: Context, value: Any, kind: str) -> Any:
+        key = kind, term.key, context
+        if key not in self.vectors:
+            self.vectors[key] = _quotient(value, self.norms[term.key], context)
+        return self.vectors[key]
 
 
 class LossScaler:
     """Computes the weights and normalisers of batches, without waiting for the engine.
 
-    A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices. If that
-    sum is 0, so are the term and its gradient. `dtype` is that of the objective.
+    A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices and
+    processes. If that sum is 0, so are the term and its gradient. `dtype` is that of the objective;
+    `normalizers` adds up over processes.
     """
 
-    def __init__(self, terms: Sequence[Term], dtype: str = "float32") -> None:
-        self.terms, self._dtype = list(terms), dtype
+    def __init__(self, terms: Sequence[Term], dtype: str, normalizers: Normalizers) -> None:
+        self.terms, self._dtype, self._normalizers = list(terms), dtype, normalizers
         self._constant = not any(callable(t.spec.weight) or t.spec.normalize_by is not None for t in terms)
-        self._scales: dict[int, BatchLossScale] = {}
+        self._scales: dict[Any, BatchLossScale] = {}
         self._vectors: dict[Any, Any] = {}
 
     def scale(self, batch: Batch, state: RunState | None) -> BatchLossScale:
-        """Return the weights and normalisers of a batch.
+        """Return the weights and normalisers of a batch, whose total number of samples is then known.
 
         Raises SpecError if a weight function returns something that is not a weight.
         """
-        if self._constant and batch.samples in self._scales:
-            return self._scales[batch.samples]
+        key = batch.total, batch.samples
+        if self._constant and key in self._scales:
+            return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
-        scale = BatchLossScale(weights, {term.key: _norm(term, batch) for term in self.terms})
-        if self._constant:
-            self._scales[batch.samples] = scale
+        declared = [(term, term.spec.normalize_by) for term in self.terms]
+        own = {term.key: _norm(term, by, batch) for term, by in declared if by is not None}
+        sums = self._normalizers.add_up(batch, own)
+        norms, parts = (
+            {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
+            for by_key, samples in ((sums, batch.total), (own, batch.samples))
+        )
+        scale = BatchLossScale(weights, norms, parts)
+        if self._constant and key[0] is not None:
+            self._scales[key] = scale
         return scale
 
     def vector(self, losses: LossGraph, scale: BatchLossScale, context: Context) -> Any:
@@ -105,10 +132,7 @@ def _weight(term: Term, state: RunState | None) -> float:
     return float(value)
 
 
-def _norm(term: Term, batch: Batch) -> Any:
-    by = term.spec.normalize_by
-    if by is None:
-        return float(batch.samples)
+def _norm(term: Term, by: Any, batch: Batch) -> Any:
     sums = []
     for slots in batch.slots:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
@@ -118,7 +142,7 @@ def _norm(term: Term, batch: Batch) -> Any:
             raise SpecError(f"{term.where}: {message}")
         sums.append(_sum(value))
     if all(isinstance(value, float) for value in sums):
-        return sum(sums)
+        return sum(sums, 0.0)
     arrays = [_as_array(value, batch.contexts[0]) for value in sums]
     return mx.nd.add_n(*arrays) if len(arrays) > 1 else arrays[0]
 
@@ -136,8 +160,11 @@ def _as_array(value: Any, context: Context) -> Any:
     return value.as_in_context(context)
 
 
-def _quotient(weight: float, norm: Any, context: Context) -> Any:
+def _quotient(value: Any, norm: Any, context: Context) -> Any:
     if not isinstance(norm, mx.nd.NDArray):
-        return mx.nd.full((1,), weight / norm if norm else 0.0, ctx=context, dtype="float64")
+        if isinstance(value, mx.nd.NDArray):
+            return value.as_in_context(context) / norm if norm else mx.nd.zeros_like(value)
+        return mx.nd.full((1,), value / norm if norm else 0.0, ctx=context, dtype="float64")
     norm = norm.as_in_context(context)
-    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), weight / norm)
+    value = value.as_in_context(context) if isinstance(value, mx.nd.NDArray) else value
+    return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), value / norm)

@@ -11,6 +11,7 @@ from ...spec.names import Ref, listed
 from ...spec.terms import Term
 from ..data.batches import Batch
 from .loss_graph import by_reference
+from .loss_weights import BatchLossScale
 
 
 @dataclass
@@ -20,6 +21,7 @@ class StepResult:
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
     sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
     `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
+    `scale` holds the batch's weights and normalisers.
     """
 
     spec: TaskSpec
@@ -29,6 +31,7 @@ class StepResult:
     objectives: list[Array] = field(default_factory=list)
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
+    scale: BatchLossScale | None = None
 
     def add(self, objective: Array, terms: Sequence[Term]) -> None:
         """Add an array to the objective, and the losses that it is of."""

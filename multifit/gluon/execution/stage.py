@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable, Mapping, Sequence
 
+from ...distributed import ALONE, World
 from ...protocols import Array, Context
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import shapes_of
 from ..data.batches import Batch
+from ..distributed.host_metrics import HostMetrics
+from ..distributed.normalizers import Normalizers
 from ..metrics.means import Means
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
@@ -52,6 +55,7 @@ class Stage:
         metrics: Sequence[StageMetric],
         contexts: Sequence[Context],
         training: bool,
+        world: World = ALONE,
         changes_objective: bool = False,
         dtype: str = "float32",
         finite_only: bool = True,
@@ -62,14 +66,16 @@ class Stage:
         self.changes_objective = changes_objective
         self.network = network
         self.balanced = weights is not None
-        self.figures = StageFigures(self.spec, metrics, len(contexts) == 1, finite_only, weights)
+        one_device = len(contexts) == 1 and world.alone
+        self.figures = StageFigures(self.spec, metrics, one_device, finite_only, weights)
+        self._host_metrics = HostMetrics(world, self.figures, exact=not training)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
         self.graphs = StepGraphCache(
             self.network, self.spec, self.figures, differentiable, dtype, self.balanced
         )
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
-        self._scaler = LossScaler(self.spec.terms, dtype)
+        self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
         self._throttle = Throttle()
 
     def recording(self) -> Any:
@@ -85,7 +91,7 @@ class Stage:
         device, if the batch was checked and the net has already run on it.
         """
         result = StepResult(self.spec, batch)
-        scale = self._scaler.scale(batch, state)
+        scale = result.scale = self._scaler.scale(batch, state)
         with self.recording():
             ran = []
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
@@ -95,7 +101,7 @@ class Stage:
                 first_outputs = None
             batch_sums = self._batch_losses(result, scale)
         self._add(ran, scale, batch)  # outside of the recording: sums are not part of the graph
-        self._batch_losses.add(batch_sums, scale, batch.samples, self.figures.sums)
+        self._batch_losses.add(batch_sums, scale, self.figures.sums)
         self._throttle.push(_last_arrays(ran))
         return result
 
@@ -111,13 +117,14 @@ class Stage:
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
-        metrics = self.figures.on_host
+        metrics = self._host_metrics.due()
         if metrics:
             with timer("measure"):
-                arrays = result.arrays()
+                own = result.arrays(), result.parts
+                gathered = self._host_metrics.gather(metrics, *own)
             for metric in metrics:
                 with timer("measure", metric.term.key):
-                    metric.update(arrays, result.parts)
+                    metric.update(*(gathered if metric.is_exact else own))
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
@@ -180,7 +187,7 @@ class Stage:
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():
-            norm.add(scale.norms[key])
+            norm.add(scale.own[key])
         sums.batches += 1
         sums.samples += batch.samples
 

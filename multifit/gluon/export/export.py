@@ -57,7 +57,7 @@ def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature
 
 
 def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
-    batches = batches_of(data)
+    batches = batches_of(engine, data)
     first = next(batches)
     predict_batch(engine, first)  # infers the shapes of parameters that are not known yet
     splitter = engine.splitter("evaluate", labels=False)

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 from ...arguments import NotNegative, checked
 from ...events import EstimatorProtocol
 from ..compat import mx
+from ..distributed.collectives import broadcast
 
 
 class GradientNoise:
@@ -15,8 +16,9 @@ class GradientNoise:
 
     .. math:: g_t \leftarrow g_t + \mathcal N(0, \sigma_t^2), \qquad \sigma_t^2 = \eta / (1 + t)^\gamma
 
-    where t is the number of batches trained before, over all fits. All devices get the same noise, so that
-    their parameters stay equal. It is added before gradients are clipped.
+    where t is the number of batches trained before, over all fits. All devices, and all processes that train
+    together, get the same noise, so that their parameters stay equal. It is added before gradients are
+    clipped.
 
     Parameters
     ----------
@@ -51,17 +53,22 @@ class GradientNoise:
     def change_gradients(self, estimator: EstimatorProtocol) -> None:
         """Add the noise."""
         sigma = math.sqrt(self.eta / (1 + estimator.state.step) ** self.gamma)
-        for parameters in estimator.gradients().values():
-            for name, gradients in parameters.items():
-                self._add(name, gradients, sigma)
+        gradients = {
+            name: arrays
+            for parameters in estimator.gradients().values()
+            for name, arrays in parameters.items()
+        }
+        noises = [self._noise(name, arrays[0], sigma) for name, arrays in gradients.items()]
+        estimator.world.meet("the noise")
+        broadcast(estimator.world, noises)
+        for arrays, noise in zip(gradients.values(), noises):
+            for gradient in arrays:
+                gradient += noise.as_in_context(gradient.context)
 
-    def _add(self, name: str, gradients: list[Any], sigma: float) -> None:
-        first = gradients[0]
-        if first.stype != "default":
+    def _noise(self, name: str, gradient: Any, sigma: float) -> Any:
+        if gradient.stype != "default":
             raise ValueError(
-                f'GradientNoise: the gradient of "{name}" is sparse ({first.stype}); build its layer '
+                f'GradientNoise: the gradient of "{name}" is sparse ({gradient.stype}); build its layer '
                 "with sparse_grad=False"
             )
-        noise = self._draw(0, sigma, shape=first.shape, dtype=first.dtype, ctx=first.context)
-        for gradient in gradients:
-            gradient += noise.as_in_context(gradient.context)
+        return self._draw(0, sigma, shape=gradient.shape, dtype=gradient.dtype, ctx=gradient.context)

@@ -11,6 +11,7 @@ from ...errors import SpecError
 from ...events import EstimatorProtocol
 from ...spec.terms import Term
 from ..compat import mx
+from ..execution.loss_weights import BatchLossScale
 from ..losses import SegmentationCELoss, SequenceCELoss
 from ..user_code import user_code
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
@@ -81,13 +82,14 @@ class LabelSmoothing:
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],
         loss: Mapping[str, list[Any]],
+        scale: BatchLossScale,
     ) -> list[Any]:
         """Replace a share of each loss by its mean over all classes."""
         uniform: dict[str, list[Any]] = {}
         for term in self._blend.terms:
             arguments = [[arrays[ref] for ref in term.args] for arrays in self._blend.arguments(pred, label)]
             uniform[term.key] = _uniform_values(term, arguments)
-        return self._blend.blend(estimator, objectives, self.epsilon, loss, uniform, label)
+        return self._blend.blend(objectives, self.epsilon, loss, uniform, scale, estimator.batch_axis)
 
 
 def _uniform_values(term: Term, arguments: list[list[Any]]) -> list[Any]:

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import SpecError, names, suggest
-from ...events import EstimatorProtocol
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..data.batches import Batch
-from ..execution.loss_graph import LossGraph, as_variable, by_reference
-from ..execution.loss_weights import LossScaler
+from ..execution.loss_graph import as_variable, by_reference
+from ..execution.loss_weights import BatchLossScale
 
 # Handlers that only blend losses come before those that add to the objective (penalties, at the normal
 # priority), so that they scale nothing but losses.
@@ -27,8 +25,6 @@ class LossBlend:
     def __init__(self, spec: TaskSpec, terms: Sequence[Term]) -> None:
         self.terms = list(terms)
         self._all_terms = len(self.terms) == len(spec.terms)
-        self._scaler = LossScaler(self.terms)
-        self._graphs = {term.key: LossGraph([term], []) for term in self.terms}
         self._slots: list[Mapping[str, Any]] = []
 
     def begin(self) -> None:
@@ -47,38 +43,32 @@ class LossBlend:
 
     def blend(
         self,
-        estimator: EstimatorProtocol,
         objectives: list[Array],
         share: float,
         losses: Mapping[str, list[Array]],
         replacements: Mapping[str, list[Array]],
-        label: Mapping[str, list[Any]],
+        scale: BatchLossScale,
+        axis: int,
     ) -> list[Array]:
         """Return objectives in which `losses` count 1 - `share`, and `replacements` count `share`.
 
-        Losses and replacements are named by loss, one array per device; the labels may hold normalisers. If
-        all losses of the spec are blended, the objectives are scaled by 1 - `share`, which includes what
-        other handlers have changed. Otherwise the difference is added.
+        Losses and replacements are named by loss, one array per device; `scale` is the batch's, whose samples
+        are along `axis`. If all losses of the spec are blended, the objectives are scaled by 1 - `share`,
+        which includes what other handlers have changed. Otherwise the difference is added.
         """
-        batch = self._batch(self._final_slots(label), estimator.batch_axis)
-        factors = self._scaler.scale(batch, estimator.state)
         blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
         for term in self.terms:
-            for i, (context, size) in enumerate(zip(batch.contexts, batch.sizes)):
-                factor = self._scaler.vector(self._graphs[term.key], factors, context)
-                value = _sum(replacements[term.key][i], size)
-                value = value if self._all_terms else value - _sum(losses[term.key][i], size)
-                blended.append(value * as_variable(factor.astype(value.dtype)) * share)
+            for slots, loss, replacement in zip(self._slots, losses[term.key], replacements[term.key]):
+                array = next(slots[ref.name] for ref in term.args if slots.get(ref.name) is not None)
+                size = array.shape[axis]
+                value = _sum(replacement, size)
+                value = value if self._all_terms else value - _sum(loss, size)
+                factor = scale.factor(term, array.context).astype(value.dtype)
+                blended.append(value * as_variable(factor) * share)
         return blended
 
     def _final_slots(self, label: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
         return [{**slots, **_at(label, i)} for i, slots in enumerate(self._slots)]
-
-    def _batch(self, slots: list[dict[str, Any]], axis: int) -> Batch:
-        names = [ref.name for ref in self.terms[0].args]
-        arrays = [next(each[name] for name in names if each.get(name) is not None) for each in slots]
-        sizes = [array.shape[axis] for array in arrays]
-        return Batch(None, sum(sizes), [array.context for array in arrays], slots, sizes)
 
 
 def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None) -> list[Term]:

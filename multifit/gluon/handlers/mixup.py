@@ -14,6 +14,7 @@ from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
 from ..execution.loss_graph import call_loss
+from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 
@@ -116,6 +117,7 @@ class MixUp:
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],
         loss: Mapping[str, list[Any]],
+        scale: BatchLossScale,
     ) -> list[Any]:
         """Replace a share of each loss by that for the permuted labels."""
         arguments = self._blend.arguments(pred, label)
@@ -127,7 +129,8 @@ class MixUp:
             for arrays, permutation in zip(arguments, self._permutations):
                 with permutation.context:
                     permuted[term.key].append(call_loss(term, arrays)[term.minimized])
-        return self._blend.blend(estimator, objectives, 1.0 - self._lambda, loss, permuted, label)
+        share = 1.0 - self._lambda
+        return self._blend.blend(objectives, share, loss, permuted, scale, estimator.batch_axis)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generator's state; None for NumPy's global one, which every checkpoint has."""

@@ -128,16 +128,24 @@ class LabelCounts:
         self.clear()
         self._counts = {(tuple(keys), array.context): array.copy() for keys, array in state}
 
+    def merge(self, state: Sequence[tuple[Sequence[str], Array]]) -> None:
+        """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""
+        for keys, array in state:
+            self._add((tuple(keys), array.context), array[0], array[1])
+
     def _count(self, kind: Any) -> None:
         labels, context, _ = kind
         vectors, batches = self._held.pop(kind)
         counts = labels.count(vectors).astype("float64")
         scores = mx.nd.array([[NEVER - batch] for batch in batches], ctx=context, dtype="float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)
-        before = self._counts.get((labels.keys, context))
+        self._add((labels.keys, context), total, best)
+
+    def _add(self, where: tuple[tuple[str, ...], Any], total: Array, best: Array) -> None:
+        before = self._counts.get(where)
         if before is not None:
             total, best = total + before[0], mx.nd.maximum(best, before[1])
-        self._counts[labels.keys, context] = mx.nd.stack(total, best, axis=0)
+        self._counts[where] = mx.nd.stack(total, best, axis=0)
 
 
 def _fits(rule: LabelRule, dtype: np.dtype[Any]) -> bool:

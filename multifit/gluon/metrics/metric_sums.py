@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -11,6 +11,26 @@ from ...spec.terms import Term
 from .accumulators import Accumulator, ScalarSum
 
 Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and width of each part
+
+
+class Totals(NamedTuple):
+    """What figures are computed from, read from the devices.
+
+    `sums` are those of losses and metrics by name; the others are as in :class:`MetricSums`.
+    """
+
+    samples: int
+    sums: dict[str, np.ndarray]
+    norms: dict[str, float]
+    weighted: dict[str, float]
+
+    def __add__(self, other: Totals) -> Totals:  # type: ignore[override]
+        return Totals(
+            self.samples + other.samples,
+            _added(self.sums, other.sums),
+            _added(self.norms, other.norms),
+            _added(self.weighted, other.weighted),
+        )
 
 
 class MetricSums:
@@ -51,16 +71,25 @@ class MetricSums:
                 start += width
         return sums
 
-    def loss_figures(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the objective, every term and every part, computed from what :meth:`read` returned."""
+    def totals(self) -> Totals:
+        """Return everything that figures are computed from; this waits for the engine."""
+        return Totals(
+            self.samples,
+            self.read(),
+            {key: norm.read() for key, norm in self.norms.items()},
+            {key: weighted.read() for key, weighted in self.weighted.items()},
+        )
+
+    def loss_figures(self, totals: Totals) -> dict[str, float]:
+        """Return the objective, every term and every part."""
         figures: dict[str, float] = {}
         objective = 0.0
         for term in self.terms:
-            norm = self.norms[term.key].read() if term.key in self.norms else float(self.samples)
-            parts = [float(value) / norm if norm else 0.0 for value in sums[term.where]]
+            norm = totals.norms.get(term.key, float(totals.samples))
+            parts = [float(value) / norm if norm else 0.0 for value in totals.sums[term.where]]
             figures.update(zip(term.figures, [parts[term.minimized], *parts]))
             if callable(term.spec.weight):
-                objective += self.weighted[term.key].read() / norm if norm else 0.0
+                objective += totals.weighted[term.key] / norm if norm else 0.0
             else:
                 objective += term.spec.weight * parts[term.minimized]
         return {"loss": objective, **figures} if self.terms else {}
@@ -84,3 +113,21 @@ class MetricSums:
         for totals, saved in ((self.norms, state["norms"]), (self.weighted, state["weighted"])):
             for key in totals.keys() & saved.keys():
                 totals[key].load(saved[key])
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""
+        self.samples += state["samples"]
+        for layout, arrays in state["vectors"]:
+            for array in arrays:
+                self.vectors.setdefault(layout, Accumulator()).add(array)
+        for totals, saved in ((self.norms, state["norms"]), (self.weighted, state["weighted"])):
+            for key, (number, arrays) in saved.items():
+                for value in (number, *arrays):
+                    totals[key].add(value)
+
+
+def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    sums = dict(one)
+    for name, value in other.items():
+        sums[name] = sums[name] + value if name in sums else value
+    return sums

@@ -14,8 +14,11 @@ from .base import DeviceMetric
 from .label_counts import LabelCounts, LabelVector
 from .label_rules import LabelRule, label_rules
 from .means import Means
-from .metric_sums import MetricSums
+from .metric_sums import MetricSums, Totals
 from .stage_metric import Place, StageMetric
+
+WrongLabels = Mapping[str, Sequence[int]]
+"""How many labels broke a rule, and in which batch, from 1, the first one: by rule."""
 
 
 class StageFigures:
@@ -38,23 +41,34 @@ class StageFigures:
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
         self._finite_only, self.means = finite_only, means
         self._rules: dict[str, LabelRule] = {}
+        self._replaced: dict[str, float] | None = None
 
     def read(self) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
 
-        Raises DataError if labels broke a rule, such as one that is no class.
+        They are of this process alone, unless :meth:`replace` was called since the last reset. Raises
+        DataError if labels broke a rule, such as one that is no class.
         """
-        if not self.sums.batches:
-            return {}
-        with user_code(
-            lambda: "an operator in one of the batches so far"
-        ):  # the engine raises when it is read
-            sums = self.sums.read()
-            figures = self.sums.loss_figures(sums)
-        raise_problems(self._label_problems())
+        if self._replaced is not None:
+            return dict(self._replaced)
+        return self.figures_of(*self.totals()) if self.sums.samples else {}
+
+    def replace(self, figures: Mapping[str, float]) -> None:
+        """Let :meth:`read` return these figures, until the next reset."""
+        self._replaced = dict(figures)
+
+    def totals(self) -> tuple[Totals, WrongLabels]:
+        """Return everything that was added up on the devices; this waits for the engine."""
+        with user_code(lambda: "an operator in one of the batches so far"):
+            return self.sums.totals(), self.labels.read()  # the engine raises when it is read
+
+    def figures_of(self, totals: Totals, wrong: WrongLabels) -> dict[str, float]:
+        """Return all figures by name; raises as :meth:`read` does."""
+        figures = self.sums.loss_figures(totals)
+        raise_problems(self._label_problems(wrong))
         for metric in self.metrics:
             if metric.place is Place.DEVICE:
-                metric.load_sums(sums)
+                metric.load_sums(totals.sums)
             figures.update(metric.figures())
         return {**figures, **(self.means.read() if self.means else {})}
 
@@ -64,6 +78,7 @@ class StageFigures:
         self.labels.clear()
         if self.means is not None:
             self.means.reset()
+        self._replaced = None
         for metric in self.metrics:
             metric.reset()
 
@@ -112,8 +127,7 @@ class StageFigures:
         self._rules.update({rule.key: rule for rule in rules})
         return LabelVector(rules, arrays, size, constant) if rules else None
 
-    def _label_problems(self) -> list[Problem]:
-        wrong = self.labels.read()
+    def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [
             counted_labels_problem(rule.where, rule.label.name, rule.classes, *wrong[key])
             for key, rule in self._rules.items()

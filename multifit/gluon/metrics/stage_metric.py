@@ -33,7 +33,8 @@ class StageMetric:
     """A metric in one stage: where it is computed, and its figures.
 
     `measured` says whether the metric itself holds something measured since the last reset; `width` is that
-    of its sums on the device, which a fit's first batch decides.
+    of its sums on the device, which a fit's first batch decides. `is_exact` says whether, on the host, it is
+    updated with what all processes have that evaluate together.
     """
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
@@ -41,7 +42,7 @@ class StageMetric:
         self.takes_preds = _takes_preds(metric)
         self.place = Place.UNDECIDED
         self.width: int | None = None
-        self.measured = False
+        self.measured = self.is_exact = False
         self._names: list[str] | None = None
 
     # ---- where it is computed ------------------------------------------------------------------------------
@@ -89,8 +90,11 @@ class StageMetric:
     def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:
         """Update the metric with lists per device; most metrics wait for the engine here.
 
-        `arrays` are the outputs and slots, `parts` what the losses returned, both per device.
+        `arrays` are the outputs and slots, `parts` what the losses returned, both per device; nothing happens
+        without a device.
         """
+        if not arrays:
+            return
         term = self.term
         columns = [[device[ref] for device in arrays] for ref in term.args]
         outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
@@ -135,6 +139,7 @@ class StageMetric:
         """Discard everything measured, and decide again where to compute it: shapes may have changed."""
         self.reset()
         self.place, self._names, self.width = Place.UNDECIDED, None, None
+        self.is_exact = False
 
     # ---- its figures ---------------------------------------------------------------------------------------
 

@@ -119,6 +119,13 @@ def _device_problems(
     """Check that a gluon.Trainer is built for the devices of the run."""
     messages = []
     if isinstance(value, mx.gluon.Trainer):
+        kvstore = value._kvstore_params["kvstore"]
+        kind = kvstore.type if isinstance(kvstore, mx.kv.KVStore) else kvstore
+        if isinstance(kind, str) and "dist" in kind:
+            messages.append(
+                f'{where}: kvstore="{kind}" adds up what each process has divided by its own samples; leave '
+                'kvstore= out, and give MultiEstimator(world=multifit.connect("horovod" or "torch"))'
+            )
         if len(contexts) > 1 and value._kvstore_params["kvstore"] is None:
             messages.append(
                 f"{where}: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas "

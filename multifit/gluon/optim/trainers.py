@@ -46,7 +46,7 @@ class Trainers(Mapping[str, TrainerHandle]):
     def reduce(self, name: str) -> None:
         """Add up a trainer's gradients over the devices, unless its kvstore does that itself."""
         trainer = self._trainers[name]
-        on_kvstore = _updates_on_kvstore(trainer)
+        on_kvstore = updates_on_kvstore(trainer)
         zero_stale(trainer, on_kvstore)
         if not on_kvstore:
             trainer.allreduce_grads()
@@ -67,7 +67,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         Parameters that the batch did not reach, whose gradients are stale, stay as they are.
         """
         trainer = self._trainers[name]
-        if _updates_on_kvstore(trainer):
+        if updates_on_kvstore(trainer):
             trainer.step(1, ignore_stale_grad=True)
             mark_used(moved_parameters(trainer))  # MXNet forgets to
         else:
@@ -78,7 +78,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     def calls(self, name: str) -> int | None:
         """Return the number of calls that move a trainer's parameters; None if that is up to the trainer."""
-        on_kvstore = _updates_on_kvstore(self._trainers[name])
+        on_kvstore = updates_on_kvstore(self._trainers[name])
         return None if on_kvstore else self._updates[name].calls
 
     def check_gradient_access(self) -> None:
@@ -90,7 +90,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         closed = [
             name
             for name, trainer in self._trainers.items()
-            if _updates_on_kvstore(trainer) and len(trainer._contexts) > 1
+            if updates_on_kvstore(trainer) and len(trainer._contexts) > 1
         ]
         if closed:
             raise TrainerError(
@@ -116,7 +116,8 @@ def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None
             )
 
 
-def _updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
+def updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
+    """Whether a trainer's kvstore, not the trainer, moves the parameters."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     return bool(trainer._kvstore and trainer._update_on_kvstore)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from .differences import differing
+from .identity import identity
 from .random import random_state, reseed, reseed_epoch, set_random_state
-from .run import differences, read, read_random, write
+from .ranks import gather_trees, read_own_tree, write_ranks
+from .run import differences, own_state, read, read_random, write
 from .tree import read_tree, write_tree
 
 __all__ = [
     "differences",
+    "differing",
+    "gather_trees",
+    "identity",
+    "own_state",
     "random_state",
     "read",
+    "read_own_tree",
     "read_random",
     "read_tree",
     "reseed",
     "reseed_epoch",
     "set_random_state",
     "write",
+    "write_ranks",
     "write_tree",
 ]

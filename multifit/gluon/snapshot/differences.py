@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from ...errors import suggest
 from .format_1 import is_format_1, known_to_format_1, upgraded
@@ -22,11 +22,16 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """
     if is_format_1(saved):
         saved, now = upgraded(saved), known_to_format_1(now)
-    saved, now = _comparable(saved, now)
+    return differing(*_comparable(saved, now), "in the checkpoint", "here")
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], there: str, here: str) -> list[str]:
+    """Return a line for everything in which two trees of named sections differ; `there` is where `one` is."""
     lines = []
-    for key in {**saved, **now}:  # checkpoints of older versions lack some
+    places = Places(there, here)
+    for key in {**one, **other}:  # checkpoints of older versions lack some
         path = "" if key == "spec" else key
-        section = _compare(path, key in _NAMED, saved.get(key), now.get(key))
+        section = _compare(path, key in _NAMED, one.get(key), other.get(key), places)
         if key == "parameters" and len(section) > _SHOWN:
             section = [*section[:_SHOWN], f"parameters: {len(section) - _SHOWN} more differences"]
         lines += section
@@ -59,10 +64,18 @@ def _known_shape(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]
     return [known if size in (0, -1) else size for size, known in zip(shape, saved["shape"])]
 
 
-def _compare(path: str, named: bool, saved: Any, now: Any) -> list[str]:
+class Places(NamedTuple):
+    """Where the two compared trees are, in words."""
+
+    there: str
+    here: str
+
+
+def _compare(path: str, named: bool, saved: Any, now: Any, places: Places) -> list[str]:
+    there, here = places
     if not (isinstance(saved, Mapping) and isinstance(now, Mapping)):
         same = isinstance(saved, bool) is isinstance(now, bool) and saved == now
-        return [] if same else [f"{path}: {_shown(saved)}in the checkpoint, {_shown(now)}here"]
+        return [] if same else [f"{path}: {_shown(saved)}{there}, {_shown(now)}{here}"]
     only_saved = [key for key in saved if key not in now]
     only_now = [key for key in now if key not in saved]
     lines = []
@@ -70,12 +83,12 @@ def _compare(path: str, named: bool, saved: Any, now: Any) -> list[str]:
         child = f'{path}["{key}"]' if named else f"{path}.{key}".lstrip(".")
         if key not in now:
             near = suggest(key, only_now)
-            lines.append(f"{child}: {_shown(saved[key])}in the checkpoint, not here{near}")
+            lines.append(f"{child}: {_shown(saved[key])}{there}, not {here}{near}")
         elif key not in saved:
             near = suggest(key, only_saved)
-            lines.append(f"{child}: {_shown(now[key])}here, not in the checkpoint{near}")
+            lines.append(f"{child}: {_shown(now[key])}{here}, not {there}{near}")
         else:
-            lines += _compare(child, key in _NAMED and not named, saved[key], now[key])
+            lines += _compare(child, key in _NAMED and not named, saved[key], now[key], places)
     return lines
 
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Mapping
 
+import numpy as np
+
+from ...errors import counted, raise_problems
 from ...errors import names as quoted
-from ...errors import raise_problems
 from ...files import atomic_write, read_json
 from ...stages import figure_name
 from ..compat import mx
+from ..data.seeding import seed_everything, seed_of_rank
 from ..engine import Engine
 from .differences import differences as compare
 from .figures import load_figures, save_figures
 from .identity import identity
 from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
 from .random import random_state, set_random_state
+from .ranks import has_own, read_own_tree
 from .trainers import load_trainer, save_trainer
 from .tree import read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
-BALANCE = "balance"
+BALANCE, STATISTICS = "balance", "statistics"
 
 
 def write(folder: Path, engine: Engine) -> list[str]:
@@ -36,9 +40,7 @@ def write(folder: Path, engine: Engine) -> list[str]:
             name: save_trainer(trainer, _parameter_names(engine, trainer), f"trainers.{name}", unsaved)
             for name, trainer in engine.trainers.get().items()
         },
-        DEVICES: save_device_state(engine.model.parameters, _trained_parameters(engine)),
-        FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
-        RANDOM: random_state(),
+        **_own_state(engine),
     }
     if engine.balancer is not None:
         trees[BALANCE] = engine.balancer.state()
@@ -49,14 +51,27 @@ def write(folder: Path, engine: Engine) -> list[str]:
     return unsaved + _unsaved_figures(trees[FIGURES])
 
 
-def read(folder: Path, engine: Engine) -> list[str]:
+def own_state(engine: Engine) -> dict[str, Any]:
+    """Return the trees that each rank has of its own: of devices, figures, random and running statistics."""
+    statistics = {name: parameter.list_data()[0] for name, parameter in _statistics(engine).items()}
+    return {**_own_state(engine), STATISTICS: statistics}
+
+
+def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
     """Load everything that :func:`write` wrote, the random states last.
 
     The folder must be intact and without :func:`differences`. The net may be initialised or not; the stages
-    were just reset. Returns the names of the figures that start from zero.
+    were just reset. Returns the names of the figures that start from zero. `ranks` is how many wrote it; if
+    they are as many as now, each loads its own state. Else running statistics become the mean of all ranks',
+    and the first rank's figures the sum.
     """
     raise_problems(engine.model.initialize())
-    trees = {name: read_tree(folder, name) for name in (TRAINERS, DEVICES, FIGURES)}
+    world = engine.world
+    own = world.rank if ranks == world.size else 0
+    trees = {TRAINERS: read_tree(folder, TRAINERS)}
+    trees.update({name: read_own_tree(folder, own, name) for name in (DEVICES, FIGURES)})
+    if ranks != world.size:
+        _check_no_gradients(folder, ranks, world.size)
     trainers = engine.trainers.get()
     for name, expected in ((TRAINERS, set(trainers)), (FIGURES, set(engine.stages))):
         if set(trees[name]) != expected:
@@ -70,18 +85,73 @@ def read(folder: Path, engine: Engine) -> list[str]:
         load_figures(engine.stages[name].figures, state)
     if engine.balancer is not None:
         engine.balancer.load(read_tree(folder, BALANCE))
-    read_random(folder)
+    if ranks != world.size:
+        _redistribute(folder, engine, ranks)
+    elif has_own(folder, own, STATISTICS):
+        _set_statistics(engine, read_own_tree(folder, own, STATISTICS))
+    read_random(folder, world.rank)
     return _unsaved_figures(trees[FIGURES])
 
 
-def read_random(folder: Path) -> None:
-    """Set the states of NumPy's and Python's generators to what they were when `folder` was written."""
-    set_random_state(read_tree(folder, RANDOM))
+def read_random(folder: Path, rank: int = 0) -> None:
+    """Set the states of NumPy's and Python's generators to what they were when `folder` was written.
+
+    A rank that did not take part derives its own from the first one's.
+    """
+    set_random_state(read_own_tree(folder, rank, RANDOM))
+    if rank and not has_own(folder, rank, RANDOM):
+        seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
 
 
 def differences(folder: Path, engine: Engine) -> list[str]:
     """Return a line for everything in which the run that wrote `folder` and this one differ."""
     return compare(read_json(folder / IDENTITY), identity(engine))
+
+
+def _own_state(engine: Engine) -> dict[str, Any]:
+    return {
+        DEVICES: save_device_state(engine.model.parameters, _trained_parameters(engine)),
+        FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
+        RANDOM: random_state(),
+    }
+
+
+def _check_no_gradients(folder: Path, ranks: int, now: int) -> None:
+    if any(read_own_tree(folder, rank, DEVICES)["gradients"] for rank in range(ranks)):
+        raise ValueError(
+            f"{folder}: gradients of {counted(ranks, 'process', 'processes')} wait for an update, and cannot "
+            f"be divided among {now}; resume with {ranks}, or from a checkpoint at which none wait"
+        )
+
+
+def _redistribute(folder: Path, engine: Engine, ranks: int) -> None:
+    """Give the first rank the sum of all ranks' figures, and everybody the mean of running statistics."""
+    for rank in range(1, ranks):
+        for name, state in read_own_tree(folder, rank, FIGURES).items():
+            engine.stages[name].figures.sums.merge(state["tally"])
+            engine.stages[name].figures.labels.merge(state["labels"])
+    for stage in engine.stages.values() if engine.world.rank else ():
+        stage.figures.reset()
+    own = {name: parameter.list_data()[0] for name, parameter in _statistics(engine).items()}
+    others = [
+        read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else own
+        for rank in range(1, ranks)
+    ]
+    _set_statistics(
+        engine, {name: mx.nd.add_n(own[name], *(o[name] for o in others)) / ranks for name in own}
+    )
+
+
+def _statistics(engine: Engine) -> dict[str, mx.gluon.Parameter]:
+    """Return the parameters that no gradient moves, such as running statistics."""
+    parameters = engine.model.parameters
+    return {name: p for name, p in parameters.items() if not p._differentiable and p._data is not None}
+
+
+def _set_statistics(engine: Engine, statistics: Mapping[str, Any]) -> None:
+    for name, value in statistics.items():
+        for array in engine.model.parameters[name].list_data():
+            value.copyto(array)
 
 
 def _trained_parameters(engine: Engine) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...errors import DataError, Problem, UserCodeError, raise_problems
 from ..data.batches import Batch
-from ..data.loaders import peek_first
 from ..data.seeding import preserve_rng
 from ..engine import Engine
 from ..execution.result import StepResult
@@ -51,13 +50,14 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
                 and any(p.kind == "spec" for p in problems)
             ):
                 continue  # one TaskSpec serves both stages, and its problems are known
+            engine.begin_stage(name, batch, problems)
             outputs[name], stage_problems = check_first_batch(engine.stages[name], batch)
             problems += stage_problems
     except UserCodeError:
         raise_problems(problems)  # these may be why it failed, and are easier to fix
         raise
     raise_problems(problems)
-    raise_problems(engine.trainers.unreached())
+    raise_problems(engine.trainers.unreached() or engine.gradients.problems(engine.trainers.get()))
     results = {
         name: _run(engine, name, batch, outputs[name]) for name, batch in reversed(list(batches.items()))
     }
@@ -68,7 +68,7 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
     if name == "evaluate":
         try:
             with preserve_rng():
-                data, _ = peek_first(data, "val_data")
+                data, _ = engine.readers[name].peek_first(data, "val_data")
         except DataError as error:
             return None, list(error.problems)
     splitter = engine.splitter(name)

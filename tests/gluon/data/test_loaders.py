@@ -7,6 +7,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
+from multifit.distributed import ALONE
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
 from multifit.gluon.data.loaders import (
@@ -14,10 +15,10 @@ from multifit.gluon.data.loaders import (
     iterate,
     iterate_from,
     no_batch_problems,
-    peek_first,
     repeat,
     replay_epochs,
 )
+from multifit.gluon.distributed.reader import Reader
 
 
 def take(iterator: Iterator[Any], count: int) -> list[Any]:
@@ -38,7 +39,7 @@ def test_repeat_starts_again_at_the_end() -> None:
 
 
 def test_repeat_finishes_a_pass_that_has_begun() -> None:
-    first, batches = peek_first([1, 2], "data")
+    first, batches = Reader(ALONE).peek_first([1, 2], "data")
     assert first == next(batches) == 1
     assert take(repeat([1, 2], batches), 4) == [2, 1, 2, 1]
 
@@ -108,4 +109,4 @@ def test_batch_count() -> None:
 @pytest.mark.parametrize("data", [[], iter([]), 3])
 def test_peek_first_needs_a_batch(data: Any) -> None:
     with pytest.raises(DataError, match="data"):
-        peek_first(data, "data")
+        Reader(ALONE).peek_first(data, "data")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, SpecError, TaskSpec
+from multifit.gluon.execution.loss_weights import BatchLossScale
 from multifit.gluon.handlers import LabelSmoothing, MixUp
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import two_settings
@@ -78,6 +79,7 @@ def objective_of(loss: Any, epsilon: float, logits: Any, label: Any, *more: Any)
         {"y": [logits]},
         {name: [array] for name, array in slots.items()},
         {"ce": [values]},
+        BatchLossScale({"ce": 1.0}, {"ce": len(logits)}, {"ce": len(logits)}),
     )
     return float(mx.nd.add_n(*objectives).asscalar())
 

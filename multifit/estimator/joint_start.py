@@ -1,0 +1,73 @@
+"""What the ranks of a fit compare and agree on before its first batch."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+import numpy as np
+
+from ..checks import one_shot
+from ..distributed import Sharded, World
+from ..errors import DataError, Problem, SpecError
+from ..events import handler_name
+from ..gluon import snapshot
+from ..gluon.data.seeding import seed_everything, seed_of_rank
+from ..gluon.engine import Engine
+
+
+def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
+    """Raise DataError for loaders, by name, that several processes cannot read in the same order."""
+    if world.alone:
+        return
+    way_out = (
+        "give a DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its own part"
+    )
+    problems = []
+    for name, data in loaders.items():
+        if data is None or isinstance(data, Sharded):
+            continue
+        if one_shot(data):
+            message = f"{name} is a {type(data).__name__}, of which processes cannot tell who reads what"
+            problems.append(Problem("data", f"{message}; {way_out}"))
+        elif _shuffles(data):
+            message = f"{name} is a {type(data).__name__} that shuffles, in another order in every process"
+            problems.append(Problem("data", f"{message}; {way_out}"))
+    if problems:
+        raise DataError(problems)
+
+
+def start_together(world: World, engine: Engine, handlers: Iterable[object], **limits: int | None) -> None:
+    """Compare spec, net, trainers, handlers and limits of all ranks, and tell their random numbers apart.
+
+    Every rank but the first seeds its generators from the first one's, which is as if it were alone. Raises
+    SpecError, everywhere, with what differs.
+    """
+    if world.alone:
+        return
+    own: dict[str, Any] = {"limits": limits, "handlers": _acting_everywhere(handlers)}
+    if not engine.trainers.build():  # else the first batch's check says what is wrong
+        own.update(snapshot.identity(engine))
+    every: list[dict[str, Any]] = world.gather_json(own, "the start of a fit")
+    common = [key for key in own if all(key in other for other in every)]
+    trees = [{key: other[key] for key in common} for other in every]
+    lines = [
+        line
+        for rank, tree in enumerate(trees)
+        for line in snapshot.differing(trees[0], tree, "on rank 0", f"on rank {rank}")
+    ]
+    if lines:
+        raise SpecError([Problem("spec", line) for line in lines])
+    seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
+    if not world.first:
+        seed_everything(seed_of_rank(seed, world.rank))
+
+
+def _acting_everywhere(handlers: Iterable[object]) -> list[str]:
+    names = [handler_name(handler) for handler in handlers if not getattr(handler, "first_rank_only", False)]
+    return sorted(names)
+
+
+def _shuffles(data: Any) -> bool:
+    """Whether an iterator, or one that it reads, says that it shuffles."""
+    inner = [*getattr(data, "iters", ()), *([data.data_iter] if hasattr(data, "data_iter") else ())]
+    return getattr(data, "shuffle", False) is True or any(map(_shuffles, inner))

@@ -1,0 +1,50 @@
+"""The checkpoint from which all ranks resume."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..checkpoints import MANIFEST, read_manifest
+from ..distributed import World
+from ..gluon.distributed.from_first import from_first
+
+MOMENT = "a checkpoint to resume from"
+
+
+class SharedCheckpoint:
+    """A checkpoint that the first rank has found, on all ranks: where it is, or else a temporary copy.
+
+    `path` is None if the first rank has found none.
+    """
+
+    def __init__(self, world: World, found: Path | None) -> None:
+        self._copy: Any = None  # a temporary folder that lives as long as this object
+        path = world.gather_json(None if found is None else str(found), MOMENT)[0]
+        self.path = None if path is None else Path(path)
+        if self.path is not None and len(set(world.gather_json(_manifest_hash(self.path), MOMENT))) > 1:
+            self._receive(world, self.path)
+
+    def _receive(self, world: World, path: Path) -> None:
+        names = world.gather_json([MANIFEST, *read_manifest(path).files] if world.first else None)[0]
+        contents = [np.fromfile(path / name, "uint8") for name in names] if world.first else []
+        contents = from_first(world, contents)
+        if world.first:
+            return
+        self._copy = tempfile.TemporaryDirectory()
+        self.path = Path(self._copy.name) / path.name
+        for name, content in zip(names, contents):
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.path / name).write_bytes(content.tobytes())
+
+
+def _manifest_hash(path: Path) -> str | None:
+    """Return what tells whether two ranks see one and the same checkpoint; None if there is none."""
+    try:
+        return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,74 @@
+"""Which samples of a batch are this process's, where several processes train together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+from .devices import shares
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A batch that every process has as a whole: each takes its share of the samples, as a device does.
+
+    `rank` is the number of this process, and `ranks` how many there are.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+
+    @property
+    def cuts_nothing(self) -> bool:
+        """Whether this process takes all samples that there are."""
+        return self.ranks == 1
+
+    def cut(self, samples: int, devices: int) -> tuple[int, list[int]]:
+        """Return the first sample of this process, and the number of samples of each of its devices.
+
+        >>> Slice(1, 2).cut(7, devices=1)
+        (4, [3])
+        """
+        sizes, first = shares(samples, self.ranks * devices), self.rank * devices
+        return sum(sizes[:first]), sizes[first : first + devices]
+
+    def total(self, samples: int) -> int | None:
+        """Return the number of samples of the whole batch."""
+        return samples
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a batch that is this process's already.
+
+    `whole` is the number of samples of the whole batch; None if nobody knows before all are added up.
+    """
+
+    whole: int | None = None
+    rank, ranks, cuts_nothing = 0, 1, True
+
+    def cut(self, samples: int, devices: int) -> tuple[int, list[int]]:
+        """Return the first sample, and the number of samples of each device."""
+        return 0, shares(samples, devices)
+
+    def total(self, samples: int) -> int | None:
+        """Return the number of samples of the whole batch, if it is known."""
+        return self.whole
+
+
+Share = Union[Slice, Part]
+WHOLE = Slice()
+
+
+class CurrentShare:
+    """The share of the batch that was read last: set where batches are read, used where they are split."""
+
+    def __init__(self) -> None:
+        self.share: Share = WHOLE
+
+
+class Peeked(NamedTuple):
+    """A batch that was read before, and which part of it is this process's: a loader of this one batch."""
+
+    raw: Any
+    share: Share

@@ -1,0 +1,78 @@
+"""The gradients of all ranks: who reached which parameter, and their sum."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Iterator, Mapping
+
+import numpy as np
+
+from ...distributed import World
+from ...errors import Problem
+from ..compat import mx
+from ..optim.gradients import fresh_flags, moved_parameters, replicas, set_fresh
+from ..optim.trainers import Trainers, updates_on_kvstore
+from .collectives import all_reduce
+
+
+class Gradients:
+    """Adds up the trainers' gradients over the ranks, in the same order everywhere; alone, does nothing."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._fresh: list[Any] = []
+
+    def hold(self, held: bool, trainers: Trainers) -> bool:
+        """Return whether a handler of any rank holds the update back.
+
+        If none does, the ranks also agree on which parameters any of them has reached.
+        """
+        if self._world.alone:
+            return held
+        parameters = _moved(trainers)
+        flags = np.array([any(fresh_flags(parameter)) for parameter in parameters], bool)
+        facts = self._world.meet("the gradients", float(held), float(zlib.crc32(flags.tobytes())))
+        if facts[:, 0].any():
+            return True
+        if len(set(facts[:, 1])) > 1:  # a net that goes other ways on other samples, or a rank without any
+            flags = self._world.sum(flags) > 0
+        self._fresh = [parameter for parameter, fresh in zip(parameters, flags) if fresh]
+        return False
+
+    def add_up(self) -> None:
+        """Replace gradients, which are reduced over each rank's devices, by their sums over the ranks."""
+        if self._world.alone:
+            return
+        for parameter in self._fresh:
+            for values, gradient in zip(replicas(parameter), parameter.list_grad()):
+                if not fresh_flags(parameter)[0]:
+                    mx.nd.zeros_like(gradient, out=gradient)
+                set_fresh(values, True)
+        all_reduce(self._world, [parameter.list_grad()[0] for parameter in self._fresh])
+        for parameter in self._fresh:
+            first, *others = parameter.list_grad()
+            for gradient in others:
+                first.copyto(gradient)
+
+    def problems(self, trainers: Trainers) -> list[Problem]:
+        """Return why gradients cannot be added up over the ranks; all parameters have shapes by now."""
+        return [] if self._world.alone else [Problem("trainer", line) for line in _problems(trainers)]
+
+
+def _moved(trainers: Trainers) -> list[Any]:
+    return [parameter for trainer in trainers.values() for parameter in moved_parameters(trainer)]
+
+
+def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:
+    for name, trainer in trainers.items():
+        sparse = [p.name for p in moved_parameters(trainer) if {p._stype, p._grad_stype} != {"default"}]
+        if sparse:
+            yield (
+                f'trainers: "{name}" moves {", ".join(sparse)}, whose gradients are sparse and cannot be '
+                "added up over processes; build the layer with sparse_grad=False"
+            )
+        elif updates_on_kvstore(trainer):
+            yield (
+                f'trainers: "{name}" updates on the kvstore, where gradients cannot be added up over '
+                "processes; give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
+            )

@@ -1,0 +1,54 @@
+"""The normalisers of a batch, added up over the ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...distributed import World
+from ..compat import mx
+from ..data.batches import Batch
+from .collectives import all_reduce
+
+
+class Normalizers:
+    """Adds up what the losses of one batch are divided by; alone, that is what one process has."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def add_up(self, batch: Batch, own: dict[str, Any]) -> dict[str, Any]:
+        """Return the sums over the ranks of normalisers by name: numbers, or arrays of shape (1,).
+
+        Sets the batch's total number of samples too, unless it is known. All ranks must call this, with the
+        same names, if one of the two is unknown.
+        """
+        if self._world.alone or (batch.total is not None and not own):
+            return own
+        values = [own[name] for name in own]
+        if batch.total is None:
+            values.append(float(batch.samples))
+        sums = self._queued(batch, values) if self._world.communicator.asynchronous else self._met(values)
+        if batch.total is None:
+            batch.total = round(_number(sums.pop()))
+        return dict(zip(own, sums))
+
+    def _met(self, values: list[Any]) -> list[Any]:
+        return list(map(float, self._world.sum([_number(value) for value in values])))
+
+    def _queued(self, batch: Batch, values: list[Any]) -> list[Any]:
+        """Sum in the engine, without waiting for it."""
+        context = batch.contexts[0] if batch.contexts else mx.cpu()
+        arrays = [_array(value, context) for value in values]
+        vector = mx.nd.concat(*arrays, dim=0)
+        all_reduce(self._world, [vector])
+        return [vector[i : i + 1] for i in range(len(values))]
+
+
+def _number(value: Any) -> float:
+    return float(value.asscalar()) if isinstance(value, mx.nd.NDArray) else float(value)
+
+
+def _array(value: Any, context: Any) -> Any:
+    if isinstance(value, mx.nd.NDArray):
+        return value.reshape((1,)).astype("float64").as_in_context(context)
+    return mx.nd.full((1,), value, ctx=context, dtype="float64")

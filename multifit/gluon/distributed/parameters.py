@@ -1,0 +1,102 @@
+"""The parameters of all ranks: the first rank's at the start, and the mean of running statistics later."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ...distributed import World
+from ...errors import DataError, Problem, SpecError, counted, raise_problems
+from ..compat import mx
+from ..data.batches import Batch
+from .collectives import all_reduce, broadcast
+
+Parameters = Mapping[str, mx.gluon.Parameter]
+SHOWN = 6  # differences in a message
+
+
+class SharedParameters:
+    """Keeps the parameters of all ranks equal where gradients do not; alone, does nothing."""
+
+    def __init__(self, world: World, parameters: Parameters) -> None:
+        self._world, self._parameters = world, parameters
+        self.are_shared = world.alone
+
+    def begin_stage(
+        self, batch: Batch, run: Callable[[Batch], object], problems: Sequence[Problem] = ()
+    ) -> None:
+        """Prepare for a stage's first batch: the first time, all ranks get the first rank's parameters.
+
+        Problems that are known before are raised now, as another rank may have none.
+
+        ``run(batch)`` calls the net once, as it predicts, if shapes of parameters are not known before.
+        Raises DataError if a rank has no sample of the batch, and SpecError if the ranks' nets differ.
+        """
+        world = self._world
+        if world.alone:
+            return
+        raise_problems(problems)
+        samples = world.meet("a first batch", float(batch.samples))[:, 0]
+        if not samples.all():
+            raise DataError(
+                f"the first batch has {counted(int(samples.sum()), 'sample')} for {world.size} processes, "
+                "which need one each; give larger batches, or start fewer processes"
+            )
+        if self.are_shared:
+            return
+        if any(parameter._deferred_init for parameter in self._parameters.values()):
+            with mx.autograd.pause(train_mode=False):  # else running statistics would count the batch twice
+                run(batch)
+        self._compare()
+        self._broadcast()
+        self.are_shared = True
+
+    def average_statistics(self) -> None:
+        """Give all ranks the mean of what no gradient moves, such as the running statistics of BatchNorm."""
+        statistics = [p for p in self._present() if not p._differentiable]
+        if self._world.alone or not statistics:
+            return
+        first = [parameter.list_data()[0] for parameter in statistics]
+        self._world.meet("running statistics", float(len(first)))
+        all_reduce(self._world, first)
+        for array in first:
+            array *= 1.0 / self._world.size
+        _copy_to_devices(statistics)
+
+    def _present(self) -> list[mx.gluon.Parameter]:
+        return [parameter for parameter in self._parameters.values() if parameter._data is not None]
+
+    def _broadcast(self) -> None:
+        present = self._present()
+        self._world.meet("the parameters", float(len(present)))
+        broadcast(self._world, [parameter.list_data()[0] for parameter in present])
+        _copy_to_devices(present)
+
+    def _compare(self) -> None:
+        """Raise SpecError if the ranks' parameters have other names, shapes or dtypes."""
+        own = {name: _form(p) for name, p in self._parameters.items() if p._data is not None}
+        every = self._world.gather_json(own, "the net's parameters")
+        lines = [
+            f"{name}: {every[0].get(name, 'none')} on rank 0, {other.get(name, 'none')} on rank {rank}"
+            for rank, other in enumerate(every)
+            for name in {**every[0], **other}
+            if other.get(name) != every[0].get(name)
+        ]
+        if lines:
+            more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+            raise SpecError(
+                "the net's parameters are not the same on all ranks: " + "; ".join([*lines[:SHOWN], *more])
+            )
+
+
+def _form(parameter: mx.gluon.Parameter) -> str:
+    array = parameter.list_data()[0]
+    return f"{np.dtype(array.dtype).name} {tuple(array.shape)}"
+
+
+def _copy_to_devices(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        first, *others = parameter.list_data()
+        for array in others:
+            first.copyto(array)

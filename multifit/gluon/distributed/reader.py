@@ -1,0 +1,187 @@
+"""Read loaders on every rank: the ranks divide each batch, and agree on whether there is another one."""
+
+from __future__ import annotations
+
+import zlib
+from itertools import chain
+from typing import Any, Callable, Iterator, Sequence
+
+import numpy as np
+
+from ...checks import loader_problems
+from ...distributed import Sharded, World
+from ...errors import DataError, raise_problems
+from ...protocols import Loader
+from ..data.arrays import to_numpy
+from ..data.loaders import (
+    has_order,
+    in_order,
+    iterate,
+    iterate_from,
+    no_batch_problems,
+    seed_of_pass,
+)
+from ..data.raw_batches import arrays_in
+from ..data.shares import CurrentShare, Part, Peeked, Slice
+from .from_first import from_first
+
+WAY_OUT = (
+    "give a DataLoader, which multifit divides, or multifit.Sharded(loader) if each process has a part of "
+    "its own"
+)
+
+
+class Reader:
+    """Reads loaders for one stage; alone, as they are.
+
+    With several ranks, the user's batch is that of all of them together. The order of a DataLoader's samples
+    is drawn by the first rank, and each rank loads its share of every batch. Of what other loaders yield,
+    each rank takes its share. A :class:`Sharded` loader has been divided by the user.
+
+    `current` is the share of the batch that was read last. A rank reads None for a batch of which it has no
+    sample.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.current = CurrentShare()
+
+    def iterate(self, data: Loader, number: int | None = None) -> Iterator[Any]:
+        """Iterate over a loader from its start; see :func:`multifit.gluon.data.loaders.iterate`."""
+        if self._world.alone:
+            return iterate(data, number)
+        return self._iterate(data, 0, _nothing, number)
+
+    def iterate_from(
+        self, data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
+    ) -> Iterator[Any]:
+        """Iterate over the rest of an epoch; see :func:`multifit.gluon.data.loaders.iterate_from`."""
+        if self._world.alone:
+            return iterate_from(data, skip, before_rest, number)
+        return self._iterate(data, skip, before_rest, number)
+
+    def peek(self, data: Loader, what: str) -> Peeked:
+        """Return a loader's first batch; raises as :meth:`peek_first` does."""
+        raw, _ = self.peek_first(data, what)
+        return Peeked(raw, self.current.share)
+
+    def peek_first(
+        self, data: Loader | Peeked, what: str, number: int | None = None
+    ) -> tuple[Any, Iterator[Any]]:
+        """Return a loader's first batch, and an iterator over all batches, the first included.
+
+        `what` is the loader's name in messages; `number` is as for :meth:`iterate`. Raises DataError if
+        `data` is not a loader, or is empty.
+        """
+        if isinstance(data, Peeked):
+            self.current.share = data.share
+            return data.raw, iter([data.raw])
+        raise_problems(loader_problems(what, data, once=True))
+        batches = self.iterate(data, number)
+        for first in batches:
+            return first, chain([first], batches)
+        raise DataError(no_batch_problems(what))
+
+    def _iterate(
+        self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None
+    ) -> Iterator[Any]:
+        if has_order(data):
+            return self._in_order(data, skip, before_rest, number)
+        batches = iterate_from(data, skip, before_rest, number)
+        return self._parts(batches) if isinstance(data, Sharded) else self._slices(batches)
+
+    def _in_order(
+        self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None
+    ) -> Iterator[Any]:
+        """Yield this rank's share of each of a DataLoader's batches."""
+        seed = seed_of_pass(data, number)  # before the sampler draws
+        order = self._agreed_order(data)
+        own = [self._share_of(samples) for samples in order]
+        before_rest()
+        done = sum(map(bool, own[:skip]))
+        batches = in_order(data, [samples for samples in own[skip:] if samples], seed, done)
+        for samples, share in zip(order[skip:], own[skip:]):
+            raw = next(batches) if share else None
+            self.current.share = Part(len(samples))
+            yield raw
+
+    def _share_of(self, samples: list[int]) -> list[int]:
+        first, (count,) = Slice(self._world.rank, self._world.size).cut(len(samples), devices=1)
+        return samples[first : first + count]
+
+    def _agreed_order(self, data: Any) -> list[list[int]]:
+        """Return the samples of each batch, as the first rank draws them."""
+        world = self._world
+        lengths = world.gather_json(len(data._dataset))
+        if len(set(lengths)) > 1:
+            found = ", ".join(f"{length} on rank {rank}" for rank, length in enumerate(lengths))
+            raise DataError(
+                f"the DataLoader's data set has different numbers of samples: {found}; make it of the same "
+                "data everywhere, or give multifit.Sharded(loader) if each process has a part of its own"
+            )
+        own = [list(batch) for batch in data._batch_sampler] if world.first else []
+        sizes = np.array([len(batch) for batch in own], "int64")
+        flat = np.array([_index(sample) for batch in own for sample in batch], "int64")
+        sizes, flat = from_first(world, [sizes, flat])
+        ends = np.cumsum(sizes).tolist()
+        every = flat.tolist()
+        return [every[start:end] for start, end in zip([0, *ends], ends)]
+
+    def _slices(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield batches that every rank has as a whole."""
+        world, share = self._world, Slice(self._world.rank, self._world.size)
+        first = True
+        while True:
+            raw = next(batches, None)
+            number = -1 if raw is None else _checksum(raw) if first else 0
+            found = world.meet("the next batch", float(number))[:, 0]
+            there = found >= 0
+            if not there.any():
+                return
+            if not there.all():
+                ended = ", ".join(str(rank) for rank in np.flatnonzero(~there))
+                raise DataError(f"the loader ended on rank {ended}, and yields more on others; {WAY_OUT}")
+            if len(set(found)) > 1:
+                raise DataError(
+                    "the loader's first batch is not the same on all ranks, which each take their share of "
+                    f"it; {WAY_OUT}"
+                )
+            first = False
+            self.current.share = share
+            yield raw
+
+    def _parts(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield batches that are this rank's parts; None while others have more of them."""
+        while True:
+            raw = next(batches, None)
+            if not self._world.meet("the next batch", float(raw is not None)).any():
+                return
+            self.current.share = Part()
+            yield raw
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _index(sample: Any) -> int:
+    if isinstance(sample, (int, np.integer)):
+        return int(sample)
+    raise DataError(
+        f"the DataLoader's sampler yields {type(sample).__name__}, and only numbers of samples can be "
+        f"divided among processes; {WAY_OUT}"
+    )
+
+
+def _checksum(raw: Any) -> int:
+    """Return a number that two batches have in common only if their arrays are equal."""
+    try:
+        found: Any = arrays_in(raw, 0)
+    except DataError:  # raised where the batch is split
+        return 0
+    arrays: Sequence[Any] = list(found.values()) if isinstance(found, dict) else found
+    total = 0
+    for array in arrays:
+        if hasattr(array, "shape"):
+            total = zlib.crc32(np.ascontiguousarray(to_numpy(array)).tobytes(), total)
+    return total

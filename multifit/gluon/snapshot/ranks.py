@@ -1,0 +1,72 @@
+"""What differs between the ranks of a run, in a checkpoint that the first rank writes.
+
+A rank's own trees are in the folder ``ranks/rank-0001`` of a checkpoint, if they differ from the first
+rank's, which are in the checkpoint itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, Mapping
+
+import numpy as np
+
+from ...distributed import World
+from .tree import encode, read_tree, write_tree
+
+Files = dict[str, bytes]
+
+
+def gather_trees(world: World, trees: Mapping[str, Any]) -> list[Files]:
+    """Return the files of every rank's own trees; only of those that differ from the first rank's."""
+    digests = {name: _digest(name, tree) for name, tree in trees.items()}
+    first = world.gather_json(digests, "a checkpoint")[0]
+    own: Files = {}
+    for name, tree in trees.items():
+        if digests[name] != first.get(name):
+            own.update(_files_of(name, tree))
+    names = world.gather_json(list(own), "a checkpoint")
+    contents = world.gather_arrays([np.frombuffer(content, "uint8") for content in own.values()])
+    return [
+        {name: value.tobytes() for name, value in zip(rank_names, values)}
+        for rank_names, values in zip(names, contents)
+    ]
+
+
+def write_ranks(folder: Path, ranks: list[Files]) -> None:
+    """Write what :func:`gather_trees` returned into a checkpoint's folder."""
+    for rank, files in enumerate(ranks):
+        if files:
+            _folder_of(folder, rank).mkdir(parents=True)
+        for name, content in files.items():
+            (_folder_of(folder, rank) / name).write_bytes(content)
+
+
+def read_own_tree(checkpoint: Path, rank: int, name: str) -> Any:
+    """Return a rank's own tree, or else the first rank's."""
+    return read_tree(_folder_of(checkpoint, rank) if has_own(checkpoint, rank, name) else checkpoint, name)
+
+
+def has_own(checkpoint: Path, rank: int, name: str) -> bool:
+    """Whether a rank's tree differs from the first one's."""
+    return (_folder_of(checkpoint, rank) / f"{name}.json").exists()
+
+
+def _files_of(name: str, tree: Any) -> Files:
+    with tempfile.TemporaryDirectory() as folder:
+        write_tree(Path(folder), name, tree)
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def _digest(name: str, tree: Any) -> str:
+    arrays: list[np.ndarray] = []
+    structure = json.dumps(encode(tree, name, arrays))
+    content = b"".join(array.tobytes() for array in arrays)
+    return hashlib.sha256(structure.encode() + content).hexdigest()
+
+
+def _folder_of(checkpoint: Path, rank: int) -> Path:
+    return checkpoint / "ranks" / f"rank-{rank:04d}"

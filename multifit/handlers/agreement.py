@@ -1,0 +1,24 @@
+"""Let all processes that train together stop at the same batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..events import EstimatorProtocol, Priority
+
+
+class StopAgreement:
+    """Tells the other ranks that this one was asked to stop, and stops if another one was.
+
+    It comes after the handlers that stop, and before the checkpoint of where the fit stopped.
+    """
+
+    priority = (Priority.STOPPING + Priority.CHECKPOINT) / 2
+
+    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+        """Agree on whether this was the last batch."""
+        estimator.state.agree()
+
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Agree on whether this was the last epoch."""
+        estimator.state.agree()

@@ -1,0 +1,269 @@
+"""The same training by one process and by several, for tests: every case in which the two must be equal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable
+
+import numpy as np
+
+from multifit import (
+    GradientAccumulation,
+    GradientNoise,
+    LabelSmoothing,
+    LossSpec,
+    MetricSpec,
+    MixUp,
+    MultiEstimator,
+    PlateauHandler,
+    Sharded,
+    SkipNonFinite,
+    TaskSpec,
+    TrainerSpec,
+    WeightAveraging,
+    metrics,
+)
+from multifit.distributed import World
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon, nd  # isort: skip
+
+SAMPLES, FEATURES = 75, 12
+CE, BCE = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.SigmoidBCELoss()
+
+
+class ByShape(mx.init.Initializer):
+    """Draws values that follow from an array's shape, and differ between ranks."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def _init_weight(self, name: str, array: Any) -> None:
+        random = np.random.RandomState(sum(array.shape) + 100 * self.rank)
+        array[:] = random.uniform(-0.5, 0.5, array.shape)
+
+
+class TwoHeads(gluon.HybridBlock):
+    """A body and two heads; shapes are inferred from the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = gluon.nn.Dense(16, activation="tanh")
+        self.digit, self.parity = gluon.nn.Dense(10), gluon.nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        features = self.body(x)
+        return self.digit(features), self.parity(features)
+
+
+class Branching(gluon.Block):
+    """Calls a second head only where some sample of this process is above a threshold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.digit = gluon.nn.Dense(16, activation="tanh"), gluon.nn.Dense(10)
+        self.parity, self.rare = gluon.nn.Dense(1), gluon.nn.Dense(1, in_units=16)
+
+    def forward(self, x: Any) -> Any:
+        features, rare = self.body(x), x[:, :1] > 2.2
+        parity = self.parity(features)
+        if rare.asnumpy().any():
+            parity = parity + self.rare(features) * rare
+        return self.digit(features), parity
+
+
+class Median(mx.metric.EvalMetric):
+    """A metric that is no sum: the median of all margins."""
+
+    def __init__(self) -> None:
+        super().__init__("median")
+
+    def reset(self) -> None:
+        self.margins: list[float] = []
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(labels, preds):
+            self.margins += list(pred.asnumpy().max(axis=1) * (1 + label.asnumpy()))
+
+    def get(self) -> tuple[str, float]:
+        return "median", float(np.median(self.margins)) if self.margins else float("nan")
+
+
+class Mirrored(np.random.RandomState):
+    """Draws no random numbers: the same mixture for any division of a batch that is a multiple of 4."""
+
+    def beta(self, a: Any, b: Any, size: Any = None) -> float:
+        return 0.7
+
+    def permutation(self, x: Any) -> Any:
+        return np.arange(x).reshape(-1, 2)[:, ::-1].ravel() if x % 2 == 0 else np.arange(x)
+
+
+def noise_of(world: World) -> Any:
+    """Return a function that draws the same noise each time on the first rank, and none on others."""
+
+    def draw(mean: float, sigma: float, shape: Any, dtype: Any, ctx: Any) -> Any:
+        return nd.full(shape, sigma / len(shape) if world.first else np.nan, dtype=dtype, ctx=ctx)
+
+    return draw
+
+
+def batch_loss(preds: list[Any], labels: list[Any]) -> list[Any]:
+    """Return the mean over the samples of all devices, as a list."""
+    samples = sum(len(label) for label in labels)
+    return [nd.sum(CE(pred, label)) / samples for pred, label in zip(preds, labels)]
+
+
+def batch_loss_of_odd(preds: list[Any], labels: list[Any]) -> list[Any]:
+    """Return the mean over the samples with an odd label."""
+    odd = sum(float((label % 2).sum().asscalar()) for label in labels)
+    sums = [nd.sum(CE(pred, label) * (label % 2)) for pred, label in zip(preds, labels)]
+    return [value / odd if odd else value * 0 for value in sums]
+
+
+def arrays(samples: int = SAMPLES) -> list[np.ndarray]:
+    """Return x, digit, parity and weight."""
+    random = np.random.RandomState(0)
+    x = random.randn(samples, FEATURES).astype("float32")
+    digit = x[:, :10].argmax(axis=1).astype("float32")
+    return [x, digit, digit % 2, random.randint(0, 4, samples).astype("float32")]
+
+
+def loader(size: int, samples: int = SAMPLES, **options: Any) -> Any:
+    """Return a DataLoader over x, digit, parity and weight."""
+    return gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays(samples)), size, **options)
+
+
+def batches(size: int) -> list[list[Any]]:
+    """Return the same as a list of batches."""
+    columns = arrays()
+    return [[nd.array(column[i : i + size]) for column in columns] for i in range(0, SAMPLES, size)]
+
+
+def uneven_parts(world: World, size: int = 16) -> Any:
+    """Return a loader of which each rank has a part of its own: the first one three quarters."""
+    parts = []
+    for batch in batches(size):
+        count = len(batch[0])
+        edges = [0, *np.linspace(count * 3 // 4, count, world.size).astype(int)[:-1], count]
+        parts.append([column[edges[world.rank] : edges[world.rank + 1]] for column in batch])
+    return Sharded(parts)
+
+
+class Shuffled(gluon.data.Sampler):
+    """An order of its own random numbers, which only the first rank may draw."""
+
+    def __init__(self, world: World) -> None:
+        self.random = np.random.RandomState(world.rank)
+
+    def __iter__(self) -> Any:
+        return iter(self.random.permutation(SAMPLES).tolist())
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+
+def joint_training(world: World, context: Any = None, **changes: Any) -> dict[str, np.ndarray]:
+    """Train, and return parameters, figures and predictions; `changes` say what is not as usual."""
+    options = {
+        "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
+        "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
+        "dtype": "float32", "clip_norm": None,
+        "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
+    }  # fmt: skip
+    unknown = set(changes) - set(options)
+    assert not unknown, unknown
+    options.update(changes)
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs=["digit", "parity"],
+        labels=["digit", "parity", "weight"],
+        losses={"digit": options["digit"], "parity": options["parity"]},
+        metrics={
+            "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
+            "binary": MetricSpec(metrics.BinaryAccuracy(), "parity", "parity"),
+            **options["metrics"],
+        },
+        unused=["weight"],
+    )
+    rates = {"sgd": {"learning_rate": 0.3, "momentum": 0.9}, "adam": {"learning_rate": 0.01}}
+    trainers = {
+        "body": TrainerSpec("body.*", "adam", rates["adam"], clip_norm=options["clip_norm"]),
+        "heads": TrainerSpec(
+            "(?!body).*", options["optimizer"], rates[options["optimizer"]], clip_norm=options["clip_norm"]
+        ),
+    }
+    net = options["net"]()
+    net.initialize(ByShape(world.rank), ctx=context)
+    net.cast(options["dtype"])
+    if options["hybridize"] and isinstance(net, gluon.HybridBlock):
+        net.hybridize()
+    estimator = MultiEstimator(net, spec, trainers, world=world, context=context)
+    val_data = loader(16, samples=33)
+    history = estimator.fit(
+        options["data"](world), val_data, epochs=2, event_handlers=options["handlers"](world)
+    )
+    results = {name: p.list_data()[-1].asnumpy() for name, p in estimator.parameters.items()}
+    results.update({f"figure {name}": np.array(history[name]) for name in history})
+    results.update({f"predicted {name}": array for name, array in estimator.predict(val_data).items()})
+    results["counters"] = np.array([estimator.state.step, estimator.state.samples])
+    return results
+
+
+def _normalized(scope: str = "device", fn: Any = BCE, **more: Any) -> Any:
+    return LossSpec(lambda p, y, w: fn(p, y) * w, "parity", ["parity", "weight"], normalize_by="weight")
+
+
+BATCH_SCOPE = LossSpec(
+    batch_loss_of_odd, "digit", "digit", scope="batch", normalize_by=lambda slots: slots["digit"] % 2
+)
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "clipping": {"clip_norm": 0.1},
+    "adam": {"optimizer": "adam"},
+    "a normaliser": {"parity": _normalized()},
+    "scope batch": {"digit": LossSpec(batch_loss, "digit", "digit", scope="batch")},
+    "scope batch with a normaliser": {"digit": BATCH_SCOPE},
+    "several at once": {
+        "digit": replace(BATCH_SCOPE, weight=lambda state: 1.0 + 0.1 * state.step),
+        "parity": _normalized(),
+        "clip_norm": 0.1,
+        "handlers": lambda world: [GradientAccumulation(2)],
+        "data": lambda world: loader(37),
+    },
+    "a weight that changes": {"digit": LossSpec(CE, weight=lambda state: 1.0 + 0.1 * state.step)},
+    "accumulation": {"handlers": lambda world: [GradientAccumulation(2)]},
+    "lists": {"data": lambda world: batches(16)},
+    "an eager net": {"hybridize": False},
+    "worker processes": {"data": lambda world: loader(16, num_workers=1)},
+    "worker threads": {"data": lambda world: loader(16, num_workers=1, thread_pool=True)},
+    "a shuffled order": {
+        "data": lambda world: loader(
+            batch_sampler=gluon.data.BatchSampler(Shuffled(world), 16, "keep"), size=None
+        )
+    },
+    "uneven parts": {"data": uneven_parts},
+    "a last batch of one sample": {"data": lambda world: loader(37)},
+    "smoothed labels": {"handlers": lambda world: [LabelSmoothing(0.2, loss="digit")]},
+    "mixed samples": {
+        "handlers": lambda world: [MixUp(random=Mirrored())],
+        "data": lambda world: loader(16, last_batch="discard"),
+    },
+    "averaged weights": {"handlers": lambda world: [WeightAveraging(decay=0.8)]},
+    "skipped updates": {"handlers": lambda world: [SkipNonFinite()]},
+    "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
+    "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
+    "a net that branches": {"net": Branching},
+    "float64": {"dtype": "float64"},
+    "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},
+}  # fmt: skip
+
+Train = Callable[..., dict[str, np.ndarray]]
+
+
+def assert_equal_training(alone: dict[str, np.ndarray], joint: dict[str, np.ndarray]) -> None:
+    """Check that two trainings have the same parameters, figures, predictions and counters."""
+    assert alone.keys() == joint.keys()
+    for name, expected in alone.items():
+        np.testing.assert_allclose(joint[name], expected, rtol=2e-4, atol=2e-5, err_msg=name)

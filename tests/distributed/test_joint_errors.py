@@ -1,0 +1,201 @@
+"""What several ranks refuse, with the way out, and what all of them know when one fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multifit import (
+    DataError,
+    LossSpec,
+    MultiEstimator,
+    PeerError,
+    Sharded,
+    SpecError,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+)
+from multifit.distributed import World
+from tests.common.data import regression_batches
+from tests.common.joint_training import ByShape
+from tests.common.ranks import run_ranks
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+
+L2 = gluon.loss.L2Loss()
+DATA = regression_batches([4, 4, 3])
+
+
+def spec_of(loss: Any = L2, **options: Any) -> TaskSpec:
+    return TaskSpec(["y"], ["y"], {"l2": LossSpec(loss, "y", "y", **options)}, inputs=["x"])
+
+
+def estimator_of(
+    world: World, spec: Any = None, net: Any = None, trainers: Any = None, contexts: Any = None
+) -> MultiEstimator:
+    net = gluon.nn.Dense(4, in_units=6) if net is None else net
+    net.initialize(ByShape(world.rank), ctx=contexts)
+    return MultiEstimator(net, spec or spec_of(), trainers, world=world)
+
+
+def fit(
+    world: World, data: Any = None, handlers: Any = (), epochs: int = 1, **options: Any
+) -> MultiEstimator:
+    estimator = estimator_of(world, **options)
+    estimator.fit(DATA if data is None else data, epochs=epochs, event_handlers=list(handlers))
+    return estimator
+
+
+def loader_of(samples: int = 12, **options: Any) -> Any:
+    ((x, y),) = regression_batches([samples])
+    return gluon.data.DataLoader(gluon.data.ArrayDataset(x, y), **options)
+
+
+class Strings(gluon.data.Sampler):
+    def __iter__(self) -> Any:
+        return iter([["a"], ["b"]])
+
+    def __len__(self) -> int:
+        return 2
+
+
+def other(world: World, one: Any, another: Any) -> Any:
+    """Return something else on the last rank."""
+    return another if world.rank else one
+
+
+def sparse_net() -> Any:
+    return gluon.nn.Embedding(5, 4, sparse_grad=True)
+
+
+def narrower(world: World) -> Any:
+    """Return data of fewer columns on the last rank."""
+    return Sharded([(x[:, : 6 - world.rank], y) for x, y in DATA])
+
+
+def on_kvstore(world: World) -> Any:
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    net = gluon.nn.Dense(4, in_units=6)
+    net.initialize(ctx=contexts)
+    estimator = MultiEstimator(
+        net, spec_of(), gluon.Trainer(net.collect_params(), "sgd"), contexts, world=world
+    )
+    return estimator.fit(DATA, epochs=1)
+
+
+REFUSED: dict[str, tuple[Any, type, str]] = {
+    "an iterator that is read once": (
+        lambda w: fit(w, iter(DATA)), DataError, "is a list_iterator, of which processes cannot tell"),
+    "an iterator that shuffles": (
+        lambda w: fit(w, mx.io.ResizeIter(mx.io.NDArrayIter(*DATA[0], 2, shuffle=True), 3)), DataError,
+        r"train_data is a ResizeIter that shuffles, in another order in every process; .*Sharded"),
+    "other batches": (
+        lambda w: fit(w, DATA[w.rank :]), DataError, "the loader's first batch is not the same on all ranks"),
+    "fewer batches": (
+        lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "the loader ended on rank 1, and yields more"),
+    "other data sets": (
+        lambda w: fit(w, loader_of(12 + w.rank, batch_size=4)), DataError,
+        "different numbers of samples: 12 on rank 0, 13 on rank 1"),
+    "samples without numbers": (
+        lambda w: fit(w, loader_of(batch_sampler=Strings())), DataError, "sampler yields str"),
+    "fewer samples than ranks": (
+        lambda w: fit(w, [tuple(array[:1] for array in DATA[0])]), DataError,
+        "the first batch has 1 sample for 2 processes, which need one each"),
+    "a part without batches": (
+        lambda w: fit(w, Sharded(DATA[:1] if w.first else DATA[:0])), DataError, "train_data is empty"),
+    "other specs": (
+        lambda w: fit(w, spec=spec_of(weight=1.0 + w.rank)), SpecError,
+        r'losses\["l2"\].weight: 1.0 on rank 0, 2.0 on rank 1'),
+    "other nets": (
+        lambda w: fit(w, net=gluon.nn.Dense(4, in_units=6, use_bias=not w.rank)), SpecError,
+        r'parameters\["bias"\]: .* on rank 0, not on rank 1'),
+    "shapes that the data decides": (
+        lambda w: fit(w, narrower(w), net=gluon.nn.Dense(4)), SpecError,
+        r"weight: float32 \(4, 6\) on rank 0, float32 \(4, 5\) on rank 1"),
+    "other trainers": (
+        lambda w: fit(w, trainers=TrainerSpec(".*", other(w, "sgd", "adam"))), SpecError,
+        r'trainers\["trainer"\].optimizer: "SGD" on rank 0, "Adam" on rank 1'),
+    "other limits": (
+        lambda w: fit(w, epochs=1 + w.rank), SpecError, "limits.epochs: 1 on rank 0, 2 on rank 1"),
+    "sparse gradients": (
+        lambda w: fit(w, [(x[:, 0], y) for x, y in DATA], net=sparse_net()), TrainerError,
+        "gradients are sparse and cannot be added up over processes; build .* sparse_grad=False"),
+    "updates on the kvstore": (on_kvstore, TrainerError, "updates on the kvstore, where gradients cannot be"),
+    "find_learning_rate": (
+        lambda w: estimator_of(w).find_learning_rate(DATA), RuntimeError, "in one process, and 2 train"),
+    "profile": (lambda w: estimator_of(w).profile(DATA), RuntimeError, "profile works in one process"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_ranks_cannot_do_is_refused_on_all_of_them(name):
+    function, kind, message = REFUSED[name]
+    errors = run_ranks(2, function)
+    assert any(isinstance(error, kind) for error in errors), errors
+    for error in errors:
+        with pytest.raises((kind, PeerError), match=message):
+            raise error
+
+
+@pytest.mark.parametrize("kind", ["dist_sync", "dist_async", "dist_device_sync"])
+def test_a_distributed_kvstore_is_refused(kind):
+    net = gluon.nn.Dense(4, in_units=6)
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=kind)
+    with pytest.raises(TrainerError, match=f'kvstore="{kind}" adds up .* leave kvstore= out, and give'):
+        MultiEstimator(net, spec_of(), trainer).fit(DATA, epochs=1)
+
+
+class Bug:
+    """Raises on the last rank, in one of the places where users' code runs."""
+
+    def __init__(self, world: World, place: str) -> None:
+        self.place = place if world.rank else None
+        self.calls = 0
+
+    def at(self, place: str) -> None:
+        self.calls += place == self.place
+        if self.calls == 3:
+            raise RuntimeError(f"{place} has a bug")
+
+    def batch_end(self, estimator: Any, **_: Any) -> None:
+        self.at("handler")
+
+    def loss(self, pred: Any, label: Any) -> Any:
+        self.at("loss")
+        return L2(pred, label)
+
+    def loader(self) -> Any:
+        for batch in DATA:
+            self.at("loader")
+            yield batch
+
+    def __iter__(self) -> Any:
+        return self.loader()
+
+
+@pytest.mark.parametrize("place", ["handler", "loss", "loader"])
+def test_all_ranks_name_the_rank_that_failed_and_why(place):
+    def train(world):
+        bug = Bug(world, place)
+        fit(world, bug, [bug], spec=spec_of(bug.loss), epochs=2)
+
+    errors = run_ranks(2, train)
+    assert isinstance(errors[0], PeerError) and errors[0].ranks == (1,)
+    for error in errors:
+        with pytest.raises(Exception, match=f"{place} has a bug"):
+            raise error
+
+
+def test_ranks_that_go_apart_say_where_they_are():
+    def train(world):
+        estimator = fit(world)
+        return estimator.evaluate(DATA) if world.first else estimator.predict(DATA)
+
+    errors = run_ranks(2, train)
+    for error in errors:
+        with pytest.raises(PeerError, match="the ranks went apart"):
+            raise error

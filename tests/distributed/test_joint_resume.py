@@ -1,0 +1,118 @@
+"""Checkpoints of several ranks: the first one writes, and each finds its own state again."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    LossSpec,
+    MultiEstimator,
+    TaskSpec,
+    TrainerSpec,
+)
+from multifit.checkpoints import newest_checkpoint
+from multifit.distributed import ALONE, World
+from tests.common.joint_training import ByShape, loader
+from tests.common.nets import sequential
+from tests.common.ranks import run_ranks
+
+from mxnet import gluon  # isort: skip
+
+
+class InterruptOn:
+    """Interrupts one rank after a step, as Ctrl-C does."""
+
+    def __init__(self, rank: int, step: int, world: World) -> None:
+        self.step = step if world.rank == rank else None
+
+    def batch_end(self, estimator: Any, **_: Any) -> None:
+        if estimator.state.step == self.step:
+            estimator.state.interrupt("SIGINT")
+
+
+def train(
+    world: World,
+    folder: Path,
+    stop: int | None = None,
+    resume: Path | None = None,
+    handlers: Any = (),
+    norm: bool = True,
+) -> dict[str, Any]:
+    """Train two epochs of five batches, with `norm` with running statistics of each rank's own."""
+    layers = [gluon.nn.BatchNorm()] if norm else []
+    net = sequential(gluon.nn.Dense(8, activation="tanh"), *layers, gluon.nn.Dense(10))
+    net.initialize(ByShape(world.rank))
+    net.hybridize()
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs=["digit"],
+        labels=["digit", "parity", "weight"],
+        losses={"ce": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "digit", "digit")},
+        unused=["parity", "weight"],
+    )
+    trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.2, "momentum": 0.9})
+    estimator = MultiEstimator(net, spec, trainer, world=world)
+    handlers = [CheckpointHandler(folder, Every(3, "batch"), seed=1), *handlers]
+    if stop is not None:
+        handlers.append(InterruptOn(world.size - 1, stop, world))
+    history = estimator.fit(loader(16), epochs=2, event_handlers=handlers, resume=resume)
+    values = {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
+    values.update({name: np.array(history[name]) for name in history})
+    return {**values, "reason": estimator.state.stop_reason, "step": estimator.state.step}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: Any) -> list[dict[str, Any]]:
+    """What two ranks end with that nobody stops."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run_ranks(2, lambda world: train(world, folder))
+
+
+def test_a_rank_that_is_interrupted_stops_all_and_they_resume_bit_for_bit(tmp_path, whole):
+    stopped = run_ranks(2, lambda world: train(world, tmp_path, stop=7))
+    assert [result["step"] for result in stopped] == [7, 7]
+    assert {result["reason"] for result in stopped} == {"SIGINT (rank 1)"}
+    path, _ = newest_checkpoint(tmp_path)
+    assert path.name == "epoch-0002-step-00000007"
+    assert {own.name for own in (path / "ranks").iterdir()} == {"rank-0001"}
+    resumed = run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path))
+    for one, other in zip(whole, resumed):
+        assert same(one, other)
+    assert whole[0]["reason"] == "2 epochs"
+
+
+@pytest.mark.parametrize(("size", "norm"), [(1, True), (3, False)])
+def test_another_number_of_ranks_resumes_correctly(tmp_path, size, norm, caplog):
+    run_ranks(2, lambda world: train(world, tmp_path, stop=7, norm=norm))
+    with caplog.at_level(logging.INFO, "multifit"):
+        resumed = run_ranks(size, lambda world: train(world, tmp_path, resume=tmp_path, norm=norm))
+    assert f"2 processes saved it, and {size} process" in caplog.text
+    alone = train(ALONE, tmp_path / "alone", norm=norm)
+    tolerance = 0.1 if norm else 1e-5  # BatchNorm normalises each rank's share by itself
+    for result in resumed:
+        assert result["step"] == 10 and same(result, resumed[0])
+        np.testing.assert_allclose(result["train_loss"], alone["train_loss"], rtol=tolerance)
+
+
+def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):
+    def accumulating(world, stop=None, resume=None):
+        return train(world, tmp_path, stop, resume, [GradientAccumulation(2)])
+
+    run_ranks(2, lambda world: accumulating(world, stop=7))
+    expected = "gradients of 2 processes wait for an update, and cannot be divided among 1; resume with 2"
+    with pytest.raises(ValueError, match=expected):
+        accumulating(ALONE, resume=tmp_path)
+    resumed = run_ranks(2, lambda world: accumulating(world, resume=tmp_path))
+    assert [result["step"] for result in resumed] == [10, 10]
