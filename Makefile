@@ -5,11 +5,15 @@ VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH := .venv-bench
+# Horovod is compiled against the mxnet of its environment, and by itself on Python 3.11 only.
+# TORCH chooses a build of PyTorch, such as one for CPUs.
+DISTRIBUTED := .venv-distributed
+TORCH ?= torch
 
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench nightly clean
+.PHONY: help demo test lint docs bench nightly distributed clean
 
 help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
@@ -19,6 +23,7 @@ help:
 	@echo "make bench   time and memory against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
 	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly"
+	@echo "make distributed  build Horovod and run the tests that need it or PyTorch; ten minutes the first time"
 	@echo "make clean   remove the virtual environments and everything that was generated"
 	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
 
@@ -48,6 +53,9 @@ bench: $(STAMP) $(if $(filter others,$(or $(ONLY),others)),$(BENCH)/.installed)
 nightly: $(STAMP)
 	$(BIN)/python -m pytest nightly -n 2 --device $(or $(DEVICE),cpu)
 
+distributed: $(DISTRIBUTED)/.installed
+	$(DISTRIBUTED)/bin/python -m pytest tests/distributed nightly/test_distributed*.py
+
 # Recreated when its requirements change. Everything is installed in one call, so that the pins hold for all of it.
 $(STAMP): setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
@@ -62,6 +70,18 @@ $(VENV)/.docs: $(STAMP) requirements/docs.txt
 $(BENCH)/.installed: nightly/benchmarks/requirements.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(BENCH) && "$$python" -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# pip would build Horovod without seeing mxnet: so without isolation, when mxnet is there.
+$(DISTRIBUTED)/.installed: setup.py requirements/constraints.txt
+	@python="$$(.ci/find-python python3.11)" && rm -rf $(DISTRIBUTED) && "$$python" -m venv $(DISTRIBUTED)
+	$(DISTRIBUTED)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-e ".[all,dev]" "setuptools<70" wheel cffi cloudpickle pyyaml -c requirements/constraints.txt
+	PATH="$(CURDIR)/$(DISTRIBUTED)/bin:$$PATH" HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+		HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 $(DISTRIBUTED)/bin/python -m pip install \
+		--quiet --disable-pip-version-check --no-build-isolation horovod==0.28.1
+	$(DISTRIBUTED)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" \
+		-c requirements/constraints.txt
 	@touch $@
 
 clean:

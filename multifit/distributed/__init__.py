@@ -5,9 +5,9 @@ methods; `World` is what a run needs of one.
 """
 
 from .communicator import Communicator
-from .connect import connect
+from .connect import KINDS, connect
 from .launchers import launched
 from .sharded import Sharded, unwrapped
 from .world import ALONE, World
 
-__all__ = ["ALONE", "Communicator", "Sharded", "World", "connect", "launched", "unwrapped"]
+__all__ = ["ALONE", "KINDS", "Communicator", "Sharded", "World", "connect", "launched", "unwrapped"]

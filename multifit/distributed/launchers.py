@@ -13,6 +13,10 @@ LAUNCHERS = {
     "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
     "srun": ("SLURM_STEP_NUM_TASKS",),
 }
+LOCAL_SIZES = (
+    "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+    "SLURM_STEP_TASKS_PER_NODE",
+)  # fmt: skip
 TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 RANKS = {  # launcher: where rank and size are
     "mpirun": [
@@ -34,6 +38,12 @@ def launched(environment: Mapping[str, str] = os.environ) -> str | None:
             alone = launcher == "srun" and environment["SLURM_STEP_NUM_TASKS"] == "1"
             return None if alone else launcher
     return None
+
+
+def local_size(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many processes of the run share this machine, as far as the launcher tells."""
+    sizes = (re.fullmatch(r"(\d+)(\(x\d+\))?", environment.get(name, "")) for name in LOCAL_SIZES)
+    return next((int(size[1]) for size in sizes if size is not None), 1)
 
 
 def torch_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.common.launch import run_torch_processes
+from tests.common.launch import launch
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
@@ -45,13 +45,15 @@ except Exception as error:
 
 
 def test_two_processes_meet_sum_gather_and_fail():
-    first, second = run_torch_processes(2, "-c", EVERYTHING)
-    assert "PeerError rank 1 (" in first and "failed: ValueError: a sample cannot be decoded" in first
-    assert "ValueError a sample cannot be decoded" in second
+    job = launch("torch", 2, "-c", EVERYTHING)
+    assert job.code == 0, job.outputs
+    assert "PeerError rank 1 (" in job.outputs[0]
+    assert "failed: ValueError: a sample cannot be decoded" in job.outputs[0]
+    assert "ValueError a sample cannot be decoded" in job.outputs[1]
 
 
 def test_a_process_that_does_not_come_is_an_error():
     code = "from multifit.distributed import connect; connect(timeout=2)"
-    with pytest.raises(AssertionError) as caught:
-        run_torch_processes(1, "-c", code, WORLD_SIZE="2")
-    assert "PeerError: this process could not reach the others by torch" in str(caught.value)
+    job = launch("torch", 1, "-c", code, WORLD_SIZE="2")
+    assert job.code == 1
+    assert "PeerError: this process could not reach the others by torch" in job.outputs[0]

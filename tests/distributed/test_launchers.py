@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multifit.distributed.launchers import first_host, launched, torch_variables
+from multifit.distributed.launchers import first_host, launched, local_size, torch_variables
 
 SLURM = {
     "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-09]",
@@ -65,3 +65,19 @@ def test_torch_is_told_what_other_launchers_say(environment, variables):
 )
 def test_the_first_host_of_slurms_list(nodes, host):
     assert first_host(nodes) == host
+
+
+@pytest.mark.parametrize(
+    "environment, size",
+    [
+        ({}, 1),
+        ({"LOCAL_WORLD_SIZE": "4"}, 4),
+        ({"HOROVOD_LOCAL_SIZE": "2"}, 2),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "3"}, 3),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4"}, 4),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}, 4),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2),1"}, 1),  # which node is this?
+    ],
+)
+def test_processes_of_one_machine(environment, size):
+    assert local_size(environment) == size

@@ -1,0 +1,64 @@
+"""What the other ranks know, and when, if one fails; with the libraries themselves.
+
+The seconds go to ``runs/nightly/distributed.md``; those of docs/distributed.md are from there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.common.launch import KINDS, launch
+
+TIMEOUT = 6.0  # of meetings
+LATE = TIMEOUT + 5
+
+
+class Case(NamedTuple):
+    """How rank 1 fails, what the error of the others says, and how many seconds it may take."""
+
+    how: str
+    message: str
+    known: float
+
+
+CASES = [
+    Case("raises", r"rank 1 \(.*failed: ValueError: a sample cannot be decoded", 2),
+    Case("SIGINT", r"rank 1 \(.*failed: KeyboardInterrupt", 2),
+    Case("SIGKILL", r"rank 1 \(.* has ended", 5),
+    Case("ends", r"rank 1 \(.* has ended", 5),
+    Case("is elsewhere", r'rank 0 \(.*is at "a batch"; rank 1 \(.*is at "another place"', 2),
+    Case("hangs", r"waited 6 s for the others .*rank 1 \(.* has not come", LATE),
+    Case("SIGSTOP", r"rank 1 \(.* is stopped", LATE),
+]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.how)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_others_know_of_a_failure_and_end(
+    kind: str, case: Case, size: int, request: pytest.FixtureRequest
+) -> None:
+    file = str(Path(__file__).with_name("failing_rank.py"))
+    job = launch(kind, size, file, case.how, str(TIMEOUT), limit=60)
+    failed = time_of("FAILS", job.outputs[1])
+    others = [output for rank, output in enumerate(job.outputs) if rank != 1]
+    for output in others:
+        assert re.search(rf"ENDS \S+ PeerError .*{case.message}", output), job.outputs
+        assert time_of("ENDS", output) - failed < case.known
+    known = max(time_of("ENDS", output) for output in others) - failed
+    over = job.ended - failed
+    folder = Path(request.config.getoption("report"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "distributed.md").open("a", encoding="utf-8") as table:
+        table.write(f"| {kind} | {size} | {case.how} | {known:.2f} s | {over:.1f} s | {job.code} |\n")
+
+
+def time_of(word: str, output: str) -> float:
+    """Return the time that stands after a word."""
+    match = re.search(rf"\b{word} ([0-9.]+)", output)
+    assert match, output
+    return float(match[1])
