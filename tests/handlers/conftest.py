@@ -5,7 +5,9 @@ Handlers see an estimator as `multifit.events.EstimatorProtocol`, so none is nee
 
 from __future__ import annotations
 
+import json
 import logging
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -146,3 +148,17 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     caplog.set_level(logging.INFO, "multifit")
     return caplog
+
+
+@pytest.fixture
+def saved(run: Any) -> Any:
+    """Return a run that writes its step to a file, and lists in `writes` and `reseeded` what was called."""
+
+    def write(folder: Path) -> None:
+        run.writes.append(run.state.step)
+        (folder / "run.json").write_text(json.dumps({"step": run.state.step}))
+
+    run.write_checkpoint, run.writes, run.reseeded = write, [], []
+    run.reseed = lambda: run.reseeded.append(run.state.step)
+    run.reseed_epoch = lambda: run.reseeded.append(f"epoch {run.state.epoch}")
+    return run

@@ -1,0 +1,116 @@
+"""CheckpointHandler when a checkpoint cannot be written or deleted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import multifit
+from multifit.handlers import CheckpointHandler
+from multifit.triggers import Every
+
+from .saved_runs import facts, stop
+
+import mxnet as mx  # isort: skip
+
+
+def failing(saved: Any, *codes: int | None) -> None:
+    """Let the checkpoints fail with these codes, one after the other; None and all others succeed."""
+    write, left = saved.write_checkpoint, iter(codes)
+
+    def fails(folder: Path) -> None:
+        write(folder)
+        code = next(left, None)
+        if code is not None:
+            raise OSError(code, os.strerror(code), folder / "net.params")
+
+    saved.write_checkpoint = fails
+
+
+def test_a_full_disk_and_a_recovery_are_logged_once(saved: Any, tmp_path: Path, log: Any) -> None:
+    failing(saved, None, errno.ENOSPC, errno.ENOSPC, errno.EIO)
+    saved.fit(CheckpointHandler(tmp_path, 1, keep_last=2), epochs=5)
+    assert [fact[0] for fact in facts(tmp_path)] == [1, 5] and saved.state.epoch == 5
+    assert [record.levelname for record in log.records] == ["ERROR", "ERROR", "WARNING"]
+    folder = tmp_path / "checkpoints"
+    assert log.records[0].getMessage() == (
+        f"checkpoint {folder / 'epoch-0002-step-00000006'} could not be written: No space left on device; "
+        "the training goes on, and files written before stay"
+    )
+    assert "Input/output error" in log.records[1].getMessage()
+    again = folder / "epoch-0005-step-00000015"
+    assert log.records[2].getMessage() == f"checkpoints are written again: {again}"
+    saved.fit(CheckpointHandler(tmp_path, 1, keep_last=2), epochs=2)
+    assert len(log.records) == 3
+
+
+def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path) -> None:
+    failing(saved, errno.ENOSPC)
+    saved.fit(CheckpointHandler(tmp_path), stop(2), epochs=9)
+    assert facts(tmp_path) == [(1, 2, 2, False, False)]
+
+
+def test_a_full_disk_does_not_change_the_seeding(saved: Any, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    saved.fit(CheckpointHandler(tmp_path, Every(2, "batch")), epochs=2)
+    assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
+    assert (tmp_path / "checkpoints").read_text() == "in the way"
+
+
+def test_mxnets_own_error_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) -> None:
+    """A limit on the size of files is what a full disk is: MXNet fails in the middle of its file."""
+    array = mx.nd.ones((1000, 100))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write(folder: Path) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        try:
+            mx.nd.save(str(folder / "net.params"), array)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    saved.write_checkpoint = write
+    saved.fit(CheckpointHandler(tmp_path, 1), epochs=2)
+    (record,) = log.records
+    assert "could not be written: FileStream.Write incomplete; the training goes on" in record.getMessage()
+    assert facts(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), mx.MXNetError("an operation failed long before")])
+def test_other_errors_are_raised(saved: Any, tmp_path: Path, error: Exception) -> None:
+    def write(folder: Path) -> None:
+        raise error
+
+    saved.write_checkpoint = write
+    with pytest.raises(multifit.events.HandlerError) as caught:
+        saved.fit(CheckpointHandler(tmp_path, 1))
+    assert caught.value.__cause__ is error
+    assert facts(tmp_path) == []
+
+
+def test_old_checkpoints_that_cannot_be_deleted(
+    saved: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    handler = CheckpointHandler(tmp_path, 1, keep_last=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("multifit.checkpoints.store.remove_checkpoint", refuse)
+        saved.fit(handler, epochs=3)
+    assert len(facts(tmp_path)) == 3
+    folder = tmp_path / "checkpoints"
+    assert log.records[0].getMessage() == (
+        f"old checkpoints in {folder} could not be deleted: Permission denied; "
+        "the training goes on, and files written before stay"
+    )
+    assert len(log.records) == 1
+    saved.fit(handler)
+    assert len(facts(tmp_path)) == 1
+    assert log.records[1].getMessage() == f"old checkpoints are deleted again: {folder}"
+    assert len(log.records) == 2
