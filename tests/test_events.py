@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 from mxnet.gluon.contrib.estimator import event_handler as gluon
@@ -19,23 +18,11 @@ from multifit.events import (
     EventDispatcher,
     HandlerError,
     Priority,
-    TrainingHooks,
     adapt_for_evaluation,
 )
 from multifit.state import RunState
 from multifit.triggers import Every
-
-
-def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:
-    """Make a handler whose class is called `name`; `methods` are its methods, without self."""
-    body = {event: staticmethod(method) for event, method in methods.items()}
-    if priority is not None:
-        body["priority"] = priority
-    return type(name, (), body)()
-
-
-def nothing(estimator: Any, **facts: Any) -> None:
-    """Do nothing."""
+from tests.common.handlers import handler, nothing
 
 
 def emit(handlers: Any, event: str, estimator: Any = None, **facts: Any) -> bool:
@@ -104,14 +91,9 @@ def test_handlers_are_called_by_priority_then_as_passed() -> None:
         handler(name, priority, epoch_end=lambda est, name=name: calls.append(name))
         for name, priority in priorities.items()
     ]
+    handlers[-2] = Every(2, "epoch", handlers[-2])
     emit(handlers, "epoch_end")
     assert calls == ["metrics", "validation", "a", "b", "stop", "checkpoint", "bar", "log"]
-
-
-def test_every_keeps_the_priority_of_its_handler() -> None:
-    first = Every(2, "epoch", handler("First", -5, epoch_end=nothing))
-    second = handler("Second", -4, epoch_end=nothing)
-    assert EventDispatcher(SimpleNamespace(), [second, first]).handlers == [first, second]
 
 
 class _NoSignature:
@@ -227,6 +209,7 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
         Every(5),
         good,
         Every(2, "epoch", good),
+        good,
     ]
     with pytest.raises(ValueError) as caught:
         EventDispatcher(SimpleNamespace(), handlers)
@@ -242,6 +225,7 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
         "after each batch; leave it out, or override fit_batch",
         "  7. Every implements no event or hook",
         "  8. Good is passed twice",
+        "  9. Good is passed twice",
         "events and hooks are " + valid,
     ]
 
@@ -259,13 +243,6 @@ def test_the_message_about_handlers_that_cannot_be_used_is_short(handlers: Any, 
     with pytest.raises(ValueError, match=message) as caught:
         EventDispatcher(SimpleNamespace(), handlers)
     assert len(str(caught.value)) < 10_000
-
-
-def test_a_handler_passed_twice_is_an_error_also_within_every() -> None:
-    good = handler("Good", epoch_end=nothing)
-    for handlers in ([good, good], [good, Every(2, "epoch", good)], [Every(2, "epoch", good), good]):
-        with pytest.raises(ValueError, match="Good is passed twice"):
-            EventDispatcher(SimpleNamespace(), handlers)
 
 
 def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
@@ -301,66 +278,3 @@ def test_gluons_handlers_are_adapted_for_evaluations() -> None:
     assert [event for event in EVENTS if events.listens(event)] == ["evaluate_begin", "evaluate_batch_end"]
     events.emit("evaluate_batch_end", batch="B", loss="L")
     assert calls == ["B"] and adapted[0].priority == 5
-
-
-def hooks(*handlers: Any) -> TrainingHooks:
-    return TrainingHooks(EventDispatcher(SimpleNamespace(state=RunState()), handlers))
-
-
-def test_hooks_are_active_if_a_handler_implements_them() -> None:
-    holds = hooks(handler(hold_update=nothing))
-    assert holds.active() and holds.active("hold_update", "change_batch") and not holds.active("change_batch")
-    assert not hooks(handler(around_fit=nothing)).active()
-
-
-def test_each_hook_sees_what_the_handler_before_returned() -> None:
-    first = handler("First", -1, change_batch=lambda est, slots: {"x": slots["x"] + 1})
-    second = handler(change_batch=lambda est, slots: {"y": slots["x"] * 10})
-    ignoring = handler(change_batch=nothing)
-    assert hooks(second, ignoring, first).change_batch({"x": 1, "y": 2}) == {"x": 2, "y": 20}
-    doubles = handler(change_outputs=lambda est, outputs, slots: {"o": outputs["o"] * slots["x"]})
-    assert hooks(doubles).change_outputs({"o": 3}, {"x": 2}) == {"o": 6}
-    adds = handler(change_objective=lambda est, objectives, loss: (*objectives, loss))
-    assert hooks(adds, handler(change_objective=nothing)).change_objective([1], loss=2) == [1, 2]
-
-
-def test_all_handlers_are_asked_whether_to_hold_the_update() -> None:
-    calls: list[str] = []
-    holds = handler(hold_update=lambda est, loss: calls.append(loss) or 1)
-    assert hooks(holds, handler(hold_update=lambda est, loss: calls.append(loss))).hold_update(loss="L")
-    assert calls == ["L", "L"]
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [("x", "Wrong.{} returned str; return a dict"), ({"xa": 1}, 'Wrong.{} returned "xa" .did you mean "x"')],
-)
-def test_hooks_must_return_known_names(returned: Any, message: str) -> None:
-    wrong = hooks(handler("Wrong", change_batch=lambda est: returned, change_outputs=lambda est: returned))
-    with pytest.raises(HandlerError, match=message.format("change_batch")):
-        wrong.change_batch({"x": 1})
-    with pytest.raises(HandlerError, match=message.format("change_outputs")):
-        wrong.change_outputs({"x": 1}, {})
-
-
-def test_context_managers_that_cannot_be_entered_are_named() -> None:
-    calls: list[str] = []
-
-    @contextmanager
-    def wrap(est: Any) -> Iterator[None]:
-        calls.append("in")
-        try:
-            yield
-        finally:
-            calls.append("out")
-
-    @contextmanager
-    def broken(est: Any) -> Iterator[None]:
-        raise KeyError("lost")
-        yield
-
-    handlers = [handler(around_step=wrap), handler("Broken", around_step=broken)]
-    message = "Broken failed in around_step .epoch 1, batch 1.: KeyError"
-    with pytest.raises(HandlerError, match=message), hooks(*handlers).around("step"):
-        pytest.fail("entered")
-    assert calls == ["in", "out"]

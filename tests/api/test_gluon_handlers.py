@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_logging(trainers: Any, batches: Any, interval: Any, log: Any) -> None:
     assert "Training begin: using optimizer Adam with current learning rate 0.0200" in lines
     assert "[Epoch 0] Begin, current learning rate: 0.0200" in lines
     assert f"val_accuracy: {history['val_accuracy'][1]:.4f}" in lines
-    assert "Train finished using total 0s with 2 epochs" in lines
+    assert re.search(r"Train finished using total \d+s with 2 epochs", lines)
     assert ("[Epoch 1][Batch 2]" in lines) == (interval == 2)
     assert "\nepoch 1/2" not in lines  # it has taken the place of ours
     figures = estimator.evaluate(batches, event_handlers=theirs.LoggingHandler(metrics=estimator.val_metrics))
@@ -102,26 +103,22 @@ def test_logging(trainers: Any, batches: Any, interval: Any, log: Any) -> None:
 @BOTH
 def test_checkpoint(trainers: Any, batches: Any, tmp_path: Path) -> None:
     estimator = make(trainers)
-    handler = theirs.CheckpointHandler(str(tmp_path), max_checkpoints=2)
-    estimator.fit(batches, epochs=3, event_handlers=handler)
+    often, seldom = tmp_path / "often", tmp_path / "seldom"
+    handlers = [
+        theirs.CheckpointHandler(str(often), "often", epoch_period=None, batch_period=2),
+        theirs.CheckpointHandler(str(seldom), max_checkpoints=2),
+    ]
+    estimator.fit(batches, epochs=3, event_handlers=handlers)
     stems = {"model-epoch1batch6", "model-epoch2batch9"}
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"{s}.{e}" for s in stems for e in ("params", "states")
-    }
-
+    files = {f"{stem}.{end}" for stem in stems for end in ("params", "states")}
+    assert {path.name for path in seldom.iterdir()} == files
+    assert len({path.stem for path in often.iterdir()}) == 4 and len(list(often.iterdir())) == 8
     resumed = make(trainers)
-    handler = theirs.CheckpointHandler(str(tmp_path), resume_from_checkpoint=True)
+    handler = theirs.CheckpointHandler(str(seldom), resume_from_checkpoint=True)
     assert resumed.fit(batches, epochs=5, event_handlers=handler).epochs == 2  # three were done before
     estimator.fit(batches, epochs=2)
     for value, expected in zip(snapshot(resumed.net).values(), snapshot(estimator.net).values()):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-7)
-
-
-def test_checkpoint_of_every_few_batches(batches: Any, tmp_path: Path) -> None:
-    handler = theirs.CheckpointHandler(str(tmp_path), epoch_period=None, batch_period=2)
-    make().fit(batches, batches=4, event_handlers=handler)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".params", ".states"}
-    assert len(list(tmp_path.iterdir())) == 4
 
 
 @pytest.mark.parametrize("which", ["val_metrics", "train_metrics", "own"])
@@ -174,11 +171,6 @@ def test_a_validation_metric_can_be_monitored_only_with_validation_data(
     for handler in both:
         assert estimator.fit(batches, batches, epochs=1, event_handlers=handler).epochs == 1
     assert estimator.fit(batches, epochs=1, event_handlers=both[-1]).epochs == 1
-
-
-def test_the_gradient_update_handler_is_an_error(batches: Any) -> None:
-    with pytest.raises(ValueError, match="GradientUpdateHandler would update the parameters a second time"):
-        make().fit(batches, epochs=1, event_handlers=[theirs.GradientUpdateHandler()])
 
 
 EVENTS = ("train_begin", "epoch_begin", "batch_begin", "batch_end", "epoch_end", "train_end")
@@ -235,20 +227,16 @@ def test_metrics_can_be_read_within_an_epoch(batches: Any, arrays: Any) -> None:
     held = estimator.train_metrics
     seen = []
 
-    class Middle(theirs.BatchEnd):
-        def __init__(self) -> None:
-            self.right = self.samples = 0
+    right: list[bool] = []
 
+    class Middle(theirs.BatchEnd):
         def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
             (pred,), (label,) = kwargs["pred"]["digit"], kwargs["label"]["digit"]
-            self.right += (pred.asnumpy().argmax(axis=1) == label.asnumpy()).sum()
-            self.samples += len(label)
-            seen.append((held[0].get()[1], self.right / self.samples))
+            right.extend(pred.asnumpy().argmax(axis=1) == label.asnumpy())
+            seen.append((held[0].get()[1], np.mean(right)))
 
     history = estimator.fit(batches, batches, epochs=1, event_handlers=Middle())
-    assert len(seen) == 3
-    for value, expected in seen:
-        assert value == pytest.approx(expected)
+    assert len(seen) == 3 and all(value == pytest.approx(expected) for value, expected in seen)
     assert held[0].get() == ("train_accuracy", history["train_accuracy"][0])
     assert dict(metric.get() for metric in estimator.val_metrics) == {
         "val_accuracy": history["val_accuracy"][0],
@@ -290,20 +278,19 @@ def test_a_logged_metric_must_be_updated_by_somebody(batches: Any) -> None:
         estimator.fit(batches, epochs=1, event_handlers=theirs.LoggingHandler(metrics=[other]))
 
     class Updates:
-        def __init__(self) -> None:
-            self.held = [other]
-
         def batch_end(self, estimator: Any, pred: Any, label: Any) -> None:
             other.update(label["size"], pred["size"])
 
-    handlers = [Updates(), theirs.LoggingHandler(metrics=[other, part])]
+    updates = Updates()
+    updates.held = [other]  # of the instance, as Gluon's MetricHandler has it
+    handlers = [updates, theirs.LoggingHandler(metrics=[other, part])]
     assert estimator.fit(batches, epochs=1, event_handlers=handlers).epochs == 1
 
 
 def test_what_else_gluons_estimator_offers(batches: Any) -> None:
     several = make(evaluate=two_head_spec(losses={"size": L2}))
-    assert several.loss == {"digit": CE, "size": L2} and several.val_loss is L2
-    assert several.val_net is several.net
+    assert several.loss == {"digit": CE, "size": L2}
+    assert several.val_loss is L2 and several.val_net is several.net
     estimator = MultiEstimator(mx.gluon.nn.Dense(3), CE)
     assert estimator.loss is estimator.val_loss is CE
     batch = batches[0][:2]
@@ -315,10 +302,8 @@ def test_what_else_gluons_estimator_offers(batches: Any) -> None:
 
 
 def test_metrics_of_several_figures(batches: Any) -> None:
-    spread = MetricSpec(
-        mx.metric.CompositeEvalMetric([mx.metric.MSE(), mx.metric.MAE()]), "size", "size", mode="min"
-    )
-    estimator = make(metrics={"spread": spread}, unused=["digit"])
+    both = mx.metric.CompositeEvalMetric([mx.metric.MSE(), mx.metric.MAE()])
+    estimator = make(metrics={"spread": MetricSpec(both, "size", "size", mode="min")}, unused=["digit"])
     history = estimator.fit(batches, epochs=1)
     names, values = estimator.train_metrics[0].get()
     assert names == ["train_spread.mse", "train_spread.mae"]

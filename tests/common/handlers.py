@@ -1,0 +1,17 @@
+"""Handlers made of functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:
+    """Make a handler whose class is called `name`; `methods` are its methods, without self."""
+    body = {event: staticmethod(method) for event, method in methods.items()}
+    if priority is not None:
+        body["priority"] = priority
+    return type(name, (), body)()
+
+
+def nothing(estimator: Any, **facts: Any) -> None:
+    """Do nothing."""
