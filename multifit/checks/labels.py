@@ -28,7 +28,7 @@ def label_problems(
     is_float = labels.dtype.kind == "f"
     if classes is None:
         wrong = labels[~np.isfinite(labels)] if is_float else labels[:0]
-        message = f"{where}: {label} holds {wrong.flat[0]:g}: {NOT_FINITE}" if wrong.size else ""
+        message = f"{where}: {label} holds {wrong.flat[0]:g}: {_not_finite(name)}" if wrong.size else ""
         return [Problem("data", message)] if message else []
     fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))] if is_float else labels[:0]
     valid = f"classes are 0 … {classes - 1}"
@@ -53,16 +53,22 @@ def counted_labels_problem(where: str, name: str, classes: int | None, count: in
     """
     held = f'{where}: the label "{name}" held {counted(count, "value")}, first in batch {batch}, '
     if classes is None:
-        return Problem("data", f"{held}that {'is' if count == 1 else 'are'} NaN or infinite: {NOT_FINITE}")
+        return Problem(
+            "data", f"{held}that {'is' if count == 1 else 'are'} NaN or infinite: {_not_finite(name)}"
+        )
     wrong = f"not among the classes 0 … {classes - 1}, which MXNet took for other classes"
     return Problem("data", f"{held}{wrong}: fix the labels; if a value means {_ignored(name)}")
 
 
-NOT_FINITE = "fix it, or leave the sample out; in training, SkipNonFinite() skips such batches"
+def _not_finite(name: str) -> str:
+    declared = f'if it means "no label", declare LabelSpec("{name}", missing="nan")'
+    return f"fix it, or leave the sample out; {declared}; in training, SkipNonFinite() skips such batches"
 
 
 def _ignored(name: str) -> str:
-    return f'"no label", use a loss that ignores it, and LabelSpec("{name}", ignore=...)'
+    return (
+        f'"no label", declare LabelSpec("{name}", missing=...), or use a loss that ignores it, and ignore=...'
+    )
 
 
 def elementwise_problem(

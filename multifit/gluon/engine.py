@@ -10,8 +10,10 @@ from ..arguments import FromZero, checked_value
 from ..distributed import ALONE, World
 from ..errors import Problem
 from ..events import TrainingHooks
-from ..spec import TaskSpec
-from ..spec.names import listed
+from ..spec import MetricSpec, TaskSpec
+from ..spec.missing import coverage, is_missable, presence
+from ..spec.names import SLOTS, Ref, listed
+from ..spec.terms import MetricTerm
 from ..stages import STAGES
 from ..state import RunState
 from .balance.balancer import Balancer
@@ -24,6 +26,7 @@ from .distributed.reader import Reader
 from .execution.network import Network
 from .execution.stage import Stage
 from .metrics import copy_metric
+from .metrics.present import Coverage
 from .metrics.stage_metric import StageMetric, as_metric
 from .model import Model
 from .model_trainers import ModelTrainers
@@ -164,4 +167,13 @@ def _stage_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
                 metric = copy_metric(metric) if id(metric) in used else metric
                 used.add(id(metric))
                 metrics[name].append(StageMetric(term, metric))
+        missable = [label for label, spec in declared.label_specs.items() if is_missable(spec)]
+        metrics[name] += [_coverage(label) for label in missable]
     return metrics
+
+
+def _coverage(label: str) -> StageMetric:
+    metric = Coverage()
+    return StageMetric(
+        MetricTerm(coverage(label), MetricSpec(metric), (Ref(SLOTS, presence(label)),)), metric
+    )

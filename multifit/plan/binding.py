@@ -34,6 +34,7 @@ def stage_plan(
     ]
     metric_terms = {metric.key: metric for metric in declarations.metric_terms}
     rows = [Row(what, name, describe.array(value), _goes(arrows, what, name)) for what, name, value in arrays]
+    rows = [_with_missing(row, declarations) for row in rows]
     rows += [row for term in declarations.terms for row in _loss_rows(term, parts)]
     rows += [_metric_row(metric_terms[key], *values) for key, values in measured.items()]
     return StagePlan(tuple(rows), how, arrows)
@@ -44,6 +45,15 @@ def _goes(arrows: Iterable[Link], what: str, name: str) -> str:
     for link in targets(arrows, what, name):
         goes.append(link.target if link.how == FEEDS else f"normalizes {link.target}")
     return ", ".join(dict.fromkeys(goes)) or "unused"
+
+
+def _with_missing(row: Row, declarations: Declarations) -> Row:
+    """Say of a label where it is missing."""
+    label = declarations.label_specs.get(row.name) if row.what == "label" else None
+    if label is None or label.missing is None:
+        return row
+    rule = getattr(label.missing, "__name__", label.missing)
+    return row._replace(goes_to=f"{row.goes_to}; missing: {rule}")
 
 
 def _loss_rows(term: Term, parts: Mapping[str, Any]) -> Iterator[Row]:
@@ -59,7 +69,9 @@ def _divisor(term: Term) -> str:
     by = term.spec.normalize_by
     if term.spec.scope == "batch":
         return "the batch"
-    return by if isinstance(by, str) else "a function of the slots" if by is not None else "samples"
+    if by is None:
+        return "samples present" if term.present else "samples"
+    return by if isinstance(by, str) else "a function of the slots"
 
 
 def _metric_row(metric: MetricTerm, figures: Sequence[str], how: str) -> Row:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import names, shown, suggest
 from .declarations import Declarations
+from .missing import NAN
 from .names import OUTPUTS, SLOTS, Ref, Tree, bare_slots, listed, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Term
@@ -110,7 +111,9 @@ class _Part:
 
     def labels(self) -> Iterator[LabelSpec]:
         for name, label in self.declarations.label_specs.items():
-            yield replace(label, name=self.slot(name))
+            mask = label.missing
+            mask = self.slot(mask) if isinstance(mask, str) and mask != NAN else mask
+            yield replace(label, name=self.slot(name), missing=mask)
 
     def loss(self, term: Term) -> LossSpec:
         by: Any = term.spec.normalize_by

@@ -9,6 +9,7 @@ from typing import Any, Iterator, TypeVar
 
 from ..arguments import is_finite_number
 from ..errors import names, shown
+from .missing import missing_messages, with_presence
 from .names import MAX_DEPTH, PRINTABLE, Tree, bare_slots, is_name, leaves, listed
 from .resolution import resolve_terms
 from .specs import LabelSpec, LossSpec, MetricSpec
@@ -55,6 +56,9 @@ class FieldParser:
         terms, metric_terms, self.unresolved = resolve_terms(
             loss_specs, metric_specs, output_names, tuple(dict.fromkeys([*label_names, *input_names]))
         )
+        by_name = {label.name: label for label in label_specs}
+        terms, metric_terms = with_presence(terms, metric_terms, by_name)
+        self.unresolved += [m for label in label_specs for m in missing_messages(label, slots)]
         return {
             "outputs": tree,
             "labels": label_names,
@@ -63,7 +67,7 @@ class FieldParser:
             "inputs": input_names,
             "batch": slots if batch is None else bare_slots(self._names("batch", batch), slots),
             "unused": unused_names,
-            "label_specs": MappingProxyType({label.name: label for label in label_specs}),
+            "label_specs": MappingProxyType(by_name),
             "terms": terms,
             "metric_terms": metric_terms,
         }

@@ -64,6 +64,8 @@ def _used(declarations: Declarations) -> set[Ref]:
         for by in (term.spec.normalize_by for term in declarations.terms)
         if isinstance(by, str)
     }
+    masks = [label.missing for label in declarations.label_specs.values() if isinstance(label.missing, str)]
+    used |= {Ref(SLOTS, name) for name in masks}
     for name in declarations.unused:
         used.update(resolve(name, {OUTPUTS: declarations.output_names, **slots})[0])
     return used

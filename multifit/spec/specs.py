@@ -107,12 +107,17 @@ class LabelSpec(_OneLineRepr):
         Number of classes: values lie in ``0 … classes - 1``.
     ignore : number, optional
         A value that means "no label" and may lie outside the classes.
+    missing : {"nan"}, number, str or callable, optional
+        Where the label is missing: where it is NaN, where it has this value, where the slot of this name is
+        0, or where ``missing(label)`` is not 0. A batch may also hold None in its place. What is missing has
+        no loss and no gradient, and no metric sees it.
     """
 
     name: str
     dtype: str | None = None
     classes: int | None = None
     ignore: float | None = None
+    missing: str | float | Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,6 +18,17 @@ class Term:
     args: tuple[Ref, ...]
     parts: tuple[str, ...] = ("",)  # names of what it returns; one empty name for a single array
     minimized: int = 0  # index of the part that enters the objective
+    present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """Everything that it reads."""
+        return (*self.args, *self.present)
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether its normalizer is the number of samples."""
+        return self.spec.normalize_by is None and not self.present
 
     @property
     def where(self) -> str:
@@ -43,6 +54,12 @@ class MetricTerm:
     spec: MetricSpec
     args: tuple[Ref, ...]
     losses: tuple[str, ...] = ()  # figures of losses that it is updated with in place of outputs
+    present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """Every output and slot that it reads."""
+        return (*self.args, *self.present)
 
     @property
     def where(self) -> str:

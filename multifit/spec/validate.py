@@ -10,6 +10,7 @@ from ..errors import names, shown, suggest
 from ..signatures import arity_problem
 from ..stages import STAGES
 from .declarations import Declarations
+from .missing import coverage, is_missable
 from .names import OUTPUTS, PRINTABLE, is_name, listed
 from .terms import MetricTerm, Term
 
@@ -68,6 +69,9 @@ def _loss(term: Term) -> Iterator[str]:
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
     if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
         yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
+    if term.present and loss.scope == "batch":
+        labels = names([ref.name.partition(".")[2] for ref in term.present])
+        yield f'{where}: takes {labels}, which may be missing, with scope="batch"; use scope="device"'
 
 
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:
@@ -150,6 +154,9 @@ def _colliding_figures(declarations: Declarations) -> Iterator[str]:
         own = [f"{metric.key}.{name}" for name in listed(metric.spec.names) if is_name(name)]
         for figure in dict.fromkeys(own or [metric.key]):
             producers.setdefault(figure, []).append(metric.where)
+    for name, label in declarations.label_specs.items():
+        if is_missable(label):
+            producers.setdefault(coverage(name), []).append(f'labels["{name}"]')
     for figure, owners in producers.items():
         if len(owners) > 1:
             yield f'the figure "{figure}" is produced by {" and ".join(owners)}; rename one of them'

@@ -43,7 +43,7 @@ SIGNATURES: dict[str, str] = {
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments",
     "MetricSpec": "metric outputs labels losses mode stage transform names arguments",
     "TrainerSpec": "params optimizer optimizer_params lr_scheduler clip_norm",
-    "LabelSpec": "name dtype classes ignore",
+    "LabelSpec": "name dtype classes ignore missing",
 }
 
 

@@ -15,6 +15,7 @@ from ..compat import mx
 from ..user_code import user_code
 from .arrays import RawArray, cast_dtype, place, samples
 from .batches import Batch, BatchLayout, Shards, Signature, layout_of, signature_of
+from .missing_labels import MissingLabels
 from .raw_batches import arrays_in
 from .shares import WHOLE, CurrentShare
 
@@ -53,6 +54,7 @@ class BatchSplitter:
         self.signatures = [] if signatures is None else signatures
         self._real = real
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
+        self._missing = MissingLabels(spec.label_specs)
         self._checked: set[Signature] = set()
         self._first: dict[str, Any] = {}
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
@@ -124,6 +126,8 @@ class BatchSplitter:
             return {}, list(error.problems)
         named, problems = bind_slots(self.spec.batch or (), self.spec.inputs, flat, self.labels)
         arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
+        if not problems and self.labels and self._missing:
+            arrays, problems = self._missing.fill_in(arrays, self.batch_axis)
         signature = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in arrays.values())
         if not problems and signature not in self._checked:
             problems = slot_problems(arrays, self.batch_axis)
@@ -169,6 +173,8 @@ class BatchSplitter:
         return self._dtypes.get(name) or (None if array is None else cast_dtype(array, self._real))
 
     def _apply_change(self, batch: Batch) -> Batch:
+        if self._missing:
+            batch.slots, batch.shapes = [self._missing.replace(slots) for slots in batch.slots], None
         if self._change is not None:
             batch.slots, batch.shapes = [self._change(slots) for slots in batch.slots], None
         return batch

@@ -51,7 +51,7 @@ class HostMetrics:
         exact = [metric.term for metric in metrics if metric.is_exact]
         if not exact:
             return arrays, parts
-        refs = list(dict.fromkeys(ref for term in exact for ref in term.args))
+        refs = list(dict.fromkeys(ref for term in exact for ref in term.refs))
         losses = list(dict.fromkeys(name for term in exact for name in term.losses))
         own = [to_numpy(device[ref]) for device in arrays for ref in refs]
         own += [to_numpy(device[name]) for device in parts for name in losses]

@@ -17,6 +17,7 @@ from ..metrics.label_counts import LabelVector
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
+from .present_losses import present_loss
 
 MAX_FLOAT = 3e38
 
@@ -125,7 +126,7 @@ class LossGraph:
         arrays: Mapping[Ref, Any],
         parts: Mapping[str, Any],
     ) -> list[Any]:
-        labels = [arrays[ref] for ref in metric.labels]
+        labels = [arrays[ref] for ref in (*metric.labels, *metric.present)]
         outputs = [arrays[ref] for ref in metric.outputs] + [parts[name] for name in metric.losses]
         if self._dtype != "float32":  # which device metrics compute with
             outputs = [F.cast(output, "float32") for output in outputs]
@@ -167,6 +168,8 @@ def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] |
     arguments = [arrays[ref] for ref in term.args]
     if term.spec.fn is None:
         return arguments[:1]
+    if term.present:
+        return present_loss(term, arrays)
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
         parts = (fused or term.spec.fn)(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..data.batches import Batch
 from ..distributed.normalizers import Normalizers
 from ..user_code import user_code
 from .loss_graph import LossGraph
+from .present_losses import present_share
 
 MAX_VECTORS = 256  # cached on the devices; more only if weights change with every batch
 
@@ -56,7 +58,7 @@ class LossScaler:
 
     def __init__(self, terms: Sequence[Term], dtype: str, normalizers: Normalizers) -> None:
         self.terms, self._dtype, self._normalizers = list(terms), dtype, normalizers
-        self._constant = not any(callable(t.spec.weight) or t.spec.normalize_by is not None for t in terms)
+        self._constant = not any(callable(t.spec.weight) or not t.counts_samples for t in terms)
         self._scales: dict[Any, BatchLossScale] = {}
         self._vectors: dict[Any, Any] = {}
 
@@ -69,8 +71,7 @@ class LossScaler:
         if self._constant and key in self._scales:
             return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
-        declared = [(term, term.spec.normalize_by) for term in self.terms]
-        own = {term.key: _norm(term, by, batch) for term, by in declared if by is not None}
+        own = {term.key: _norm(term, batch) for term in self.terms if not term.counts_samples}
         sums = self._normalizers.add_up(batch, own)
         norms, parts = (
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
@@ -97,7 +98,7 @@ class LossScaler:
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
-        terms = [term for term in losses.terms if term.spec.normalize_by is not None]
+        terms = [term for term in losses.terms if not term.counts_samples]
         if not terms:
             return statistics
         statistics = statistics.copy()
@@ -132,8 +133,8 @@ def _weight(term: Term, state: RunState | None) -> float:
     return float(value)
 
 
-def _norm(term: Term, by: Any, batch: Batch) -> Any:
-    sums = []
+def _norm(term: Term, batch: Batch) -> Any:
+    by, sums = term.spec.normalize_by or partial(present_share, term), []
     for slots in batch.slots:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
             value = by(slots) if callable(by) else slots[by]

@@ -39,8 +39,8 @@ class StepGraph:
         self._failure = ""
         self._graphs: dict[bool, tuple[CachedGraph, list[str]]] = {}
         self._output_names = list(network.paths or {})
-        refs = {ref for term in traced.terms for ref in term.args}
-        refs |= {ref for metric, _ in traced.metrics for ref in metric.args}
+        refs = {ref for term in traced.terms for ref in term.refs}
+        refs |= {ref for metric, _ in traced.metrics for ref in metric.refs}
         refs |= traced.label_vector.refs if traced.label_vector else set()
         inputs = network.spec.inputs if self._with_net else ()
         self._slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))

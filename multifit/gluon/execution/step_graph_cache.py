@@ -95,7 +95,11 @@ class StepGraphCache:
         return units - {size for shape in shapes for size in shape or ()}
 
     def _fused(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
-        functions = {term.key: fused_loss(term.spec.fn, [arrays[ref] for ref in term.args]) for term in terms}
+        functions = {
+            term.key: fused_loss(term.spec.fn, [arrays[ref] for ref in term.args])
+            for term in terms
+            if not term.present
+        }
         fused = {key: function for key, function in functions.items() if function is not None}
         if any(function is not cross_entropy for function in fused.values()):
             self._fixed_sizes = True

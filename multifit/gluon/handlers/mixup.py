@@ -89,6 +89,7 @@ class MixUp:
             )
         labels = {ref.name for term in self._blend.terms for ref in self._labels_of(term)}
         self._labels = [name for name in spec.slot_names if name in labels]
+        self._labels += [ref.name for term in self._blend.terms for ref in term.present]
 
     def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Draw the share of each sample's own input and label."""

@@ -12,10 +12,12 @@ from .base import DeviceMetric
 from .binary import DeviceF1, DeviceMCC
 from .binary_accuracy import BinaryAccuracy
 from .loss import DeviceLoss
+from .present import Coverage, DeviceCoverage
 from .probability import DeviceCrossEntropy, DevicePerplexity
 from .regression import DeviceMAE, DeviceMSE, DeviceRMSE
 from .segmentation import DeviceSegmentation
 
+COVERAGE = f"{Coverage.__module__}.{Coverage.__qualname__}"
 BINARY = f"{BinaryAccuracy.__module__}.{BinaryAccuracy.__qualname__}"
 SEGMENTATION = "gluoncv.utils.metrics.segmentation.SegmentationMetric"
 
@@ -32,6 +34,7 @@ DEVICE_METRICS: dict[str, type[DeviceMetric]] = {
     "mxnet.metric.RMSE": DeviceRMSE,
     "mxnet.metric.TopKAccuracy": DeviceTopKAccuracy,
     BINARY: DeviceBinaryAccuracy,
+    COVERAGE: DeviceCoverage,
     SEGMENTATION: DeviceSegmentation,
 }
 
@@ -52,6 +55,7 @@ DIRECTIONS: dict[str, str] = {
     "mxnet.metric.TopKAccuracy": "max",
     "mxnet.metric.Torch": "min",
     BINARY: "max",
+    COVERAGE: "max",
     SEGMENTATION: "max",
     "gluoncv.utils.metrics.coco_detection.COCODetectionMetric": "max",
     "gluoncv.utils.metrics.voc_detection.VOC07MApMetric": "max",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -40,8 +41,8 @@ class MetricSums:
     figures.
 
     `batches` and `samples` were added since the last :meth:`clear`. `vectors` are the statistics of all
-    batches by layout. `norms` are the normalisers of terms with ``normalize_by``; all others are normalised
-    by the number of samples. `weighted` are the weighted losses of terms whose weight is a function.
+    batches by layout. `norms` are the normalisers of terms that have another one than the number of
+    samples. `weighted` are the weighted losses of terms whose weight is a function.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
@@ -53,7 +54,7 @@ class MetricSums:
         self.batches = 0
         self.samples = 0
         self.vectors: dict[Layout, Accumulator] = {}
-        self.norms = {term.key: ScalarSum() for term in self.terms if term.spec.normalize_by is not None}
+        self.norms = {term.key: ScalarSum() for term in self.terms if not term.counts_samples}
         self.weighted = {term.key: ScalarSum() for term in self.terms if callable(term.spec.weight)}
 
     def add(self, layout: Layout, statistics: Array | None) -> None:
@@ -87,7 +88,8 @@ class MetricSums:
         for term in self.terms:
             norm = totals.norms.get(term.key, float(totals.samples))
             parts = [float(value) / norm if norm else 0.0 for value in totals.sums[term.where]]
-            figures.update(zip(term.figures, [parts[term.minimized], *parts]))
+            measured = parts if norm else [math.nan] * len(parts)
+            figures.update(zip(term.figures, [measured[term.minimized], *measured]))
             if callable(term.spec.weight):
                 objective += totals.weighted[term.key] / norm if norm else 0.0
             else:

@@ -17,6 +17,7 @@ from ..data.arrays import to_numpy
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import device_metric, direction, figure_names
+from .present import PresentMatches, present_rows
 
 SAMPLES = "samples"  # the name of the number of samples among the sums
 
@@ -55,12 +56,17 @@ class StageMetric:
         device = device_metric(self.metric)
         if device is None or (device.per_batch and not one_device):
             return None
+        width = 1  # of sums without the number of labels
+        if self.term.present:
+            if not device.counts_labels:
+                return None
+            device, width = PresentMatches(device), PresentMatches.width
         outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
-        labels = [arrays[ref].shape for ref in self.term.labels]
+        labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
         # Sums without the number of labels, which is then the number of samples, cannot be added to sums with
         # it, which graphs for other shapes may have.
         slots_only = all(ref.space != "outputs" for ref in self.term.labels)
-        samples = size if slots_only and self.width in (None, 1) else None
+        samples = size if slots_only and self.width in (None, width) else None
         if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
             return None
         self.width = device.width
@@ -96,6 +102,12 @@ class StageMetric:
         if not arrays:
             return
         term = self.term
+        if term.present:
+            chosen = [present_rows(term.present, *device) for device in zip(arrays, parts)]
+            kept = [device for device in chosen if device is not None]
+            if not kept:
+                return
+            arrays, parts = zip(*kept)
         columns = [[device[ref] for device in arrays] for ref in term.args]
         outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
         outputs += [[device[name] for device in parts] for name in term.losses]

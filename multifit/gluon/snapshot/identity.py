@@ -47,7 +47,7 @@ def spec_tree(spec: TaskSpec) -> dict[str, Any]:
         "inputs": list(spec.inputs),
         "outputs": plain(spec.outputs),
         "labels": {
-            name: {key: plain(getattr(label, key)) for key in ("dtype", "classes", "ignore")}
+            name: {key: plain(getattr(label, key)) for key in ("dtype", "classes", "ignore", "missing")}
             for name, label in spec.label_specs.items()
         },
         "losses": {term.key: _loss(term, term.spec) for term in spec.terms},

@@ -26,7 +26,7 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any], own_gradients: se
     normaliser. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
     returns. No parameter and no gradient of the net is changed.
     """
-    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.args}
+    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
     outputs = [copies[ref] for ref in term.args if ref.space == OUTPUTS]
     trusted = type(term.spec.fn).__module__ in TRUSTED
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]
@@ -96,7 +96,7 @@ def _weight_problem(
     ]
     if all(_equal(four, 4 * one) for one, four in decidable):
         return None
-    is_plain = term.spec.weight == 1 and term.spec.normalize_by is None and term.spec.scope == "device"
+    is_plain = term.spec.weight == 1 and term.counts_samples and term.spec.scope == "device"
     ignored = all(_equal(four, one) for one, four in decidable)
     if is_plain and ignored and _decreases(term, copies, losses, variables, gradients[0]):
         own_gradients.add(term.key)

@@ -47,7 +47,10 @@ def make_plan(engine: Engine, run: DryRun, notices: Notices, trained: bool) -> P
 
 
 def _stage(stage: Stage, result: StepResult) -> StagePlan:
-    metrics = [(m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics]
+    declared = {metric.key for metric in stage.spec.metric_terms}
+    metrics = [
+        (m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics if m.term.key in declared
+    ]
     arrays = result.outputs[0], result.batch.slots[0], result.parts[0]
     return stage_plan(stage.spec, *arrays, metrics, stage.describe())
 

@@ -76,7 +76,7 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
 
 def _output_gradients(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, np.ndarray]:
     """Return the gradients of a loss with respect to the outputs that it takes, where there are any."""
-    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.args}
+    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
     outputs = [ref for ref in term.args if ref.space == OUTPUTS and np.dtype(arrays[ref].dtype).kind == "f"]
     variables: dict[Ref, Any] = {ref: copies[ref] for ref in outputs}
     for variable in variables.values():

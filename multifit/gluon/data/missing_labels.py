@@ -1,0 +1,111 @@
+"""Labels that may be missing: where they are present, and what stands in their place."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import numpy as np
+
+from ...checks import describe
+from ...errors import DataError, Problem, shown
+from ...protocols import Array, Shape, Slots
+from ...spec import LabelSpec
+from ...spec.missing import NAN, is_missable, presence
+from ..compat import mx
+from ..user_code import user_code
+
+
+class MissingLabels:
+    """Replaces what is missing before a loss sees it: where it is replaced afterwards, gradients are NaN.
+
+    `labels` are all labels of a spec by name, those of the net's `inputs` among them.
+    """
+
+    def __init__(self, labels: Mapping[str, LabelSpec]) -> None:
+        self._labels = {name: label for name, label in labels.items() if is_missable(label)}
+        self._masks = {label.missing for label in self._labels.values() if isinstance(label.missing, str)} - {
+            NAN
+        }
+        self._known: dict[str, tuple[Shape, Any]] = {}  # shape and dtype of each label in the last batch
+
+    def __bool__(self) -> bool:
+        return bool(self._labels)
+
+    def fill_in(self, arrays: dict[str, Any], batch_axis: int) -> tuple[dict[str, Any], list[Problem]]:
+        """Return the arrays of a batch with an array of missing values in place of a label that is None."""
+        if batch_axis:
+            message = "labels that may be missing need samples along axis 0, and batch_axis is"
+            return arrays, [Problem("data", f"{message} {batch_axis}")]
+        for name in self._optional():
+            if arrays.get(name) is not None:
+                self._known[name] = tuple(arrays[name].shape), arrays[name].dtype
+        left_out = [name for name in self._optional() if name in arrays and arrays[name] is None]
+        sizes = [array.shape[0] for array in arrays.values() if array is not None]
+        if not left_out or not sizes:
+            return arrays, []
+        problems = [problem for name in left_out if (problem := self._cannot_fill(name))]
+        if problems:
+            return arrays, problems
+        return {**arrays, **{name: self._missing(name, sizes[0]) for name in left_out}}, []
+
+    def replace(self, slots: Slots) -> Slots:
+        """Return one device's slots: 0 in place of what is missing, and slots that say what is present."""
+        replaced: dict[str, Any] = dict(slots)
+        for name, label in self._labels.items():
+            if slots.get(name) is not None:  # labels may be left out when predicting
+                present = _present(label, slots)
+                replaced[name] = mx.nd.where(present, slots[name], mx.nd.zeros_like(slots[name]))
+                replaced[presence(name)] = present
+        return replaced
+
+    def _optional(self) -> list[str]:
+        return [*dict.fromkeys([*self._labels, *self._masks])]
+
+    def _cannot_fill(self, name: str) -> Problem | None:
+        if name not in self._known:
+            why = "its shape is not known before a batch has it; begin with a batch that does"
+        elif callable(getattr(self._labels.get(name), "missing", None)):
+            why = "its missing= is a function; give an array that the function takes for missing"
+        else:
+            return None
+        return Problem("data", f'the slot "{name}" is None, and {why}')
+
+    def _missing(self, name: str, size: int) -> np.ndarray[Any, Any]:
+        shape, dtype = self._known[name]
+        missing = self._labels[name].missing if name in self._labels else 0
+        value = {NAN: np.nan}.get(missing, 0) if isinstance(missing, str) else missing
+        return np.full((size, *shape[1:]), value, dtype)
+
+
+def _present(label: LabelSpec, slots: Slots) -> Array:
+    """Return 1 where a label is present, else 0: float32, of the label's shape."""
+    values: Any = slots[label.name]
+    missing = label.missing
+    if callable(missing):
+        with user_code(lambda: f'labels["{label.name}"].missing', (label.name, values)):
+            absent = missing(values)
+        if not isinstance(absent, mx.nd.NDArray):
+            found = f"{shown(absent)}; it must return an array"
+            raise DataError(f'labels["{label.name}"].missing returned {found}')
+        present = absent == 0
+    elif missing == NAN:
+        present = values == values
+    elif isinstance(missing, str):
+        mask = slots[missing]
+        present = mx.nd.zeros_like(values) if mask is None else mask != 0
+    else:
+        present = values != missing
+    return _like(label, present, values).astype("float32")
+
+
+def _like(label: LabelSpec, present: Any, values: Any) -> Any:
+    """Return what is present in the label's shape; a number for each sample holds for all of its values."""
+    if present.size == values.size:
+        return present.reshape(values.shape)
+    if present.size == len(values):
+        return present.reshape((0,) + (1,) * (values.ndim - 1)).broadcast_like(values)
+    what = f'"{label.missing}"' if isinstance(label.missing, str) else "what missing= returned"
+    raise DataError(
+        f'labels["{label.name}"]: {what} is {describe.array(present)}, and the label is '
+        f"{describe.array(values)}; give one number for each sample, or one for each of its values"
+    )

@@ -1,0 +1,102 @@
+"""Losses whose labels may be missing: what is missing adds nothing to them, and has no gradient.
+
+The functions run on NDArrays and on symbols, which have no shapes: what a loss can mask depends on its class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from ...errors import SpecError
+from ...protocols import Tensor
+from ...spec.missing import presence
+from ...spec.names import OUTPUTS, Ref
+from ...spec.terms import Term
+from ..compat import mx
+from ..losses import SegmentationCELoss
+from ..metrics.label_rules import ELEMENTWISE, class_axis
+from ..user_code import user_code
+
+_CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
+
+
+def present_loss(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
+    """Return the parts of a term's loss, computed where all its labels are present.
+
+    Stock losses that compare element by element, or take class indices, leave out single values; so does
+    SegmentationCELoss. Of all others, a sample counts if it is present as a whole.
+    """
+    fn: Any = term.spec.fn
+    arguments = [arrays[ref] for ref in term.args]
+    F = mx.nd if isinstance(arguments[0], mx.nd.NDArray) else mx.sym
+    masks = [arrays[ref] for ref in term.present]
+    if _weighs_values(term):
+        weight = _as_weight(F, fn, arguments[0], masks[0])
+        weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
+        return _call(term, [*arguments[:2], weight])
+    if _ignores_values(term):
+        label = arguments[1]
+        arguments[1] = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
+        return _call(term, arguments)
+    rows = _rows(F, masks)
+    return [_masked(F, term, part, rows) for part in _call(term, arguments)]
+
+
+def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
+    """Return which part of each sample of one device's batch counts for a term, of shape (N,)."""
+    masks = [slots[ref.name].reshape((0, -1)) for ref in term.present]
+    if _weighs_values(term):
+        return mx.nd.mean(masks[0], axis=1)
+    if _ignores_values(term):
+        return mx.nd.max(masks[0], axis=1)
+    return _rows(mx.nd, masks)
+
+
+def _call(term: Term, arguments: Sequence[Any]) -> list[Any]:
+    fn: Any = term.spec.fn
+    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
+        parts = fn(*arguments)
+    return list(parts) if isinstance(parts, (list, tuple)) else [parts]
+
+
+def _weighs_values(term: Term) -> bool:
+    """Whether the loss is a stock one that weighs each value of its one label."""
+    is_sparse = type(term.spec.fn) is _CE and class_axis(term.spec.fn) is not None
+    return _takes_pair(term) and (is_sparse or type(term.spec.fn) in ELEMENTWISE)
+
+
+def _ignores_values(term: Term) -> bool:
+    """Whether the loss ignores a value of its one label."""
+    fn: Any = term.spec.fn
+    return _takes_pair(term) and type(fn) is SegmentationCELoss and fn._ignore_label is not None
+
+
+def _takes_pair(term: Term) -> bool:
+    """Whether the loss takes an output, then the one label that may be missing."""
+    first, second = term.args[0], term.args[1:2]
+    names = [presence(ref.name) for ref in second]
+    return first.space == OUTPUTS and names == [ref.name for ref in term.present]
+
+
+def _as_weight(F: Any, fn: Any, output: Tensor, mask: Tensor) -> Tensor:
+    axis = class_axis(fn)
+    return F.reshape_like(mask, output) if axis is None else F.expand_dims(mask, axis=axis)
+
+
+def _rows(F: Any, masks: Sequence[Tensor]) -> Tensor:
+    """Return 1 for the samples that are present in all masks, else 0; of shape (N,)."""
+    rows = [F.min(F.reshape(mask, (0, -1)), axis=1) for mask in masks]
+    product = rows[0]
+    for row in rows[1:]:
+        product = product * row
+    return product
+
+
+def _masked(F: Any, term: Term, values: Any, rows: Any) -> Tensor:
+    if F is mx.nd and values.shape[:1] != rows.shape:
+        raise SpecError(
+            f"{term.where}: its label may be missing, and it returns an array of shape {values.shape} for "
+            f"{len(rows)} samples; return a value for each sample, so that some can be left out"
+        )
+    matrix = F.broadcast_mul(F.reshape(values, (0, -1)), F.reshape(rows, (-1, 1)))
+    return F.reshape_like(matrix, values)

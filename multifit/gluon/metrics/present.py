@@ -1,0 +1,90 @@
+"""Metrics of labels that may be missing: they see what is present, and a figure says how much that is."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...protocols import Array, Shape, Tensor
+from ...spec.names import Ref
+from ..compat import mx
+from .base import DeviceMetric, PairGraph, as_float64, float64_sum
+
+
+class Coverage(mx.metric.EvalMetric):
+    """The share of a label's values that are present; its labels are 1 where they are, else 0."""
+
+    def __init__(self, name: str = "coverage") -> None:
+        super().__init__(name)
+
+    def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
+        """Add one batch."""
+        for label in labels:
+            self.sum_metric += float(label.sum().asscalar())
+            self.num_inst += label.size
+
+
+class DeviceCoverage(DeviceMetric):
+    """:class:`Coverage` on the device."""
+
+    def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
+        """See :meth:`DeviceMetric.match`: each label is paired with nothing."""
+        return [(label, ()) for label in labels]
+
+    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """See :meth:`DeviceMetric.graph_for`."""
+        return self._statistics
+
+    def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
+        return as_float64(F, float64_sum(F, label), F.size_array(label))
+
+
+class PresentMatches(DeviceMetric):
+    """A metric that counts where one prediction and one label per sample agree, if the label is present.
+
+    The last label says where it is.
+    """
+
+    def __init__(self, matches: DeviceMetric) -> None:
+        super().__init__(matches.metric)
+        self._matches = matches
+
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
+        """See :meth:`DeviceMetric.bind`; False unless there is one label, of one value per sample."""
+        return (
+            len(labels) == 2
+            and self._matches.bind(labels[:1], outputs, samples)
+            and self._matches.returns_rows
+        )
+
+    def statistics(self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+        """See :meth:`DeviceMetric.statistics`."""
+        prediction, label = self._matches.statistics(F, labels[:1], outputs)
+        present = F.reshape(labels[1], (-1,))
+        return as_float64(F, F.sum(F.broadcast_equal(prediction, F.trunc(label)) * present), F.sum(present))
+
+    def load(self, totals: np.ndarray) -> None:
+        """See :meth:`DeviceMetric.load`."""
+        self._matches.load(totals)
+
+
+def present_rows(
+    present: Sequence[Ref], arrays: Mapping[Ref, Array], others: Mapping[str, Array]
+) -> tuple[dict[Ref, Array], dict[str, Array]] | None:
+    """Return one device's arrays without the samples that are missing in any slot of `present`.
+
+    None if all are missing. This waits for the engine.
+    """
+    masks = [arrays[ref].asnumpy() for ref in present]
+    rows = np.all([mask.reshape(len(mask), -1).all(axis=1) for mask in masks], axis=0)
+    if not rows.any():
+        return None
+    index = mx.nd.array(np.flatnonzero(rows), ctx=arrays[present[0]].context, dtype="int32")
+
+    def chosen(array: Any) -> Any:
+        is_per_sample = array is not None and array.shape[:1] == (len(rows),)
+        return mx.nd.take(array, index, axis=0) if is_per_sample else array
+
+    return {ref: chosen(a) for ref, a in arrays.items()}, {name: chosen(a) for name, a in others.items()}

@@ -1,0 +1,69 @@
+"""Labels that may be missing: what is declared of them, and which losses and metrics must know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Collection, Iterator, Mapping, Sequence
+
+from ..arguments import is_finite_number
+from ..errors import names, shown, suggest
+from ..signatures import arity_problem
+from .names import SLOTS, Ref
+from .specs import LabelSpec
+from .terms import MetricTerm, Term
+
+NAN = "nan"
+
+
+def presence(label: str) -> str:
+    """Return the name of the slot that says where a label is present: 1 there, else 0."""
+    return f"present.{label}"
+
+
+def coverage(label: str) -> str:
+    """Return the name of the figure that says how much of a label is present."""
+    return f"coverage_{label}"
+
+
+def with_presence(
+    terms: Sequence[Term], metrics: Sequence[MetricTerm], labels: Mapping[str, LabelSpec]
+) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...]]:
+    """Return losses and metrics that know which of their labels may be missing."""
+    terms = [replace(term, present=_present(term.args, labels)) for term in terms]
+    of_losses = {figure: term.present for term in terms for figure in term.figures}
+    known = []
+    for metric in metrics:
+        present = [
+            *_present(metric.args, labels),
+            *(ref for name in metric.losses for ref in of_losses[name]),
+        ]
+        known.append(replace(metric, present=tuple(dict.fromkeys(present))))
+    return tuple(terms), tuple(known)
+
+
+def is_missable(label: LabelSpec | None) -> bool:
+    """Whether a label may be missing."""
+    return label is not None and label.missing is not None
+
+
+def _present(args: Sequence[Ref], labels: Mapping[str, LabelSpec]) -> tuple[Ref, ...]:
+    missing = [ref.name for ref in args if ref.space == SLOTS and is_missable(labels.get(ref.name))]
+    return tuple(Ref(SLOTS, presence(name)) for name in dict.fromkeys(missing))
+
+
+def missing_messages(label: LabelSpec, slots: Collection[str]) -> Iterator[str]:
+    """Yield what is wrong with a label's `missing`; `slots` are all slots of a batch."""
+    missing: Any = label.missing
+    where = f'labels["{label.name}"]: missing'
+    if callable(missing):
+        problem = arity_problem(where, missing, ["label"], fix="let it take the label, and return 1 or 0")
+        if problem:
+            yield problem
+    elif isinstance(missing, str):
+        masks = [name for name in slots if name != label.name]
+        if missing != NAN and missing not in masks:
+            near = suggest(missing, [NAN, *masks])
+            valid = f'valid are "nan", a number, a slot ({names(masks)}) or a function'
+            yield f"{where} is {shown(missing)}{near}; {valid}"
+    elif missing is not None and not is_finite_number(missing):
+        yield f'{where} is {shown(missing)}; valid are "nan", a number, the name of a slot or a function'

@@ -1,0 +1,356 @@
+"""Labels that may be missing: as a hand-written loop over what is present."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import LabelSpec, LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec
+from multifit.losses import SegmentationCELoss, SequenceCELoss
+from multifit.metrics import BinaryAccuracy
+from tests.common.grids import TWO, pairwise
+from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
+from tests.common.nets import hybridized
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+
+PLAIN = {"learning_rate": 0.1}
+SIZES = [8, 8, 8, 8, 5, 8, 8]
+NAN, DEVICES = math.nan, [None, TWO]
+L = gluon.loss
+
+
+def inputs() -> list[Any]:
+    random = np.random.RandomState(0)
+    return [random.normal(size=(size, 5)).astype("float32") for size in SIZES]
+
+
+def rows_present(batch: int, size: int) -> Any:
+    """All samples, some, but one, none, some, none again, some."""
+    present = np.random.RandomState(batch).rand(size) < 0.6
+    present[0] = True
+    return {0: present | True, 2: np.arange(size) == 3, 3: present & False, 5: present & False}.get(
+        batch, present
+    )
+
+
+def labels(draw: Callable[[Any, int], Any]) -> list[Any]:
+    return [draw(np.random.RandomState(9 + i), size).astype("float32") for i, size in enumerate(SIZES)]
+
+
+def dense(units: int, shape: tuple[int, ...] = (0, -1)) -> Callable[[], Any]:
+    class Net(gluon.nn.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = gluon.nn.Dense(units, in_units=5)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            return F.reshape(self.dense(x), shape)
+
+    return Net
+
+
+def own_loss(output: Any, label: Any) -> Any:
+    return mx.nd.log(1 + mx.nd.square(output - label)).sum(axis=1)
+
+
+def own_matrix(output: Any, label: Any) -> Any:
+    return mx.nd.log(1 + mx.nd.square(output - label))
+
+
+# the loss, the units of the output, how labels are drawn: for losses of whole samples
+PER_SAMPLE: dict[str, tuple[Any, int, Any]] = {
+    "classes": (L.SoftmaxCrossEntropyLoss(), 3, lambda r, n: r.randint(0, 3, n)),
+    "weighted": (L.SoftmaxCrossEntropyLoss(weight=2.0), 3, lambda r, n: r.randint(0, 3, n)),
+    "probabilities": (
+        L.SoftmaxCrossEntropyLoss(sparse_label=False),
+        3,
+        lambda r, n: r.dirichlet([1, 1, 1], n),
+    ),
+    "sigmoid": (L.SigmoidBCELoss(), 1, lambda r, n: r.randint(0, 2, n)),
+    "column": (L.SigmoidBCELoss(), 1, lambda r, n: r.randint(0, 2, (n, 1))),
+    "KL": (L.KLDivLoss(from_logits=False), 3, lambda r, n: r.dirichlet([1, 1, 1], n)),
+    "L1": (L.L1Loss(), 1, lambda r, n: r.normal(size=n)),
+    "L2": (L.L2Loss(), 2, lambda r, n: r.normal(size=(n, 2))),
+    "Huber": (L.HuberLoss(), 2, lambda r, n: r.normal(size=(n, 2))),
+    "hinge": (L.HingeLoss(), 1, lambda r, n: r.randint(0, 2, n) * 2 - 1),
+    "squared hinge": (L.SquaredHingeLoss(), 1, lambda r, n: r.randint(0, 2, n) * 2 - 1),
+    "logistic": (L.LogisticLoss(), 1, lambda r, n: r.randint(0, 2, n) * 2 - 1),
+    "Poisson": (L.PoissonNLLLoss(), 1, lambda r, n: r.randint(0, 5, (n, 1))),
+    "own": (own_loss, 2, lambda r, n: r.normal(size=(n, 2))),
+    "own, a matrix": (own_matrix, 2, lambda r, n: r.normal(size=(n, 2))),
+}
+
+
+def present_objective(fn: Any, select: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hand-written objective: the mean loss of what `select` returns as present."""
+
+    def objective(net: Any, x: Any, y: Any) -> Any:
+        output = net(x)
+        chosen = select(output, y)
+        if chosen is None:
+            return (output * 0).sum()
+        loss = fn(*chosen)
+        return loss.sum() / len(chosen[0]) if loss.size > 1 else loss  # Gluon's Poisson loss is a mean
+
+    return objective
+
+
+def whole_rows(output: Any, label: Any) -> Any:
+    kept = np.flatnonzero(np.isfinite(label.asnumpy().reshape(len(label), -1)).all(axis=1))
+    return [a.take(mx.nd.array(kept)) for a in (output, label)] if kept.size else None
+
+
+@pairwise("name", PER_SAMPLE)
+def test_samples_without_a_label_are_left_out(name: str, devices: Any, hybrid: bool) -> None:
+    fn, units, draw = PER_SAMPLE[name]
+    ys = labels(draw)
+    for i, y in enumerate(ys):
+        y[~rows_present(i, len(y))] = NAN
+    spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
+    batches = [list(pair) for pair in zip(inputs(), ys)]
+    objective = present_objective(fn, whole_rows)
+    make = dense(units)
+    assert_trains_as_by_hand(
+        make, spec, batches, objective, devices, hybrid, options=PLAIN, by=lambda x: 1, optimizer="sgd"
+    )
+
+
+def cells(columns: int) -> Callable[..., Any]:
+    """Select the values that are present, each with its score or its `columns` scores."""
+
+    def select(output: Any, label: Any) -> Any:
+        kept = np.flatnonzero(np.isfinite(label.asnumpy()).ravel())
+        pair = output.reshape((-1, columns)), label.reshape((-1,) if columns > 1 else (-1, 1))
+        return [a.take(mx.nd.array(kept)) for a in pair] if kept.size else None
+
+    return select
+
+
+CELLS: dict[str, tuple[Any, int, tuple[int, ...], int, Any]] = {
+    "columns": (L.L2Loss(), 3, (0, -1), 1, lambda r, n: r.normal(size=(n, 3))),
+    "answers": (L.SigmoidBCELoss(), 3, (0, -1), 1, lambda r, n: r.randint(0, 2, (n, 3))),
+    "tokens": (L.SoftmaxCrossEntropyLoss(), 12, (0, -1, 4), 4, lambda r, n: r.randint(0, 4, (n, 3))),
+}
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
+@pytest.mark.parametrize("name", CELLS)
+def test_single_values_are_left_out(name: str, devices: Any) -> None:
+    fn, units, shape, columns, draw = CELLS[name]
+    ys = labels(draw)
+    for i, y in enumerate(ys):
+        y[np.random.RandomState(i).rand(*y.shape) < (1.0 if i == 3 else 0.5)] = NAN
+    spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
+    batches = [list(pair) for pair in zip(inputs(), ys)]
+    objective = present_objective(fn, cells(columns))
+    assert_trains_as_by_hand(
+        dense(units, shape), spec, batches, objective, devices, True, options=PLAIN, by=lambda x: 1
+    )
+
+
+def test_pixels_are_left_out() -> None:
+    """SegmentationCELoss is each sample's mean over its pixels, so samples without any do not count."""
+    ys = labels(lambda r, n: r.randint(0, 3, (n, 2, 2)))
+    for i, y in enumerate(ys):
+        y[np.random.RandomState(i).rand(*y.shape) < 0.6] = NAN
+    fn = SegmentationCELoss()
+
+    def select(output: Any, label: Any) -> Any:
+        known = np.nan_to_num(label.asnumpy(), nan=-1)
+        kept = mx.nd.array(np.flatnonzero((known >= 0).any(axis=(1, 2))))
+        return [output.take(kept), mx.nd.array(known).take(kept)]
+
+    spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
+    batches = [list(pair) for pair in zip(inputs(), ys)]
+    objective = present_objective(fn, select)
+    assert_trains_as_by_hand(
+        dense(12, (0, 3, 2, 2)), spec, batches, objective, TWO, True, options=PLAIN, by=lambda x: 1
+    )
+
+
+# ---- how labels are missing --------------------------------------------------------------------------------
+
+RULES: dict[str, tuple[Any, float]] = {
+    "NaN": ("nan", NAN),
+    "a number": (-1, -1.0),
+    "a slot": ("known", 7.0),
+    "a function": (lambda label: label < 0, -3.0),
+}
+
+
+def two_heads() -> Any:
+    class Net(gluon.nn.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = gluon.nn.Dense(6, activation="tanh", in_units=5)
+            self.kind, self.amount = gluon.nn.Dense(3, in_units=6), gluon.nn.Dense(1, in_units=6)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            body = self.body(x)
+            return self.kind(body), self.amount(body)
+
+    return Net()
+
+
+def two_tasks(missing: Any, batches: list[Any], **kinds: Any) -> TaskSpec:
+    metrics = {
+        "accuracy": MetricSpec(mx.metric.Accuracy(), "kind", "kind"),
+        "top": MetricSpec(mx.metric.TopKAccuracy(2), "kind", "kind"),
+        "mae": MetricSpec(mx.metric.MAE(), "amount", "amount"),
+        "loss": MetricSpec(mx.metric.Loss(), losses="kind"),
+    }
+    metrics["mean"] = metrics.pop("loss")
+    slots = ["known"] if len(batches[0]) == 4 else []
+    return TaskSpec(
+        ["kind", "amount"],
+        [LabelSpec("kind", missing=missing), "amount", *slots],
+        {"kind": L.SoftmaxCrossEntropyLoss(), "amount": L.L2Loss()},
+        metrics,
+        **kinds,
+    )
+
+
+def two_task_batches(mark: float, with_slot: bool) -> tuple[list[Any], list[Any]]:
+    """Return batches, and for each the rows of which `kind` is present."""
+    amounts = labels(lambda r, n: r.normal(size=n))
+    kinds = labels(lambda r, n: r.randint(0, 3, n))
+    rows = [rows_present(i, size) for i, size in enumerate(SIZES)]
+    for kind, present in zip(kinds, rows):
+        kind[~present] = mark
+    batches = [list(triple) for triple in zip(inputs(), kinds, amounts)]
+    return [[*b, r.astype("float32")] for b, r in zip(batches, rows)] if with_slot else batches, rows
+
+
+def by_hand(net: Any, x: Any, kind: Any, amount: Any, *known: Any) -> Any:
+    scores, value = net(x)
+    present = known[0].asnumpy() if known else np.isin(kind.asnumpy(), [0, 1, 2])
+    kept = mx.nd.array(np.flatnonzero(present))
+    loss = L.L2Loss()(value, amount).mean()
+    if not len(np.flatnonzero(present)):
+        return loss
+    return loss + L.SoftmaxCrossEntropyLoss()(scores.take(kept), kind.take(kept)).mean()
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
+@pytest.mark.parametrize("rule", RULES)
+def test_rules(rule: str, devices: Any) -> None:
+    missing, mark = RULES[rule]
+    batches, _ = two_task_batches(mark, missing == "known")
+    spec = two_tasks(missing, batches)
+    assert_trains_as_by_hand(two_heads, spec, batches, by_hand, devices, True, options=PLAIN, by=lambda x: 1)
+
+
+@pytest.mark.parametrize("rule", ["NaN", "a number", "a slot"])
+def test_none_stands_for_a_whole_label(rule: str) -> None:
+    missing, mark = RULES[rule]
+    batches, rows = two_task_batches(mark, missing == "known")
+    fed = [list(batch) for batch in batches]
+    for batch, present in zip(fed, rows):
+        if not present.any():
+            batch[1] = None
+            batch[3:] = [None] * len(batch[3:])
+    spec = two_tasks(missing, batches)
+    assert_trains_as_by_hand(
+        two_heads, spec, batches, by_hand, None, True, options=PLAIN, by=lambda x: 1, fed=fed
+    )
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
+def test_metrics_see_what_is_present(devices: Any) -> None:
+    batches, rows = two_task_batches(-1.0, False)
+    net = hybridized(two_heads(), True)
+    net.initialize()
+    spec = two_tasks(-1, batches)
+    estimator = MultiEstimator(net, spec, context=devices)
+    figures = estimator.evaluate(batches, [])
+    scores = estimator.predict(batches)["kind"]
+    kinds, present = np.concatenate([b[1] for b in batches]), np.concatenate(rows)
+    scores, kinds = scores[present], kinds[present].astype(int)
+    loss = -np.log(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True))[np.arange(len(kinds)), kinds]
+    np.testing.assert_allclose(figures["accuracy"], (scores.argmax(axis=1) == kinds).mean())
+    best = np.argsort(scores, axis=1)[:, 1:]
+    np.testing.assert_allclose(figures["top"], (best == kinds[:, None]).any(axis=1).mean())
+    np.testing.assert_allclose([figures["kind"], figures["mean"]], loss.mean(), rtol=1e-5)
+    np.testing.assert_allclose(figures["coverage_kind"], present.mean())
+    places = {
+        metric.term.key: metric.place.value for metric in estimator._engine.stages["evaluate"].figures.metrics
+    }
+    assert places["accuracy"] == places["coverage_kind"] == "device"
+
+
+def test_a_label_of_several_values_and_its_accuracy() -> None:
+    answers = np.array([[1, NAN], [0, 1], [NAN, NAN], [1, 1]], "float32")
+    spec = TaskSpec(
+        "y",
+        [LabelSpec("y", missing="nan")],
+        {"y": L.SigmoidBCELoss()},
+        {"a": MetricSpec(BinaryAccuracy(), "y", "y")},
+    )
+    net = dense(2)()
+    net.initialize(mx.init.Constant(1.0))
+    figures = MultiEstimator(net, spec).evaluate([[np.ones((4, 5), "float32"), answers]], [])
+    assert figures["a"] == 0.75  # of the samples that are present as a whole
+    assert figures["coverage_y"] == 5 / 8
+
+
+def test_nothing_present_in_an_epoch_is_not_measured() -> None:
+    batches, _ = two_task_batches(-1.0, False)
+    for batch in batches:
+        batch[1][:] = -1
+    net = two_heads()
+    net.initialize()
+    history = MultiEstimator(net, two_tasks(-1, batches)).fit(batches, epochs=1, event_handlers=SILENT)
+    last = history.last
+    assert all(math.isnan(last[f"train_{name}"]) for name in ("kind", "accuracy", "top", "mean"))
+    assert last["train_loss"] == last["train_amount"]
+    assert last["train_coverage_kind"] == 0
+
+
+def test_an_explicit_normalizer_counts() -> None:
+    batches, _ = two_task_batches(-1.0, False)
+    spec = two_tasks(-1, batches)
+    ours = TaskSpec(
+        ["kind", "amount"], [LabelSpec("kind", missing=-1), "amount"],
+        {"kind": LossSpec(L.SoftmaxCrossEntropyLoss(), normalize_by=lambda slots: 2.0), "amount": L.L2Loss()},
+    )  # fmt: skip
+    assert spec.terms[0].present == ours.terms[0].present
+
+    def objective(net: Any, x: Any, kind: Any, amount: Any) -> Any:
+        scores, value = net(x)
+        kept = mx.nd.array(np.flatnonzero(kind.asnumpy() >= 0))
+        loss = L.L2Loss()(value, amount).mean()
+        if not (kind.asnumpy() >= 0).any():
+            return loss
+        return loss + L.SoftmaxCrossEntropyLoss()(scores.take(kept), kind.take(kept)).sum() / 2
+
+    assert_trains_as_by_hand(two_heads, ours, batches, objective, None, True, options=PLAIN, by=lambda x: 1)
+
+
+def test_mixup_permutes_what_is_present() -> None:
+    batches, _ = two_task_batches(NAN, False)
+    net = two_heads()
+    net.initialize()
+    estimator = MultiEstimator(net, two_tasks("nan", batches))
+    history = estimator.fit(batches, epochs=2, event_handlers=[MixUp(alpha=0.4), *SILENT])
+    assert all(np.isfinite(p.data().asnumpy()).all() for p in net.collect_params().values())
+    assert np.isfinite(history.last["train_loss"])
+
+
+def test_sequences_count_as_a_whole() -> None:
+    """One of two is present: the loss is its alone."""
+    tokens = np.array([[1, 2, 0], [NAN, 1, 0]], "float32")
+    spec = TaskSpec(
+        "y", [LabelSpec("y", missing="nan"), "length"],
+        {"y": LossSpec(SequenceCELoss(), "y", ["y", "length"])},
+    )  # fmt: skip
+    net = dense(12, (0, 3, 4))()
+    net.initialize()
+    batch = [np.ones((2, 5), "float32"), tokens, np.array([2, 2], "float32")]
+    alone = [array[:1] for array in batch]
+    figures = [MultiEstimator(net, spec).evaluate([each], [])["y"] for each in (batch, alone)]
+    np.testing.assert_allclose(*figures, rtol=1e-6)
