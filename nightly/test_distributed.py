@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from multifit.checkpoints import newest_checkpoint
 from tests.common.joint_training import CASES, assert_equal_training
 
 ROOT = Path(__file__).parents[1]
@@ -65,9 +66,12 @@ def run(kind: str, size: int, *arguments: Any, timeout: float = 60.0) -> list[En
         for process in processes:
             output = process.communicate(timeout=LIMIT)[0]
             ended.append(Ended(process.returncode, output))
+            if process.returncode != 0:
+                break  # a rank that is stopped never ends
     finally:
         for process in processes:
             process.kill()
+    ended += [Ended(p.wait(), p.communicate()[0]) for p in processes[len(ended) :]]
     return ended
 
 
@@ -110,3 +114,41 @@ def test_several_processes_train_as_one(kind: str, size: int, tmp_path: Path, al
             assert_equal_training(alone[number], joint)
             for figure, value in joint.items():
                 np.testing.assert_array_equal(value, ranks[0][figure], err_msg=f"{name}: {figure}")
+
+
+FAILURES = {  # what fails on rank 1, and what the others say of it; None: they stop, too
+    "handler": "rank 1 .*handler has a bug",
+    "loss": "rank 1 .*loss has a bug",
+    "loader": "rank 1 .*loader has a bug",
+    "metric": "rank 1 .*metric has a bug",
+    "SIGKILL": "rank 0 lost the others",
+    "SIGSTOP": "rank 0 waited 5 s for the others",
+    "SIGINT": None,
+    "SIGTERM": None,
+    "nets": r'parameters\["0.weight"\]: .* on rank 0',
+    "specs": r'losses\["ce"\].weight: 1.0 on rank 0, 2.0 on rank 1',
+    "data": "different numbers of samples: 72 on rank 0, 80 on rank 1",
+    "lengths": "the loader ended on rank 1, and yields more on others",
+    "batches": "the loader's first batch is not the same on all ranks",
+}
+SECONDS = {"SIGSTOP": 10.0}  # until the others know; 5 of them are the timeout
+
+
+@pytest.mark.parametrize("how", FAILURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_ranks_know_within_seconds_what_failed(
+    kind: str, how: str, tmp_path: Path, record_property: Any
+) -> None:
+    ended = run(kind, 2, tmp_path, "fail", how, timeout=5.0)
+    assert not tmp_path.exists() or newest_checkpoint(tmp_path)[1] == []  # what is there is whole
+    first, failed = ended
+    expected = FAILURES[how]
+    if expected is None:
+        for rank in ended:
+            assert rank.end.endswith("well"), rank.output
+            assert f"STOPPED {how} (rank 1)" in rank.output
+        return
+    assert re.search(expected, first.end), first.output
+    took = float(first.end.split()[0]) - failed.time("FAILS")
+    record_property("seconds", took)
+    assert not took > SECONDS.get(how, 3.0), took  # what is refused at the start never "fails"

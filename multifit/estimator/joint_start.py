@@ -13,6 +13,7 @@ from ..events import handler_name
 from ..gluon import snapshot
 from ..gluon.data.seeding import seed_everything, seed_of_rank
 from ..gluon.engine import Engine
+from ..handlers import acts_on_first_rank
 
 
 def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
@@ -57,14 +58,15 @@ def start_together(world: World, engine: Engine, handlers: Iterable[object], **l
     ]
     if lines:
         raise SpecError([Problem("spec", line) for line in lines])
+    if "trainers" in common and not engine.shared.are_shared:
+        snapshot.share_trainers(engine)
     seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
     if not world.first:
         seed_everything(seed_of_rank(seed, world.rank))
 
 
 def _acting_everywhere(handlers: Iterable[object]) -> list[str]:
-    names = [handler_name(handler) for handler in handlers if not getattr(handler, "first_rank_only", False)]
-    return sorted(names)
+    return sorted(handler_name(handler) for handler in handlers if not acts_on_first_rank(handler))
 
 
 def _shuffles(data: Any) -> bool:

@@ -40,11 +40,13 @@ def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
     """
     if world.alone:
         return list(handlers)
-    own = [handler for handler in handlers if world.first or not _is_for_first_rank(unwrapped(handler))]
+    own = [handler for handler in handlers if world.first or not acts_on_first_rank(handler)]
     return [*own, StopAgreement()]
 
 
-def _is_for_first_rank(handler: object) -> bool:
+def acts_on_first_rank(handler: object) -> bool:
+    """Whether a handler shows or writes something, which one of several ranks does for all."""
+    handler = unwrapped(handler)
     kind = type(handler)
     of_gluon = kind.__module__.startswith("mxnet.") and kind.__name__ in _WRITING
     return of_gluon or bool(getattr(handler, "first_rank_only", False))

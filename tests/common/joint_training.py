@@ -66,7 +66,7 @@ class Branching(gluon.Block):
         self.parity, self.rare = gluon.nn.Dense(1), gluon.nn.Dense(1, in_units=16)
 
     def forward(self, x: Any) -> Any:
-        features, rare = self.body(x), x[:, :1] > 2.2
+        features, rare = self.body(x), x[:, :1] > 1.8
         parity = self.parity(features)
         if rare.asnumpy().any():
             parity = parity + self.rare(features) * rare

@@ -50,13 +50,35 @@ class ThreadCommunicator:
         return values
 
 
-def thread_communicators(size: int) -> list[ThreadCommunicator]:
+class EngineCommunicator(ThreadCommunicator):
+    """Takes the engine's own arrays, as Horovod does."""
+
+    name, asynchronous = "engine", True
+
+    def all_reduce(self, arrays: Any) -> None:
+        self._replace(arrays, lambda rows: np.sum(rows, axis=0))
+
+    def broadcast(self, arrays: Any) -> None:
+        self._replace(arrays, lambda rows: rows[0])
+
+    def _replace(self, arrays: Any, reduce: Callable[[Any], Any]) -> None:
+        every = self._exchange([array.asnumpy() for array in arrays])
+        for array, rows in zip(arrays, zip(*every)):
+            array[:] = reduce(rows)
+
+
+def thread_communicators(size: int, kind: type[ThreadCommunicator] = ThreadCommunicator) -> list[Any]:
     """Return the communicators of `size` ranks, each to be used in a thread of its own."""
     barrier, table = threading.Barrier(size), [None] * size
-    return [ThreadCommunicator(rank, size, barrier, table) for rank in range(size)]
+    return [kind(rank, size, barrier, table) for rank in range(size)]
 
 
-def run_ranks(size: int, function: Callable[[World], Any], timeout: float = 20.0) -> list[Any]:
+def run_ranks(
+    size: int,
+    function: Callable[[World], Any],
+    timeout: float = 20.0,
+    kind: type[ThreadCommunicator] = ThreadCommunicator,
+) -> list[Any]:
     """Call the function with each rank's World, in threads; return what each returned or raised."""
     results: list[Any] = [None] * size
 
@@ -66,7 +88,7 @@ def run_ranks(size: int, function: Callable[[World], Any], timeout: float = 20.0
         except BaseException as error:
             results[rank] = error
 
-    worlds = [World(communicator, timeout) for communicator in thread_communicators(size)]
+    worlds = [World(communicator, timeout) for communicator in thread_communicators(size, kind)]
     threads = [threading.Thread(target=run, args=(world.rank, world), daemon=True) for world in worlds]
     for thread in threads:
         thread.start()

@@ -20,6 +20,7 @@ from multifit import (
 )
 from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
+from multifit.estimator import shared_checkpoint
 from tests.common.joint_training import ByShape, loader
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks
@@ -116,3 +117,24 @@ def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):
         accumulating(ALONE, resume=tmp_path)
     resumed = run_ranks(2, lambda world: accumulating(world, resume=tmp_path))
     assert [result["step"] for result in resumed] == [10, 10]
+
+
+def test_a_checkpoint_that_others_cannot_see_is_sent_to_them(tmp_path, whole, monkeypatch):
+    run_ranks(2, lambda world: train(world, tmp_path, stop=7))
+    numbers = iter(range(100))
+    monkeypatch.setattr(shared_checkpoint, "_manifest_hash", lambda path: next(numbers))
+    resumed = run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path))
+    assert all(same(one, other) for one, other in zip(whole, resumed))
+    assert (
+        run_ranks(2, lambda world: train(world, tmp_path / "new", resume=tmp_path / "new"))[0]["step"] == 10
+    )
+
+
+def test_a_manifest_that_is_not_there_has_no_hash(tmp_path):
+    assert shared_checkpoint._manifest_hash(tmp_path) is None
+
+
+def test_all_ranks_go_on_if_the_first_cannot_write(tmp_path, whole):
+    (tmp_path / "checkpoints").write_text("in the way")
+    ended = run_ranks(2, lambda world: train(world, tmp_path))
+    assert all(same(one, other) for one, other in zip(whole, ended))

@@ -2,21 +2,145 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from multifit.distributed import ALONE
-from tests.common.joint_training import CASES, assert_equal_training, joint_training
-from tests.common.ranks import run_ranks
+from multifit import DataError, LogFile, LossSpec, MetricSpec, MultiEstimator, Sharded, TaskSpec
+from multifit.distributed import ALONE, World
+from tests.common.data import regression_batches
+from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
+from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
 
 QUICK = ["several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices"]
 
 
-@pytest.mark.parametrize("case", QUICK)
-def test_two_ranks_train_as_one(case):
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [*[(case, ThreadCommunicator) for case in QUICK], ("several at once", EngineCommunicator)],
+)
+def test_two_ranks_train_as_one(case, kind):
     alone = joint_training(ALONE, **CASES[case])
-    ranks = run_ranks(2, lambda world: joint_training(world, **CASES[case]))
+    ranks = run_ranks(2, lambda world: joint_training(world, **CASES[case]), kind=kind)
     for joint in ranks:
         assert_equal_training(alone, joint)
     for name, value in ranks[0].items():  # the ranks themselves do not differ at all
         np.testing.assert_array_equal(ranks[1][name], value, err_msg=name)
+
+
+def regression(world: World, metric: Any, **options: Any) -> tuple[MultiEstimator, Any]:
+    """Return an estimator of a linear net with one metric, and batches."""
+    net = gluon.nn.Dense(2, in_units=6)
+    net.initialize(ByShape(world.rank))
+    spec = TaskSpec(
+        ["y"],
+        ["y"],
+        {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
+        {"m": MetricSpec(metric, "y", "y")},
+        ["x"],
+    )
+    return MultiEstimator(net, spec, world=world, **options), regression_batches([5, 4], outputs=(2,))
+
+
+def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
+    def train(world):
+        def extreme(label, pred):
+            return float("nan") if world.size == 3 and world.rank == 2 else float(world.rank + len(label))
+
+        estimator, data = regression(world, extreme)
+        return estimator.fit(data, data, epochs=1)
+
+    # in each batch, of 5 and 4 samples, a rank measures its number and how many samples it has
+    means = [
+        [np.mean([rank + n for n in sizes]) for rank, sizes in enumerate(ranks)]
+        for ranks in ([(3, 2), (2, 2)], [(2, 2), (2, 1)])
+    ]
+    two, three = (run_ranks(size, train) for size in (2, 3))
+    assert [history["train_m"] for history in two] == [[np.average(means[0], weights=[5, 4])]] * 2
+    assert [history["train_m"] for history in three] == [[np.average(means[1], weights=[4, 3])]] * 3
+    assert [history["val_m"] for history in two] == [[4.5], [5.5]]  # of all samples
+
+
+def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():
+    def train(world):
+        net = gluon.nn.Dense(3, in_units=6)
+        net.initialize(ByShape(world.rank))
+        loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        spec = TaskSpec(["y"], ["y"], {"ce": LossSpec(loss, "y", "y")}, inputs=["x"])
+        x = np.ones((4, 6), "float32")
+        data = [
+            (x, np.zeros(4, "float32")),
+            (x, np.array([0, 1, 2, 9], "float32")),
+            (x, np.full(4, 7.0, "float32")),
+        ]
+        return MultiEstimator(net, spec, world=world).fit(data, epochs=1)
+
+    for error in run_ranks(2, train):
+        with pytest.raises(DataError, match="5 .*batch 2"):
+            raise error
+
+
+def test_each_rank_may_keep_its_predictions():
+    def predict(world):
+        estimator, data = regression(world, mx.metric.MSE())
+        mine = estimator.predict(data, gather=False)["y"]
+        return mine, estimator.predict(data)["y"], estimator.predict(data[0])["y"]
+
+    (first, whole, batch), (second, other, _) = run_ranks(2, predict)
+    assert [len(first), len(second), len(whole), len(batch)] == [5, 4, 9, 5]
+    np.testing.assert_array_equal(whole, other)
+    np.testing.assert_array_equal(whole, np.concatenate([first[:3], second[:2], first[3:], second[2:]]))
+
+
+def test_a_divided_loader_is_the_loader_itself_alone():
+    estimator, data = regression(ALONE, mx.metric.MSE())
+    estimator.fit(Sharded(data), Sharded(data), epochs=1)
+    assert estimator.state.samples == 9
+    assert list(Sharded(data)) == data
+
+
+def test_handlers_that_show_act_on_the_first_rank(tmp_path):
+    handlers = mx.gluon.contrib.estimator.event_handler
+
+    class Writing:
+        first_rank_only = True
+
+        def __init__(self, calls):
+            self.calls = calls
+
+        def epoch_end(self, estimator, **facts):
+            self.calls.append(facts)
+
+    def train(world):
+        estimator, data = regression(world, mx.metric.MSE())
+        folder, calls = tmp_path / str(world.rank), []
+        own = [Writing(calls), handlers.CheckpointHandler(str(folder)), LogFile(folder / "log.txt")]
+        estimator.fit(data, epochs=1, event_handlers=own)
+        return len(calls), any(folder.iterdir()), estimator.logger.name
+
+    assert run_ranks(2, train) == [(1, True, "multifit"), (0, False, "multifit.rank-1")]
+
+
+def test_the_first_ranks_trainers_count():
+    def train(world):
+        net = gluon.nn.Dense(2, in_units=6)
+        net.initialize(ByShape(world.rank))
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+        for _ in range(2 - world.rank):
+            with mx.autograd.record():
+                loss = net(mx.nd.ones((1, 6))).sum() * (1 + world.rank)
+            loss.backward()
+            trainer.step(1)
+        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, inputs=["x"])
+        data = regression_batches([5, 4], outputs=(2,))
+        MultiEstimator(net, spec, trainer, world=world).fit(data, epochs=1)
+        return net.weight.data().asnumpy(), trainer.optimizer.num_update
+
+    alone, ranks = train(ALONE), run_ranks(2, train)
+    for weight, updates in ranks:
+        assert updates == alone[1] == 4
+        np.testing.assert_allclose(weight, alone[0], rtol=1e-5)

@@ -43,12 +43,15 @@ class Gradients:
         """Replace gradients, which are reduced over each rank's devices, by their sums over the ranks."""
         if self._world.alone:
             return
-        for parameter in self._fresh:
-            for values, gradient in zip(replicas(parameter), parameter.list_grad()):
-                if not fresh_flags(parameter)[0]:
-                    mx.nd.zeros_like(gradient, out=gradient)
+        gradients = [parameter.list_grad()[0] for parameter in self._fresh]
+        for parameter, gradient in zip(self._fresh, gradients):
+            if not any(
+                fresh_flags(parameter)
+            ):  # other ranks' samples have reached it, and none of this one's
+                mx.nd.zeros_like(gradient, out=gradient)
+            for values in replicas(parameter):
                 set_fresh(values, True)
-        all_reduce(self._world, [parameter.list_grad()[0] for parameter in self._fresh])
+        all_reduce(self._world, gradients)
         for parameter in self._fresh:
             first, *others = parameter.list_grad()
             for gradient in others:

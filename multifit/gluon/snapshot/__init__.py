@@ -6,7 +6,7 @@ from .differences import differing
 from .identity import identity
 from .random import random_state, reseed, reseed_epoch, set_random_state
 from .ranks import gather_trees, read_own_tree, write_ranks
-from .run import differences, own_state, read, read_random, write
+from .run import differences, own_state, read, read_random, share_trainers, write
 from .tree import read_tree, write_tree
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "reseed",
     "reseed_epoch",
     "set_random_state",
+    "share_trainers",
     "write",
     "write_ranks",
     "write_tree",

@@ -14,6 +14,7 @@ from ...files import atomic_write, read_json
 from ...stages import figure_name
 from ..compat import mx
 from ..data.seeding import seed_everything, seed_of_rank
+from ..distributed.from_first import from_first
 from ..engine import Engine
 from .differences import differences as compare
 from .figures import load_figures, save_figures
@@ -22,7 +23,7 @@ from .parameters import load_device_state, read_parameters, save_device_state, w
 from .random import random_state, set_random_state
 from .ranks import has_own, read_own_tree
 from .trainers import load_trainer, save_trainer
-from .tree import read_tree, write_tree
+from .tree import decode, encode, read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 BALANCE, STATISTICS = "balance", "statistics"
@@ -91,6 +92,22 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
         _set_statistics(engine, read_own_tree(folder, own, STATISTICS))
     read_random(folder, world.rank)
     return _unsaved_figures(trees[FIGURES])
+
+
+def share_trainers(engine: Engine) -> None:
+    """Give the trainers of all ranks the first one's states and counters, if any rank's have been used."""
+    trainers = engine.trainers.get()
+    names = {name: _parameter_names(engine, trainer) for name, trainer in trainers.items()}
+    trees = {name: save_trainer(trainer, names[name], name, []) for name, trainer in trainers.items()}
+    used = any(states for tree in trees.values() for states in tree["states"])
+    if not any(engine.world.gather_json(used, "the trainers")):
+        return
+    arrays: list[np.ndarray] = []
+    structure = encode(trees, TRAINERS, arrays)
+    structure = engine.world.gather_json(structure, "the trainers")[0]
+    trees = decode(structure, from_first(engine.world, arrays))
+    for name, trainer in trainers.items() if engine.world.rank else ():
+        load_trainer(trainer, trees[name], names[name], f'trainers["{name}"]')
 
 
 def read_random(folder: Path, rank: int = 0) -> None:
