@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Sequence
 
 from .. import __version__
-from ..errors import DataError, SpecError, TrainerError
+from ..errors import DataError, PeerError, SpecError, TrainerError
 from ..taskfile import UsageError
 
 __all__ = ["main"]
@@ -19,10 +19,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default with the process's arguments, and return the exit status.
 
-    0 is success; 1: the declarations, the data or the trainers do not fit; 2: the command line or the task
-    file cannot be used, or a file cannot be read or written; 130: Ctrl-C. Any other exception in the user's
-    own code passes through with its traceback. Output that cannot be written is no failure of a command that
-    writes files.
+    0 is success; 1: the declarations, the data or the trainers do not fit, or another process of the run
+    failed; 2: the command line or the task file cannot be used, or a file cannot be read or written; 130:
+    Ctrl-C. Any other exception in the user's own code passes through with its traceback. Output that cannot
+    be written is no failure of a command that writes files.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_about_a_file(error):
             raise
         return print_error(str(error), 2)
-    except (SpecError, DataError, TrainerError) as error:
+    except (SpecError, DataError, TrainerError, PeerError) as error:
         return print_error(str(error), 1)
     except ValueError as error:
         if not _raised_by_multifit(error):

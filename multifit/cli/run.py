@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
+from ..distributed import ALONE, World
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
@@ -31,15 +32,21 @@ class Run:
     """A task file with its settings and seed, ready to build what it declares.
 
     The record of an earlier run is used wherever the command line says nothing else. `functions` are
-    ``estimator`` and ``history`` if these are not to be made and trained, but come from elsewhere. Raises
+    ``estimator`` and ``history`` if these are not to be made and trained, but come from elsewhere; `world` is
+    which processes train together. Raises
     UsageError if the file, a setting, the devices, the precision or the seed cannot be used.
     """
 
     def __init__(
-        self, options: argparse.Namespace, record: RunRecord | None = None, functions: Functions | None = None
+        self,
+        options: argparse.Namespace,
+        record: RunRecord | None = None,
+        functions: Functions | None = None,
+        world: World = ALONE,
     ) -> None:
         self.task = TaskFile(options.file)
         self.record = record
+        self._world = world
         self._change_settings(options)
         self.output = output_folder(options)
         self.precision = self._choose_precision(options.precision)
@@ -63,6 +70,7 @@ class Run:
                 "trainers": None,
                 "initializer": None,
                 "frozen": (),
+                "world": world,
             },
             self.task.path,
         )
@@ -135,7 +143,8 @@ class Run:
     def _make_estimator(
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any
     ) -> MultiEstimator:
-        return MultiEstimator(net, spec, trainers, self._context, initializer, frozen, self.precision)
+        how = self._context, initializer, frozen, self.precision
+        return MultiEstimator(net, spec, trainers, *how, world=self._world)
 
     def _train(self) -> History:
         return self.estimator.fit(

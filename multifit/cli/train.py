@@ -6,11 +6,13 @@ import argparse
 import re
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, Callable
 
 from ..checkpoints import CHECKPOINTS
+from ..distributed import World
 from ..errors import counted
 from ..events import EstimatorProtocol
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
@@ -18,6 +20,7 @@ from ..history import History
 from ..locks import locked
 from ..triggers import Every
 from .arguments import add_task_arguments, quiet
+from .ranks import add_distributed_arguments, connected, first_shows
 from .record import NAME as RECORD
 from .record import RunRecord, read_record, write_record
 from .results import make_folder, write_pictures, write_plan, write_results
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_schedule,
         help="keep checkpoints, such as 1epochs or 500batches; from one of them a run resumes bit for bit",
     )
+    add_distributed_arguments(parser)
     parser.add_argument(
         "--resume", action="store_true", help="resume from the newest intact checkpoint in the output folder"
     )
@@ -56,22 +60,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check, train, and write the plan, the history, the parameters and the pictures.
 
-    Returns 0, or 130 if Ctrl-C, SIGTERM or SIGHUP ended the training early; the figures so far are written
-    all the same. A fit that is refused leaves the files of an earlier run as they are.
+    With several processes, the first shows and writes. Returns 0, or 130 if Ctrl-C, SIGTERM or SIGHUP ended
+    the training early; the figures so far are written all the same. A fit that is refused leaves the files of
+    an earlier run as they are.
     """
-    with quiet(options.quiet):
-        task = Run(options, _earlier_record(options))
+    world, folder = connected(options), output_folder(options)
+    with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
+        task = Run(options, _earlier_record(options, folder, world), world=world)
         epochs = task.epochs  # missing epochs are an error before the data are made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
-            history, names = _train(task, epochs, options)
-    interrupted = task.estimator.state.interrupted
-    end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-    print(f"{end}; wrote {task.output}: {', '.join(sorted(names))}")
+            history, names = _train(task, epochs, folder if options.resume else None, options)
+        interrupted = task.estimator.state.interrupted
+        end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
+        print(f"{end}; wrote {task.output}: {', '.join(sorted(names))}")
     return 130 if interrupted else 0
 
 
-def _train(task: Run, epochs: int, options: argparse.Namespace) -> tuple[History, set[str]]:
+def _train(
+    task: Run, epochs: int, resume: Path | None, options: argparse.Namespace
+) -> tuple[History, set[str]]:
     """Train, write everything, then print the last figures; return the history and the files' names."""
     plan = task.check()
     _print(f"{plan}\n", options)
@@ -82,7 +90,7 @@ def _train(task: Run, epochs: int, options: argparse.Namespace) -> tuple[History
         return [*write_plan(task.output, plan), _write_record(task, epochs, every)]
 
     handlers = [AtFirstEpoch(describe), *_handlers(task, options, every)]
-    history = task.fit(handlers, task.output if options.resume else None)
+    history = task.fit(handlers, resume)
     try:
         names = {*write_results(task.output, history, task.estimator.net), *describe()}
         if not task.estimator.state.interrupted:
@@ -96,6 +104,8 @@ def _train(task: Run, epochs: int, options: argparse.Namespace) -> tuple[History
 class AtFirstEpoch:
     """Writes a run's description when its first epoch begins, so that it is there if the run is killed."""
 
+    first_rank_only = True
+
     def __init__(self, write: Callable[[], object]) -> None:
         self._write = write
 
@@ -105,10 +115,12 @@ class AtFirstEpoch:
             self._write()
 
 
-def _earlier_record(options: argparse.Namespace) -> RunRecord | None:
-    folder = output_folder(options)
-    exists = options.resume and (folder / RECORD).exists()
-    return read_record(folder, Path(options.file)) if exists else None
+def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
+    """Return what the first rank finds, whose disk has it."""
+    exists = world.first and options.resume and (folder / RECORD).exists()
+    record = read_record(folder, Path(options.file)) if exists else None
+    fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]
+    return None if fields is None else RunRecord(**fields)
 
 
 def _checkpoint_schedule(task: Run, options: argparse.Namespace) -> Every | None:

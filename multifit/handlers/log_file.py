@@ -12,6 +12,7 @@ from pathlib import Path
 from ..arguments import PathLike, checked
 from ..events import EstimatorProtocol
 
+FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 FULL_TEXT = "full_text"  # an attribute of log records whose message was shortened to fit the terminal
 
 
@@ -58,7 +59,7 @@ class _FileHandler(logging.FileHandler):
 
     def __init__(self, path: Path, logger: logging.Logger) -> None:
         super().__init__(path, mode="a", encoding="utf-8", errors="backslashreplace")
-        self.setFormatter(_FullTextFormatter("%(asctime)s %(levelname)-7s %(message)s"))
+        self.setFormatter(_FullTextFormatter(FORMAT))
         self._logger = logger
 
     def handleError(self, record: logging.LogRecord) -> None:

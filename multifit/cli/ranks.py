@@ -1,0 +1,89 @@
+"""``--distributed``: what is different in a process that trains with others."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+
+from ..distributed import KINDS, World, connect
+from ..distributed.processes import this_process
+from ..errors import PeerError
+from ..estimator import get_logger
+from ..handlers.log_file import FORMAT
+from ..taskfile import UsageError
+
+RANKS = "ranks"  # folder of the logs of all ranks but the first
+
+
+def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say with which processes this one trains."""
+    parser.add_argument(
+        "--distributed",
+        choices=KINDS,
+        default="auto",
+        help="train with the processes that horovodrun, torchrun, mpirun or srun started (default: auto, if "
+        "one of them did)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long processes wait for each other: one that is later has failed (default: 60)",
+    )
+
+
+def connected(options: argparse.Namespace) -> World:
+    """Return the processes that train together; raise UsageError if they cannot be connected."""
+    try:
+        return connect(options.distributed, options.timeout)
+    except (ImportError, PeerError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def first_shows(world: World, output: Path) -> Iterator[Path]:
+    """Let only the first rank print and write results; yield the folder to which this rank writes.
+
+    The others do the same, as drawing a picture may need predictions of all ranks, but their folder is
+    temporary, and what they print is dropped. Their log goes to ``ranks/rank-0001.log`` in the output folder.
+    """
+    if world.first:
+        yield output
+        return
+    with ExitStack() as stack:
+        logger = stack.enter_context(_logging_to(output / RANKS / f"rank-{world.rank:04}.log", world))
+        nothing = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        stack.enter_context(redirect_stdout(nothing))
+        logger.info("rank %d of %d: %s", world.rank, world.size, this_process())
+        try:
+            yield Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        except BaseException as error:
+            logger.error("the run ends with an error", exc_info=error)
+            raise
+
+
+@contextmanager
+def _logging_to(path: Path, world: World) -> Iterator[logging.Logger]:
+    """Log to a file, in place of the console; to nothing if it cannot be written."""
+    file: logging.Handler = logging.NullHandler()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        pass
+    file.setFormatter(logging.Formatter(FORMAT))
+    logger = get_logger()
+    handlers, logger.handlers = logger.handlers, [file]
+    child = logger.getChild(f"rank-{world.rank}")  # the estimator's
+    child.setLevel(logging.INFO)
+    try:
+        yield child
+    finally:
+        logger.handlers = handlers
+        file.close()
