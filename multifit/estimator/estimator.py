@@ -13,7 +13,7 @@ from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value
 from ..balance import Balance
 from ..distributed import ALONE, World
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
-from ..gluon.balance.balancer import Balancer
+from ..gluon.balance.make import make_balancer
 from ..gluon.batch_pass import run_evaluation
 from ..gluon.data.loaders import batch_count
 from ..gluon.data.seeding import preserve_rng
@@ -108,7 +108,7 @@ class MultiEstimator:
         self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
-        balancer = None if balance is None else Balancer(balance, self.spec, self._model.contexts[0], world)
+        balancer = make_balancer(balance, self.spec, self._model.contexts[0], world)
         state = self._run.state
         engine = Engine(
             self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer, world=world

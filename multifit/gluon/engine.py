@@ -16,7 +16,7 @@ from ..spec.names import SLOTS, Ref, listed
 from ..spec.terms import MetricTerm
 from ..stages import STAGES
 from ..state import RunState
-from .balance.balancer import Balancer
+from .balance.make import AnyBalancer
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
@@ -24,7 +24,7 @@ from .distributed.gradients import Gradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
 from .execution.network import Network
-from .execution.stage import Stage
+from .execution.stage import NOTHING_BALANCED, Stage
 from .metrics import copy_metric
 from .metrics.present import Coverage
 from .metrics.stage_metric import StageMetric, as_metric
@@ -53,7 +53,7 @@ class Engine:
         state: RunState,
         log_once: Callable[[str], None],
         metrics: dict[str, list[StageMetric]] | None = None,
-        balancer: Balancer | None = None,
+        balancer: AnyBalancer | None = None,
         world: World = ALONE,
     ) -> None:
         self.model, self.trainers, self.spec = model, trainers, spec
@@ -89,9 +89,9 @@ class Engine:
         network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
         finite_only = hooks is None or not hooks.handle_non_finite
         dtype, contexts = self.model.dtype, self.model.contexts
-        weights = self.balancer.figures if training and self.balancer is not None else None
+        balanced = self.balancer.balanced if training and self.balancer is not None else NOTHING_BALANCED
         return Stage(
-            network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, weights
+            network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, balanced
         )
 
     @contextmanager

@@ -57,6 +57,7 @@ class TrainStep:
         """
         self.balance(result)
         self.backward(result)
+        self.combine(result)
         self.before_update(result)
         held = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
         if self._gradients.hold(held, self._trainers.get()):
@@ -78,7 +79,7 @@ class TrainStep:
         with self._timer("backward"):
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
-                    _change_objective(result, self._hooks)
+                    _change_objective(result, self._hooks, self._balancer is not None)
             if not result.objectives:  # no sample is this process's
                 return
             try:
@@ -88,6 +89,12 @@ class TrainStep:
                     f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
                     "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"
                 ) from error
+
+    def combine(self, result: StepResult) -> None:
+        """Combine the gradients of tasks, as a method of balancing says."""
+        if self._balancer is not None:
+            with self._timer("balance"):
+                self._balancer.combine(result, self._state)
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.
@@ -146,7 +153,7 @@ class TrainStep:
         self._stage.measure(result, self._timer)
 
 
-def _change_objective(result: StepResult, hooks: TrainingHooks) -> None:
+def _change_objective(result: StepResult, hooks: TrainingHooks, balanced: bool) -> None:
     views = result.named()
     with mx.autograd.record():
         # One way back into the graph, however many handlers take it: gradients are then added in the same
@@ -154,7 +161,7 @@ def _change_objective(result: StepResult, hooks: TrainingHooks) -> None:
         for kind in ("pred", "loss"):
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
         objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
-    if result.head_gradients is not None and _shapes(objectives) != _shapes(result.objectives):
+    if balanced and _shapes(objectives) != _shapes(result.objectives):
         raise SpecError(
             "balance: a handler adds to the objective, or takes from it, and it is not known of which task; "
             "leave the handler or balance= out"

@@ -15,6 +15,8 @@ from ...protocols import Array, Context
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
+from ..execution.balanced import Balanced
+from ..execution.loss_graph import BY_TERM
 from ..execution.result import StepResult
 from ..metrics.means import Means
 from .tasks import tasks_of, weight_figure
@@ -51,6 +53,11 @@ class Balancer:
         fork.figures = Means(self.figures.names)
         return fork
 
+    @property
+    def balanced(self) -> Balanced:
+        """What a training stage must keep apart."""
+        return Balanced(BY_TERM, (self.figures,))
+
     def weigh(self, result: StepResult, state: RunState) -> None:
         """Weigh the losses of a batch: sets the head gradients of its objectives."""
         self._measured = {}
@@ -66,6 +73,9 @@ class Balancer:
             self._head_gradient(weights, objective, losses)
             for objective, losses in zip(result.objectives, result.objective_losses)
         ]
+
+    def combine(self, result: StepResult, state: RunState) -> None:
+        """Do nothing: the backward pass has combined the gradients."""
 
     def after_update(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch `again`, after the parameters have moved."""

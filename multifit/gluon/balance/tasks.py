@@ -13,6 +13,9 @@ from ...spec import TaskSpec
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with what its Balance has"
 
 
+NEEDS = ("nothing", "losses", "gramian")
+
+
 class Tasks(NamedTuple):
     """The tasks by name, in order, and the index of the task of every loss."""
 
@@ -30,9 +33,8 @@ class Tasks(NamedTuple):
 def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
     """Return the tasks of a spec, as a method groups its losses; a loss in no group is a task of its own.
 
-    Raises SpecError if the method is none, or if it cannot weigh these losses.
+    Raises SpecError if the method cannot weigh these losses.
     """
-    raise_problems(Problem("spec", f"balance: {message}") for message in _method_problems(method))
     keys = [term.key for term in spec.terms]
     groups = {name: list(losses) for name, losses in (method.groups or {}).items()}
     raise_problems(Problem("spec", f"balance: {message}") for message in _group_problems(groups, keys))
@@ -41,6 +43,11 @@ def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
     tasks = Tasks(order, {key: order.index(grouped.get(key, key)) for key in keys})
     raise_problems(Problem("spec", f"balance: {message}") for message in _task_problems(tasks, spec))
     return tasks
+
+
+def check_method(method: Any) -> None:
+    """Raise SpecError if `method` is no method of balancing, or cannot run."""
+    raise_problems(Problem("spec", f"balance: {message}") for message in _method_problems(method))
 
 
 def _method_problems(method: Any) -> Iterator[str]:
@@ -52,10 +59,11 @@ def _method_problems(method: Any) -> Iterator[str]:
         lacking = [name for name in ("needs", "on_device", "every", "groups") if not hasattr(method, name)]
         kind = type(method).__name__
         yield f"{kind} has no {names(lacking)}; derive it from multifit.balance.LossMethod, which has them"
-    elif method.needs not in ("nothing", "losses"):
-        what = "needs the gradient of every task, which fit does not compute yet"
-        use = "use DWA, FAMO, GLS, IMTLL, RLW or Uncertainty"
-        yield f"{type(method).__name__} {what}; {use}"
+    elif method.needs not in NEEDS:
+        yield f"{type(method).__name__}.needs is {shown(method.needs)}; valid are {names(NEEDS)}"
+    elif method.needs == "gramian" and getattr(method, "on", "features") != "features":
+        kind = type(method).__name__
+        yield f'{kind} is on {shown(method.on)}, which fit cannot compute yet; use on="features"'
 
 
 def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterator[str]:
@@ -81,9 +89,9 @@ def _task_problems(tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
         yield f"there is one task, {names(tasks.names)}, and nothing to weigh it against; leave balance= out"
     figures = {figure for term in spec.terms for figure in term.figures}
     figures |= {metric.key for metric in spec.metric_terms}
-    for name in tasks.names:
-        if weight_figure(name) in figures:
-            yield f'the figure "{weight_figure(name)}" is that of a loss or metric; rename it'
+    for figure in [weight_figure(name) for name in tasks.names]:
+        if figure in figures:
+            yield f'the figure "{figure}" is that of a loss or metric; rename it'
 
 
 def weight_figure(task: str) -> str:

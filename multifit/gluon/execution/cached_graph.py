@@ -66,11 +66,19 @@ class CachedGraph(mx.gluon.HybridBlock):
         arguments, replaced = graph_arguments.fill([a for a in arrays if a is not None], context)
         if replaced:
             # A planned graph would silently continue to write gradients into the arrays that were replaced.
-            self._static_op = None
+            self._release_plans()
         stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
-        run = self._planned(graph_arguments) if stability.repeats(signature) else self._cached_op
-        outputs = run(*arguments)
+        return self._call(arguments, stability.repeats(signature))
+
+    def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
+        if planned and self._static_op is None:
+            is_data = [is_data for is_data, _ in self._cached_op_args]
+            self._static_op = self._planned_operator(self._cached_graph[1], is_data)
+        outputs = (self._static_op if planned else self._cached_op)(*arguments)
         return outputs if isinstance(outputs, list) else [outputs]
+
+    def _release_plans(self) -> None:
+        self._static_op = None
 
     def _trace(self, arrays: Sequence[Any]) -> _Arguments:
         _build(self, arrays)
@@ -78,20 +86,17 @@ class CachedGraph(mx.gluon.HybridBlock):
         self._arguments = _Arguments(self._cached_op_args)
         return self._arguments
 
-    def _planned(self, arguments: _Arguments) -> Any:
-        if self._static_op is None:
-            inputs = list(enumerate(is_data for is_data, _ in self._cached_op_args))
-            flags: list[tuple[str, Any]] = [
-                ("data_indices", [i for i, is_data in inputs if is_data]),
-                ("param_indices", [i for i, is_data in inputs if not is_data]),
-            ]
-            # With static shapes, operators write running statistics without the engine's knowledge, and
-            # reading them after a batch would not wait for it. Then only the memory is planned.
-            symbol = self._cached_graph[1]
-            static = not symbol.list_auxiliary_states() and arguments.dense
-            flags += [("static_alloc", True), ("static_shape", static)]
-            self._static_op = mx.nd.CachedOp(symbol, flags)
-        return self._static_op
+    def _planned_operator(self, symbol: Any, is_data: Sequence[bool]) -> Any:
+        """Return an operator with planned memory; `is_data` says which of its inputs are no parameters."""
+        flags: list[tuple[str, Any]] = [
+            ("data_indices", [i for i, each in enumerate(is_data) if each]),
+            ("param_indices", [i for i, each in enumerate(is_data) if not each]),
+        ]
+        # With static shapes, operators write running statistics without the engine's knowledge, and reading
+        # them after a batch would not wait for it. Then only the memory is planned.
+        assert self._arguments is not None
+        static = not symbol.list_auxiliary_states() and self._arguments.dense
+        return mx.nd.CachedOp(symbol, [*flags, ("static_alloc", True), ("static_shape", static)])
 
 
 class _ShapeStability:

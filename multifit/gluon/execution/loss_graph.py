@@ -20,6 +20,7 @@ from .forms import ResultForms
 from .present_losses import present_loss
 
 MAX_FLOAT = 3e38
+SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
 
 
 @dataclass
@@ -30,12 +31,14 @@ class LossOutputs:
     minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
     element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
     are the sums of every part, then each metric's statistics. ``labels`` are those whose values have a rule.
+    ``objectives`` are those of the terms, where they are computed apart.
     """
 
     objective: Array | None = None
     parts: dict[str, Array] = field(default_factory=dict)
     statistics: Array | None = None
     labels: Array | None = None
+    objectives: dict[str, Array] = field(default_factory=dict)
 
 
 class LossGraph:
@@ -45,8 +48,9 @@ class LossGraph:
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
-    gradients that they return are scaled instead. `label_vector` is kept of the labels. If `balanced`, the
-    objective is not summed: it has an element for each term.
+    gradients that they return are scaled instead. `label_vector` is kept of the labels. `form` is that of
+    the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each
+    term, so that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
     is the length of the statistics.
@@ -61,12 +65,12 @@ class LossGraph:
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
         label_vector: LabelVector | None = None,
-        balanced: bool = False,
+        form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
-        self.label_vector, self._balanced = label_vector, balanced
+        self.label_vector, self._form = label_vector, form
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -99,10 +103,14 @@ class LossGraph:
             if F is mx.nd:
                 self._forms.hold_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))
-        losses, sums = self._sum_losses(F, values, size)
-        if weights is not None and self.terms:
-            weighted = losses * (as_variable(weights) if F is mx.nd else weights)
-            outputs.objective = weighted if len(self.terms) == 1 or self._balanced else F.sum(weighted)
+        if self._form == APART and F is not mx.nd:
+            sums = self._sum_apart(F, values, weights, size, outputs)
+        else:
+            losses, sums = self._sum_losses(F, values, size)
+            if weights is not None and self.terms:
+                weighted = losses * (as_variable(weights) if F is mx.nd else weights)
+                is_vector = len(self.terms) == 1 or self._form == BY_TERM
+                outputs.objective = weighted if is_vector else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
             outputs.labels = self.label_vector(F, arrays) if self.label_vector else None
@@ -141,14 +149,27 @@ class LossGraph:
         if self._only_rows:
             losses = self._cast(F, _sum_rows(F, [parts[0] for parts in values]))
             return losses, [losses]
-        sums = [
-            [self._sum(F, term, i, part, size) for i, part in enumerate(parts)]
-            for term, parts in zip(self.terms, values)
-        ]
+        sums = self._sums(F, values, size)
         losses = _concat(F, [parts[term.minimized] for term, parts in zip(self.terms, sums)])
         if all(len(parts) == 1 for parts in sums):  # `losses` has them all already
             return losses, [losses] * bool(sums)
         return losses, [part for parts in sums for part in parts]
+
+    def _sum_apart(
+        self, F: Any, values: Sequence[Sequence[Any]], weights: Any, size: Any, outputs: LossOutputs
+    ) -> list[Any]:
+        """Set the objective of each term, and return the sums of all parts in pieces."""
+        sums = self._sums(F, values, size)
+        for i, (term, parts) in enumerate(zip(self.terms, sums)):
+            weight = F.slice_axis(weights, axis=0, begin=i, end=i + 1)
+            outputs.objectives[term.key] = parts[term.minimized] * weight
+        return [part for parts in sums for part in parts]
+
+    def _sums(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> list[list[Any]]:
+        return [
+            [self._sum(F, term, i, part, size) for i, part in enumerate(parts)]
+            for term, parts in zip(self.terms, values)
+        ]
 
     def _is_row(self, term: Term, parts: Sequence[Any]) -> bool:
         stock = type(term.spec.fn).__module__ == mx.gluon.loss.__name__

@@ -8,10 +8,10 @@ from typing import Any, Mapping, Sequence
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
-from ...spec.terms import Term
 from ..data.batches import Batch
 from .loss_graph import by_reference
 from .loss_weights import BatchLossScale
+from .split_graph import Parting
 
 
 @dataclass
@@ -21,7 +21,8 @@ class StepResult:
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
     sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
     `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
-    `scale` holds the batch's weights and normalisers.
+    `scale` holds the batch's weights and normalisers. `partings` are, for each device, where the tasks part,
+    if their gradients are compared.
     """
 
     spec: TaskSpec
@@ -32,11 +33,12 @@ class StepResult:
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
     scale: BatchLossScale | None = None
+    partings: list[Parting] = field(default_factory=list)
 
-    def add(self, objective: Array, terms: Sequence[Term]) -> None:
+    def add(self, objective: Array, losses: Sequence[str]) -> None:
         """Add an array to the objective, and the losses that it is of."""
         self.objectives.append(objective)
-        self.objective_losses.append(tuple(term.key for term in terms))
+        self.objective_losses.append(tuple(losses))
 
     def arrays(self) -> list[dict[Ref, Any]]:
         """Return outputs and slots by reference, per device."""

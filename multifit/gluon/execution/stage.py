@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Callable, Mapping, Sequence
 
 from ...distributed import ALONE, World
@@ -12,11 +13,13 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import shapes_of
 from ..data.batches import Batch
+from ..data.seeding import mixed
 from ..distributed.host_metrics import HostMetrics
 from ..distributed.normalizers import Normalizers
-from ..metrics.means import Means
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
+from ..optim.preserve_state import kept_statistics
+from .balanced import Balanced
 from .batch_losses import BatchLosses
 from .loss_graph import LossGraph, LossOutputs
 from .loss_weights import BatchLossScale, LossScaler
@@ -30,6 +33,8 @@ Timer = Callable[..., "AbstractContextManager[Any]"]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
+NOTHING_BALANCED = Balanced()
+BALANCED_STEP = 2  # a stream of random numbers beside those of gluon/snapshot/random.py
 
 
 def untimed(*phase: str) -> AbstractContextManager[Any]:
@@ -43,7 +48,7 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
-    that are not finite are an error. `weights` are the figures of a training stage whose losses are balanced.
+    that are not finite are an error. `balanced` is what is kept apart for a method of balancing.
 
     `figures` are what was measured so far, and `checked` says whether a first batch was checked. Set
     `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
@@ -59,20 +64,20 @@ class Stage:
         changes_objective: bool = False,
         dtype: str = "float32",
         finite_only: bool = True,
-        weights: Means | None = None,
+        balanced: Balanced = NOTHING_BALANCED,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
         self.changes_objective = changes_objective
         self.network = network
-        self.balanced = weights is not None
+        self.balanced, self._rank = balanced, world.rank
         one_device = len(contexts) == 1 and world.alone
-        self.figures = StageFigures(self.spec, metrics, one_device, finite_only, weights)
+        self.figures = StageFigures(self.spec, metrics, one_device, finite_only, balanced.means)
         self._host_metrics = HostMetrics(world, self.figures, exact=not training)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
         self.graphs = StepGraphCache(
-            self.network, self.spec, self.figures, differentiable, dtype, self.balanced
+            self.network, self.spec, self.figures, differentiable, dtype, balanced.form, balanced.tasks
         )
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
@@ -81,6 +86,12 @@ class Stage:
     def recording(self) -> Any:
         """Return the autograd scope in which this stage's forward passes run."""
         return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
+
+    def rehearsal(self) -> AbstractContextManager[Any]:
+        """Return a scope in which the net runs once more than it should, and its statistics stay."""
+        if self.balanced.tasks is None:
+            return _NOTHING
+        return kept_statistics(self.network.net.collect_params().values())
 
     def run(
         self, batch: Batch, state: RunState | None = None, first_outputs: dict[str, Array] | None = None
@@ -97,7 +108,7 @@ class Stage:
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
                 self.graphs.forms.samples, self.graphs.forms.batch_axis = size, batch.axis
                 with context:
-                    ran.append(self._run_device(result, slots, size, scale, first_outputs))
+                    ran.append(self._run_device(result, slots, size, scale, state, first_outputs))
                 first_outputs = None
             batch_sums = self._batch_losses(result, scale)
         self._add(ran, scale, batch)  # outside of the recording: sums are not part of the graph
@@ -111,7 +122,7 @@ class Stage:
         with mx.autograd.pause(train_mode=True):
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
                 with context:
-                    self._run_device(result, slots, size, scale, None)
+                    self._run_device(result, slots, size, scale, state)
             self._batch_losses(result, scale)
         return result
 
@@ -143,29 +154,62 @@ class Stage:
         slots: Mapping[str, Any],
         size: int,
         scale: BatchLossScale,
-        outputs: dict[str, Array] | None,
+        state: RunState | None,
+        outputs: dict[str, Array] | None = None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
         context = mx.context.current_context()
         shapes = result.batch.shapes or shapes_of(slots.values())
         samples = self._scaler.constant((float(size),), context)
         graph = self.graphs.find(shapes, size)
         if graph is None or outputs is not None:
-            outputs = self.network(slots) if outputs is None else outputs
+            if outputs is None:
+                with self.rehearsal():
+                    outputs = self.network(slots)
             self.graphs.forms.hold_outputs(outputs)
             graph = self.graphs.build(outputs, slots, size, shapes)
             losses = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
             arrays = [*slots.values(), *_last_arrays([(graph, losses)])]
             self._throttle.fit_to(arrays * len(result.batch.contexts))
+            if self.balanced.tasks is not None:
+                self._seed(state, len(result.outputs))
+                losses[0] = self._cut(graph, slots, scale, samples, losses[0])
         else:
             needs_outputs = self.needs_outputs or bool(self.figures.on_host)
             weights = self._weights(graph, scale, context)
+            self._seed(state, len(result.outputs))
             outputs, losses = graph.run(slots, weights, samples, shapes, needs_outputs)
         result.outputs.append(outputs)
         result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
         for group, computed in zip(graph.loss_graphs, losses):
             if computed.objective is not None:
-                result.add(computed.objective, group.terms)
+                result.add(computed.objective, [term.key for term in group.terms])
+            for key, objective in computed.objectives.items():
+                result.add(objective, [key])
+        if graph.parting is not None:
+            result.partings.append(graph.parting)
         return graph, losses
+
+    def _cut(
+        self,
+        graph: StepGraph,
+        slots: Mapping[str, Any],
+        scale: BatchLossScale,
+        samples: Array,
+        checked: LossOutputs,
+    ) -> LossOutputs:
+        """Run the graph, which is cut, after a first batch that ran without it; return its objectives."""
+        weights = self._weights(graph, scale, mx.context.current_context())
+        _, [losses] = graph.run(slots, weights, samples, None, self.needs_outputs)
+        return replace(checked, objective=None, objectives=losses.objectives)
+
+    def _seed(self, state: RunState | None, device: int) -> None:
+        """Seed MXNet's generator for a graph that is cut, if the run has a seed.
+
+        A first batch runs twice, and draws twice: without this, a resumed run would draw other numbers.
+        """
+        if self.balanced.tasks is not None and state is not None and state.seed is not None:
+            place = state.epoch, state.step, device, self._rank
+            mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
 
     def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Context) -> list[Array | None]:
         if not self.training:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Hashable, Mapping, Sequence
 
-from ...errors import counted
+from ...errors import SpecError, counted, last_line
 from ..compat import mx
 from ..user_code import user_code
 from .cached_graph import CachedGraph
 from .forms import ResultForms
 from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
+from .split_graph import Parting, SplitGraph
+
+NOT_TRACED = (
+    "balance: the gradients of tasks are compared in the graph of net and losses, which cannot be traced"
+)
 
 
 class StepGraph:
@@ -20,7 +25,8 @@ class StepGraph:
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
     it. The eager losses run operator by operator. The first batch of every signature runs without a graph: it
     is the one that is checked; `forms` hold what runs without a graph to it. `differentiable` says whether
-    something outside of the graph differentiates through the outputs.
+    something outside of the graph differentiates through the outputs. With `tasks`, the task of each loss,
+    the graph is cut where these part; it must then be one graph with the net.
     """
 
     def __init__(
@@ -30,7 +36,9 @@ class StepGraph:
         eager: LossGraph,
         forms: ResultForms,
         differentiable: bool = False,
+        tasks: Mapping[str, int] | None = None,
     ) -> None:
+        self._tasks = tasks
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs = (traced, eager)
         self._forms, self._differentiable = forms, differentiable
@@ -38,6 +46,7 @@ class StepGraph:
         self._is_graph = self._with_net or bool(traced.width)
         self._failure = ""
         self._graphs: dict[bool, tuple[CachedGraph, list[str]]] = {}
+        self._last: CachedGraph | None = None
         self._output_names = list(network.paths or {})
         refs = {ref for term in traced.terms for ref in term.refs}
         refs |= {ref for metric, _ in traced.metrics for ref in metric.refs}
@@ -64,12 +73,16 @@ class StepGraph:
         if self._is_graph:
             try:
                 losses = self._run_graph(outputs, slots, weights[0], size, signature, needs_outputs)
+            except SpecError:
+                raise
             except Exception as error:
                 if any(graph.is_traced for graph, _ in self._graphs.values()):
                     with user_code(lambda: "the graph of the net and its losses", *slots.items()):
                         raise
                 # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
                 # real error is raised again by the eager run, which can name it.
+                if self._tasks is not None:
+                    raise SpecError(f"{NOT_TRACED}: {last_line(error.__cause__ or error)}") from error
                 self._is_graph = False
                 self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
             else:
@@ -86,14 +99,20 @@ class StepGraph:
         arrays = by_reference(outputs, slots)
         return [losses(mx.nd, arrays, w, size) for losses, w in zip(self.loss_graphs, weights)]
 
+    @property
+    def parting(self) -> Parting | None:
+        """Where the tasks part, as computed in the last run; None if the graph is not cut."""
+        return self._last.parting if isinstance(self._last, SplitGraph) else None
+
     def describe(self) -> str:
         """Return one line that says what is traced and what is not, for the plan."""
+        split = f"; {self._last.describe()}" if isinstance(self._last, SplitGraph) else ""
         losses = counted(len(self.traced.terms), "loss", "losses")
         computed = f"{losses} and {counted(len(self.traced.metrics), 'metric')}"
         names = [term.where for term in self.eager.terms]
         eager = f"operator by operator: {', '.join(names)}" if names else "nothing runs operator by operator"
         if self._with_net and self._is_graph:
-            return f"the net, {computed} are one graph; {eager}"
+            return f"the net, {computed} are one graph; {eager}{split}"
         reason = self._failure or (
             "it has a forward or hooks of its own"
             if self.network.hybridized
@@ -122,14 +141,16 @@ class StepGraph:
         if full not in self._graphs:
             self._graphs[full] = self._new_graph(full, weights is not None, signature)
         graph, names = self._graphs[full]
+        self._last = graph
         arrays = [size] if weights is None else [size, weights]
         arrays += [slots[name] for name in self._slot_names] + from_net
         values = dict(zip(names, graph.run(arrays, signature if self.network.repeats else None)))
         vectors = [values.pop(name, None) for name in ("statistics", "labels")]
         losses = LossOutputs(values.pop("objective", None), {}, *vectors)
+        groups = {"output": outputs, "part": losses.parts, "objective": losses.objectives}
         for name, value in values.items():
             kind, _, name = name.partition(".")
-            (outputs if kind == "output" else losses.parts)[name] = value
+            groups[kind][name] = value
         return losses
 
     def _new_graph(self, full: bool, weighted: bool, signature: Hashable) -> tuple[CachedGraph, list[str]]:
@@ -137,7 +158,10 @@ class StepGraph:
         if self._with_net:
             self.network.release_graph()
         trace = partial(self._trace, names, full, weighted)
-        return CachedGraph(trace, self._parameters, signature), names
+        if self._tasks is None:
+            return CachedGraph(trace, self._parameters, signature), names
+        tasks = {f"objective.{loss}": task for loss, task in self._tasks.items()}
+        return SplitGraph(trace, self._parameters, signature, lambda: [tasks.get(n) for n in names]), names
 
     def _trace(
         self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any
@@ -152,6 +176,7 @@ class StepGraph:
         losses = self.traced(F, by_reference(outputs, slots), weights, size)
         results = {name: getattr(losses, name) for name in ("objective", "statistics", "labels")}
         results = {name: symbol for name, symbol in results.items() if symbol is not None}
+        results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
         views = {f"output.{name}": outputs[name] for name in self._output_names if self._with_net}
         # With the outputs first, dropout draws its masks in the order of a hand-written loop.
         if full or not results or not _keeps_order(F, views, results):

@@ -9,7 +9,7 @@ from ...spec.terms import Term
 from ..metrics.stage_figures import StageFigures
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
-from .loss_graph import LossGraph, by_reference
+from .loss_graph import SUM, LossGraph, by_reference
 from .network import Network, is_traceable
 from .step_graph import StepGraph
 
@@ -22,8 +22,8 @@ class StepGraphCache:
     `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
     those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
-    the gradient that they receive, which the check of the first batch finds. If `balanced`, the objective
-    keeps an element for each loss.
+    the gradient that they receive, which the check of the first batch finds. `form` is that of the
+    objective; with `tasks`, the task of each loss, graphs are cut where these part.
     """
 
     def __init__(
@@ -33,10 +33,11 @@ class StepGraphCache:
         figures: StageFigures,
         differentiable: bool,
         dtype: str,
-        balanced: bool = False,
+        form: str = SUM,
+        tasks: Mapping[str, int] | None = None,
     ) -> None:
         self._network, self._figures, self._differentiable = network, figures, differentiable
-        self._dtype, self._balanced = dtype, balanced
+        self._dtype, self._form, self._tasks = dtype, form, tasks
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         self._eager = [term for term in terms if term not in self._traced]
@@ -47,6 +48,11 @@ class StepGraphCache:
 
     def __len__(self) -> int:
         return len(self._graphs)
+
+    @property
+    def outside_terms(self) -> list[Term]:
+        """The losses that are not in the graphs: they run operator by operator, or on all devices at once."""
+        return [term for term in self._network.spec.terms if term not in self._traced]
 
     @property
     def first(self) -> StepGraph | None:
@@ -71,10 +77,10 @@ class StepGraphCache:
         is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
-        ends = traced_labels, self._balanced
+        ends = traced_labels, self._form
         traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, *ends)
-        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._balanced)
-        graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable)
+        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._form)
+        graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable, self._tasks)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph
         return graph

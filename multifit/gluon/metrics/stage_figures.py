@@ -35,11 +35,11 @@ class StageFigures:
         metrics: Sequence[StageMetric],
         one_device: bool,
         finite_only: bool = True,
-        means: Means | None = None,
+        means: Sequence[Means] = (),
     ) -> None:
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
-        self._finite_only, self.means = finite_only, means
+        self._finite_only, self.means = finite_only, list(means)
         self._rules: dict[str, LabelRule] = {}
         self._replaced: dict[str, float] | None = None
 
@@ -70,14 +70,16 @@ class StageFigures:
             if metric.place is Place.DEVICE:
                 metric.load_sums(totals.sums)
             figures.update(metric.figures())
-        return {**figures, **(self.means.read() if self.means else {})}
+        for means in self.means:
+            figures.update(means.read())
+        return figures
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
         self.sums.clear()
         self.labels.clear()
-        if self.means is not None:
-            self.means.reset()
+        for means in self.means:
+            means.reset()
         self._replaced = None
         for metric in self.metrics:
             metric.reset()
@@ -142,7 +144,7 @@ class StageFigures:
             *(["loss"] if self._terms else []),
             *losses,
             *metrics,
-            *(self.means.names if self.means else []),
+            *(name for means in self.means for name in means.names),
         ]
 
     def metric_keys(self) -> list[str]:

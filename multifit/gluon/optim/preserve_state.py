@@ -39,8 +39,9 @@ def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
     arrays = [array for p in parameters if p.grad_req == "null" for array in p._data or ()]
     copies = [array.copy() for array in arrays]
     yield
-    for array, saved in zip(arrays, copies):
-        saved.copyto(array)
+    with mx.autograd.pause():  # else MXNet takes them for results of what was recorded
+        for array, saved in zip(arrays, copies):
+            saved.copyto(array)
 
 
 @contextmanager

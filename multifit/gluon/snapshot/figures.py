@@ -21,7 +21,7 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
         "labels": figures.labels.state(),
         "known": {metric.term.key: metric.names for metric in figures.metrics},
         "measures": metrics,
-        "means": None if figures.means is None else figures.means.state(),
+        "means": [means.state() for means in figures.means],
         "lost": [key for key, saved in metrics.items() if saved["metric"] is None and not saved["on_device"]],
     }
 
@@ -41,8 +41,8 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
     figures.labels.load(state.get("labels", []))  # older checkpoints have none
-    if figures.means is not None:
-        figures.means.load(state["means"])
+    for means, saved in zip(figures.means, state.get("means", [])):
+        means.load(saved)
 
 
 def _save_metric(metric: StageMetric) -> dict[str, Any]:

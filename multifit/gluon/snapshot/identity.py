@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 import numpy as np
 
 from ...spec.names import listed
-from ..balance.balancer import Balancer
+from ..balance.make import AnyBalancer
 from ..compat import mx
 from ..engine import Engine
 from ..optim.schedules import ScaledSchedule
@@ -99,7 +99,7 @@ def _metric(term: MetricTerm, spec: MetricSpec) -> dict[str, Any]:
     }
 
 
-def _balance(balancer: Balancer) -> dict[str, Any]:
+def _balance(balancer: AnyBalancer) -> dict[str, Any]:
     method = balancer.method
     options = {name: plain(value) for name, value in sorted(vars(method).items()) if name[0] != "_"}
     return {"method": type(method).__name__, "options": options, "tasks": list(balancer.tasks.names)}

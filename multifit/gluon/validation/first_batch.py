@@ -23,8 +23,8 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
     slots = batch.slots[0]
-    problems += inspect_slots(stage.spec, batch.slots)
-    with stage.recording(), batch.contexts[0]:
+    problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage)
+    with stage.recording(), batch.contexts[0], stage.rehearsal():
         outputs, output_problems = stage.network.bind(slots)
     arrays = by_reference(outputs or {}, slots)
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch.slots)
@@ -41,11 +41,33 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     return outputs, problems
 
 
+def _not_in_one_graph(stage: Stage) -> list[Problem]:
+    """Return what keeps net and losses from being one graph, if it is to be cut where the tasks part."""
+    if stage.balanced.tasks is None:
+        return []
+    why = "the gradients of tasks are compared in the traced graph of net and losses"
+    reason = (
+        "it has a forward or hooks of its own, or a handler changes its outputs"
+        if stage.network.hybridized
+        else "call net.hybridize()"
+    )
+    problems = [] if stage.network.joins_losses else [f"the net is not in it: {reason}"]
+    problems += [f"{term.where} is not in it: {_why_not(term)}" for term in stage.graphs.outside_terms]
+    use = "or use a method of losses, such as DWA or Uncertainty"
+    return [Problem("spec", f"balance: {why}, and {problem}; {use}") for problem in problems]
+
+
+def _why_not(term: Term) -> str:
+    if term.spec.scope == "batch":
+        return "it is of all devices at once"
+    return "make it a HybridBlock and hybridize it"
+
+
 def _unchangeable(stage: Stage) -> list[Problem]:
     """Return the losses whose gradients do not follow from the objective's."""
-    if not stage.changes_objective and not stage.balanced:
+    if not stage.changes_objective and not stage.balanced.active:
         return []
-    who = "balance=" if stage.balanced else "handlers that change the objective"
+    who = "balance=" if stage.balanced.active else "handlers that change the objective"
     message = f"it ignores the gradient that it receives, so {who} would have no effect"
     way_out = "leave them out, or use a loss such as multifit.losses.SegmentationCELoss"
     return [

@@ -19,7 +19,7 @@ from multifit import (
     SpecError,
     TrainerSpec,
 )
-from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty
 from multifit.balance.measured import measured_losses
 from multifit.balance.weighing import weigh_losses
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
@@ -296,11 +296,6 @@ ERRORS = [
     ("UPGrad", {}, "balance: it is 'UPGrad'; valid is a method of multifit.balance"),
     (Nothing(), {}, "valid is a method of multifit.balance, such as UPGrad()"),
     (Incomplete(), {}, 'Incomplete has no "needs", "on_device", "every", "groups"; derive it from'),
-    (
-        UPGrad(),
-        {},
-        "balance: UPGrad needs the gradient of every task, which fit does not compute yet; use DWA",
-    ),
     (GLS(tasks={"a": ["digits"]}), {}, 'tasks["a"]: there is no loss "digits" (did you mean "digit"?)'),
     (GLS(tasks={"a": []}), {}, 'tasks["a"] has no loss'),
     (GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}, 'the loss "digit" is in the tasks "a", "b"'),

@@ -1,0 +1,131 @@
+"""Weighs the gradients of tasks at the features where these part, as a method of balancing says."""
+
+from __future__ import annotations
+
+import copy
+from itertools import combinations
+from typing import Any, Mapping
+
+import numpy as np
+
+from ...balance import GramianMethod
+from ...balance.weighing import weigh_gradients
+from ...distributed import ALONE, World
+from ...protocols import Array, Context
+from ...spec import TaskSpec
+from ...state import RunState
+from ..compat import mx
+from ..execution.balanced import Balanced
+from ..execution.loss_graph import APART
+from ..execution.result import StepResult
+from ..metrics.means import Means
+from .tasks import tasks_of, weight_figure
+
+
+class GradientBalancer:
+    """Runs a method that needs the inner products of the tasks' gradients.
+
+    The losses are passed back to the features at which the tasks part, which gives each task's own parameters
+    the gradient of its loss; the weighted sum of the features' gradients goes on through the body. Every
+    batch in which the weights are computed waits for K x K numbers.
+
+    The weights and what the method remembers are kept over all fits. Losses and inner products are those of
+    all ranks of `world`. Raises SpecError if the method cannot weigh the losses of `spec`.
+    """
+
+    looks_back = False
+
+    def __init__(self, method: GramianMethod, spec: TaskSpec, context: Context, world: World = ALONE) -> None:
+        self._world = world
+        self.method, self.tasks, self._context = method, tasks_of(method, spec), context
+        # a loss of weight 0 has no gradient, and must not move the cut
+        self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
+        count = len(self.tasks.names)
+        self._weights, self._memory, self._is_new = np.ones(count), method.start(count), True
+        self._new_figures()
+
+    def fork(self) -> GradientBalancer:
+        """Return a balancer that goes on from here without changing this one."""
+        fork = copy.copy(self)  # arrays are replaced, never changed
+        fork._new_figures()
+        return fork
+
+    @property
+    def balanced(self) -> Balanced:
+        """What a training stage must keep apart."""
+        means = (self._weight_means, self._gradient_means)
+        return Balanced(APART, means, {loss: self.tasks.of_loss[loss] for loss in self._weighed})
+
+    def weigh(self, result: StepResult, state: RunState) -> None:
+        """Do nothing: there are no gradients yet."""
+
+    def combine(self, result: StepResult, state: RunState) -> None:
+        """Pass the weighted sum of the tasks' gradients on through what they share."""
+        if self._is_new or state.step % self.method.every == 0:
+            losses, gramian = self._measured(result)
+            self._weights, self._memory = weigh_gradients(
+                self.method, losses, gramian, self._weights, self._memory, state.epoch, state.step
+            )
+            self._is_new = False
+            self._gradient_means.add(self._array(_gradient_figures(gramian)))
+        self._weight_means.add(self._array(self._weights))
+        for parting in result.partings:
+            parting.backward(self._weights.tolist())
+
+    def after_update(self, again: StepResult) -> None:
+        """Do nothing."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the weights and what the method remembers, for a checkpoint."""
+        return {"weights": self._weights, "memory": self._memory, "new": self._is_new}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
+
+    def _measured(self, result: StepResult) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; reads them at once."""
+        pairs: list[tuple[Any, int]] = [
+            ("loss", self.tasks.of_loss[key]) for [key] in result.objective_losses
+        ]
+        numbers = list(zip(pairs, result.objectives))
+        for parting in result.partings:
+            for pair, products in parting.inner_products().items():
+                numbers += [(pair, product) for product in products]
+        arrays = [number.astype("float64").as_in_context(self._context) for _, number in numbers]
+        values = mx.nd.concat(*arrays, dim=0).asnumpy() if arrays else ()  # a rank may have no sample
+        count = len(self.tasks.names)
+        losses, gramian = np.zeros(count), np.zeros((count, count))
+        for (one, other), value in zip((place for place, _ in numbers), values):
+            if one == "loss":
+                losses[other] += value
+            else:
+                gramian[one, other] += value
+        sums = self._world.sum(np.append(losses, gramian))
+        losses, gramian = sums[:count], sums[count:].reshape(count, count)
+        return losses, np.triu(gramian) + np.triu(gramian, 1).T
+
+    def _new_figures(self) -> None:
+        names = self.tasks.names
+        self._weight_means = Means([weight_figure(name) for name in names])
+        self._gradient_means = Means(gradient_figures(names))
+
+    def _array(self, values: Any) -> Array:
+        return mx.nd.array(values, ctx=self._context, dtype="float64")
+
+
+def gradient_figures(names: tuple[str, ...]) -> list[str]:
+    """Return the names of the figures of gradients."""
+    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
+    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
+
+
+def _gradient_figures(gramian: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the norms, the cosines of all pairs, and the share of pairs that conflict.
+
+    The cosine with a gradient of 0 is 0.
+    """
+    norms = np.sqrt(np.diag(gramian).clip(min=0))
+    lengths = np.where(norms > 0, norms, 1.0)
+    cosines = (gramian / np.outer(lengths, lengths))[np.triu_indices(len(norms), 1)]
+    return np.concatenate([norms, cosines, [np.mean(cosines < 0)]])

@@ -1,0 +1,23 @@
+"""Choose what runs a method of balancing."""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from ...distributed import World
+from ...protocols import Context
+from ...spec import TaskSpec
+from .balancer import Balancer
+from .gradient_balancer import GradientBalancer
+from .tasks import check_method
+
+AnyBalancer = Union[Balancer, GradientBalancer]
+
+
+def make_balancer(method: Any, spec: TaskSpec, context: Context, world: World) -> AnyBalancer | None:
+    """Return what runs a method, None without one; raises SpecError if it is none, or cannot run here."""
+    if method is None:
+        return None
+    check_method(method)
+    kind = GradientBalancer if method.needs == "gramian" else Balancer
+    return kind(method, spec, context, world)

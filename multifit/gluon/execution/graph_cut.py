@@ -1,0 +1,163 @@
+"""Cut a traced graph where its tasks part: into a body that they share, and the rest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Collection, Mapping, Sequence
+
+from ..compat import mx
+
+# Operators through which no gradient flows. One that is missing here makes the body larger, not wrong.
+STOPS = {
+    "BlockGrad", "stop_gradient", "_zeros", "_ones", "zeros_like", "ones_like", "argmax", "argmin", "one_hot",
+    "sign", "round", "rint", "floor", "ceil", "trunc", "fix", "shape_array", "size_array", "topk", "argsort",
+}  # fmt: skip
+
+Node = dict[str, Any]
+Entry = tuple[int, int]  # of a node, and which of its outputs
+
+
+@dataclass
+class Cut:
+    """A graph in two.
+
+    `body` computes the arrays at which the tasks part, from which `rest` computes the outputs of the whole
+    graph. `copies` are, for each output of the body, the variables of the rest that take it, by task; None is
+    what no task's gradient reaches. `shared` are the parameters that several tasks' gradients reach.
+    """
+
+    body: Any
+    rest: Any
+    copies: list[dict[int | None, str]] = field(default_factory=list)
+    shared: list[str] = field(default_factory=list)
+
+
+def cut_graph(symbol: Any, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
+    """Cut a graph, whose outputs belong to `tasks`, where these part; None if they share no parameter.
+
+    `trained` are the names of the variables that are parameters with a gradient. What computes with labels
+    alone is not shared. A shared parameter that a task uses by itself goes through the body as it is.
+    """
+    graph = json.loads(symbol.tojson())
+    nodes: list[Node] = graph["nodes"]
+    reached = _reached(graph, tasks)
+    learns = _depend_on(nodes, {i for i, node in enumerate(nodes) if node["name"] in trained})
+    is_shared = [len(each) > 1 and learned for each, learned in zip(reached, learns)]
+    shared = [i for i, node in enumerate(nodes) if node["op"] == "null" and is_shared[i]]
+    if not shared:
+        return None
+    body = _ancestors(nodes, [i for i, each in enumerate(is_shared) if each])
+    cut = _split(graph, body, {i for i in body if nodes[i]["name"] in trained}, reached)
+    cut.shared = [nodes[i]["name"] for i in shared]
+    return cut
+
+
+def _reached(graph: Mapping[str, Any], tasks: Sequence[int | None]) -> list[set[int]]:
+    """Return for every node the tasks to whose outputs a gradient flows from it."""
+    nodes = graph["nodes"]
+    reached: list[set[int]] = [set() for _ in nodes]
+    for (node, *_), task in zip(graph["heads"], tasks):
+        reached[node] |= set() if task is None else {task}
+    for i in range(len(nodes) - 1, -1, -1):  # nodes come after their inputs
+        if nodes[i]["op"] not in STOPS:
+            for source, *_ in nodes[i]["inputs"]:
+                reached[source] |= reached[i]
+    return reached
+
+
+def _depend_on(nodes: Sequence[Node], roots: Collection[int]) -> list[bool]:
+    depends: list[bool] = []
+    for i, node in enumerate(nodes):
+        depends.append(i in roots or any(depends[source] for source, *_ in node["inputs"]))
+    return depends
+
+
+def _ancestors(nodes: Sequence[Node], of: Collection[int]) -> set[int]:
+    found = set(of)
+    for i in range(len(nodes) - 1, -1, -1):
+        if i in found:
+            found.update(source for source, *_ in nodes[i]["inputs"])
+    return found
+
+
+def _split(
+    graph: Mapping[str, Any], body: set[int], parameters: set[int], reached: Sequence[set[int]]
+) -> Cut:
+    """Return the cut; the `parameters` of the body reach the rest through it."""
+    nodes = graph["nodes"]
+    outputs: dict[Entry, int] = {}  # of the body
+    result, rest = Cut(None, None), _Builder(nodes)
+
+    def taken(entry: Entry, task: int | None) -> list[int]:
+        """Return the input of the rest in place of an entry of the body."""
+        number = outputs.setdefault(entry, len(outputs))
+        if number == len(result.copies):
+            result.copies.append({})
+        name = result.copies[number].setdefault(task, f"cut{number}_{'none' if task is None else task}")
+        return rest.variable(name)
+
+    def source(entry: Entry, task: int | None) -> list[int]:
+        is_plain_variable = nodes[entry[0]]["op"] == "null" and entry[0] not in parameters
+        if entry[0] in body and not is_plain_variable:
+            return taken(entry, task)
+        return rest.copied(entry)
+
+    for i, node in enumerate(nodes):
+        if node["op"] != "null" and i not in body:
+            task = None if node["op"] in STOPS else next(iter(reached[i]), None)
+            rest.add(i, [source((at, out), task) for at, out, *_ in node["inputs"]])
+    heads = [
+        rest.identity(source((at, out), None)) if at in body else rest.copied((at, out))
+        for at, out, *_ in graph["heads"]
+    ]
+    result.rest = rest.symbol(heads, graph)
+    whole = _Builder(nodes)
+    for i in sorted(body):
+        whole.add(i, [whole.copied((at, out)) for at, out, *_ in nodes[i]["inputs"]])
+    # an output must not be a variable itself
+    ends = [whole.copied(entry) for entry in outputs]
+    ends = [whole.identity(end) if entry[0] in parameters else end for entry, end in zip(outputs, ends)]
+    result.body = whole.symbol(ends, graph)
+    return result
+
+
+class _Builder:
+    """Builds a graph of nodes of another one."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._all, self._nodes = nodes, list[Node]()
+        self._at: dict[Any, int] = {}  # by the number of a node of the other graph, or by a variable's name
+
+    def add(self, node: int, inputs: list[list[int]]) -> None:
+        """Add a node of the other graph with new inputs."""
+        self._at[node] = self._append({**self._all[node], "inputs": inputs})
+
+    def copied(self, entry: Entry) -> list[int]:
+        """Return an entry of a node that was added before, or of a variable, which is added now."""
+        node, out = entry
+        if node not in self._at:
+            self.add(node, [])
+        return [self._at[node], out, 0]
+
+    def variable(self, name: str) -> list[int]:
+        """Return a new variable, the same one for each name."""
+        if name not in self._at:
+            self._at[name] = self._append({"op": "null", "name": name, "inputs": []})
+        return [self._at[name], 0, 0]
+
+    def identity(self, entry: list[int]) -> list[int]:
+        """Return a copy of an entry."""
+        name = f"cut_identity{len(self._nodes)}"
+        return [self._append({"op": "_copy", "name": name, "inputs": [entry]}), 0, 0]
+
+    def symbol(self, heads: list[list[int]], graph: Mapping[str, Any]) -> Any:
+        """Return the symbol whose outputs are `heads`."""
+        variables = [i for i, node in enumerate(self._nodes) if node["op"] == "null"]
+        rows = list(range(len(self._nodes) + 1))
+        form = {**graph, "nodes": self._nodes, "heads": heads, "arg_nodes": variables, "node_row_ptr": rows}
+        return mx.sym.load_json(json.dumps(form))
+
+    def _append(self, node: Node) -> int:
+        self._nodes.append(node)
+        return len(self._nodes) - 1

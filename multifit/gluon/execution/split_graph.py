@@ -1,0 +1,138 @@
+"""A traced graph that runs in two parts, so that each task's gradients are known where the tasks part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Callable, Hashable, Sequence
+
+import numpy as np
+
+from ...errors import SpecError, counted
+from ...protocols import Array
+from ..compat import mx
+from .cached_graph import CachedGraph
+from .graph_cut import Cut, cut_graph
+
+NOTHING_SHARED = (
+    "balance: the tasks share no parameter, so that their gradients cannot be compared; use a method of "
+    "losses, such as DWA or Uncertainty, or leave balance= out"
+)
+
+
+@dataclass
+class Parting:
+    """The arrays of one device and batch at which tasks part: what the body computed, and the tasks' copies.
+
+    After a backward pass of the losses, the copies have each task's gradient.
+    """
+
+    arrays: list[mx.nd.NDArray]
+    copies: list[dict[int, mx.nd.NDArray]]
+
+    def inner_products(self) -> dict[tuple[int, int], list[Array]]:
+        """Return the inner products of the tasks' gradients, one for each array that both take."""
+        products: dict[tuple[int, int], list[Array]] = {}
+        for copies in self.copies:
+            gradients = [(task, _flat(copy.grad)) for task, copy in sorted(copies.items())]
+            for number, (task, gradient) in enumerate(gradients):
+                for other, another in gradients[number:]:
+                    products.setdefault((task, other), []).append(mx.nd.dot(gradient, another))
+        return products
+
+    def backward(self, weights: Sequence[float]) -> None:
+        """Pass the weighted sum of the tasks' gradients back through the body."""
+        mx.autograd.backward(self.arrays, [_weighted(copies, weights) for copies in self.copies])
+
+
+class SplitGraph(CachedGraph):
+    """Runs a graph as two: a body, and the tasks' own parts on copies of what the body computes.
+
+    `tasks` returns the task of each output of the graph once it is traced, None for outputs without one. Each
+    operator is passed back once. Raises SpecError if the tasks share no parameter.
+
+    `parting` is that of the last run.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        parameters: Callable[[], Any],
+        signature: Hashable,
+        tasks: Callable[[], Sequence[int | None]],
+    ) -> None:
+        super().__init__(function, parameters, signature)
+        object.__setattr__(self, "_tasks", tasks)
+        self._cut: Cut | None = None
+        self._operators: dict[bool, tuple[Any, Any]] = {}
+        self.parting: Parting | None = None
+
+    def describe(self) -> str:
+        """Return what the tasks share, for the plan."""
+        assert self._cut is not None
+        used = [{task for task in taken if task is not None} for taken in self._cut.copies]
+        shared, arrays = counted(len(self._cut.shared), "parameter"), counted(sum(map(bool, used)), "array")
+        tasks = sorted(set().union(*used))
+        apart = [pair for pair in combinations(tasks, 2) if not any(set(pair) <= taken for taken in used)]
+        pairs = counted(
+            len(apart),
+            "pair of tasks takes none in common and counts",
+            "pairs of tasks take none in common and count",
+        )
+        return f"tasks share {shared} and part at {arrays}" + (f"; {pairs} as orthogonal" if apart else "")
+
+    def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
+        cut = self._cut = self._cut or self._new_cut()
+        body, rest = self._operators_for(cut, planned)
+        named = dict(zip(self._cached_graph[1].list_inputs(), arguments))
+        arrays = body(*[named[name] for name in cut.body.list_inputs()])
+        arrays = arrays if isinstance(arrays, list) else [arrays]
+        copies = []
+        for array, variables in zip(arrays, cut.copies):
+            taken = {task: array.detach() for task in variables}
+            named.update({name: taken[task] for task, name in variables.items()})
+            copies.append({task: copy for task, copy in taken.items() if task is not None})
+            for copy in copies[-1].values():
+                copy.attach_grad()
+        used = [number for number, taken in enumerate(copies) if taken]
+        self.parting = Parting([arrays[i] for i in used], [copies[i] for i in used])
+        outputs = rest(*[named[name] for name in cut.rest.list_inputs()])
+        return outputs if isinstance(outputs, list) else [outputs]
+
+    def _new_cut(self) -> Cut:
+        parameters = self._parameters().values()
+        trained = {parameter.name for parameter in parameters if parameter.grad_req != "null"}
+        cut = cut_graph(self._cached_graph[1], self._tasks(), trained)
+        if cut is None:
+            raise SpecError(NOTHING_SHARED)
+        return cut
+
+    def _operators_for(self, cut: Cut, planned: bool) -> tuple[Any, Any]:
+        if planned not in self._operators:
+            pair = [self._new_operator(symbol, planned) for symbol in (cut.body, cut.rest)]
+            self._operators[planned] = pair[0], pair[1]
+        return self._operators[planned]
+
+    def _new_operator(self, symbol: Any, planned: bool) -> Any:
+        if not planned:
+            return mx.nd.CachedOp(symbol, ())
+        names = self._cached_graph[1].list_inputs()
+        parameters = {name for name, (is_data, _) in zip(names, self._cached_op_args) if not is_data}
+        is_data = [name not in parameters for name in symbol.list_inputs()]
+        return self._planned_operator(symbol, is_data)
+
+    def _release_plans(self) -> None:
+        self._operators.pop(True, None)
+
+
+def _flat(gradient: Array) -> Array:
+    flat = gradient.reshape((-1,))
+    return flat if np.dtype(flat.dtype).kind == "f" else flat.astype("float32")
+
+
+def _weighted(copies: dict[int, mx.nd.NDArray], weights: Sequence[float]) -> Array:
+    terms: list[Any] = [
+        copy.grad if weights[task] == 1 else copy.grad * weights[task]
+        for task, copy in sorted(copies.items())
+    ]
+    return mx.nd.add_n(*terms) if len(terms) > 1 else terms[0]

@@ -1,0 +1,404 @@
+"""Methods that compare gradients where the tasks part: equal to a loop by hand, and resumed exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    HandlerError,
+    LossSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)  # fmt: skip
+from multifit.balance import MGDA, DualProj, GradNorm, GramianMethod, PCGrad, UPGrad
+from multifit.balance.weighing import weigh_gradients
+from multifit.gluon.data.seeding import mixed
+from multifit.gluon.execution.stage import BALANCED_STEP
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.data import digit_batches
+from tests.common.grids import TWO, pairwise
+from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.specs import BCE, CE, L2, digit_spec
+from tests.numerics.test_losses import Shapely
+from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches(SIZES)
+
+
+class Ones(GramianMethod):
+    """The sum of the gradients."""
+
+    def solve(self, gramian: Any, step: int = 0) -> Any:
+        return np.ones(len(gramian))
+
+
+class Skips(gluon.HybridBlock):
+    """Three tasks, of which two share a layer; a skip; a parameter that two places use by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Dense(10, in_units=10), nn.Dense(10, in_units=10, activation="tanh")
+        self.pair = nn.Dense(10, in_units=10, activation="tanh")
+        self.digit, self.parity = nn.Dense(5, in_units=10), nn.Dense(1, in_units=10)
+        self.scale = self.params.get("scale", shape=(1, 10), init="ones")
+
+    def hybrid_forward(self, F: Any, x: Any, scale: Any) -> Any:
+        features = self.first(x)
+        features = features + self.second(features)
+        pair = self.pair(F.broadcast_mul(features, scale))
+        size = F.sum(F.broadcast_mul(F.BlockGrad(pair) + features, scale), axis=1, keepdims=True)
+        return self.digit(pair), self.parity(pair + F.relu(features)), size
+
+
+def three_tasks() -> TaskSpec:
+    losses = {
+        "digit": CE,
+        "parity": LossSpec(BCE, weight=0.5),
+        "size": LossSpec(L2, "size", "parity", weight=0.1),
+    }
+    return digit_spec(outputs=["digit", "parity", "size"], losses=losses)
+
+
+def heads(*layers: Any) -> Any:
+    body = sequential(nn.Dense(8, activation="relu", in_units=10), *layers)
+    return hybridized(Heads(body=body, digit=5, parity=1))
+
+
+NETS = {
+    "two heads": (lambda: heads(), digit_spec),
+    "running statistics": (lambda: heads(nn.BatchNorm(in_channels=8)), digit_spec),
+    "dropout": (lambda: heads(nn.Dropout(0.5), nn.Dense(8, in_units=8), nn.Dropout(0.5)), digit_spec),
+    "skips": (lambda: hybridized(Skips()), three_tasks),
+}
+
+
+def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **options: Any) -> Any:
+    """Fit, with the random numbers of every step seeded as those of a graph that is cut are."""
+
+    class Seeds:
+        def batch_begin(self, estimator: Any, **facts: Any) -> None:
+            state = estimator.state
+            mx.random.seed(mixed(7, BALANCED_STEP, state.epoch, state.step, 0, 0) % 2**31)
+
+    trainers = options.pop("trainers", TrainerSpec(".*", "sgd", SGD))
+    handlers = [*SILENT, Seeds(), *options.pop("handlers", [])]
+    batches = options.pop("batches", BATCHES)
+    spec = options.pop("spec", None) or digit_spec()
+    estimator = MultiEstimator(net, spec, trainers, devices, balance=method, **options)
+    estimator.state.seed = 7
+    estimator.fit(batches, epochs=epochs, event_handlers=handlers)
+    return estimator
+
+
+@pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
+@pytest.mark.parametrize("name", NETS)
+def test_with_weights_of_1_a_fit_is_that_of_the_sum_bit_for_bit(name: str, devices: Any) -> None:
+    make, spec = NETS[name]
+    plain, cut = twins(make, BATCHES[0][0])
+    batches = BATCHES if devices is None else BATCHES[:-1]
+    if (name, devices) == ("dropout", TWO):
+        return  # each device has random numbers of its own
+    for net, method in ((plain, None), (cut, Ones())):
+        fitted(net, method, devices=devices, batches=batches, spec=spec())
+    if name == "skips":  # the gradients of more than two places may be added in another order
+        assert_same_parameters(cut, plain, rtol=1e-6, atol=1e-7)
+    else:
+        assert_unchanged(cut, snapshot(plain))
+
+
+def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[str, list]:
+    """Train a net of two heads as the papers do; `parts` batches make one update."""
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", dict(SGD))
+    weights, state = np.ones(2), method.start(2)
+    used: dict[str, list] = {"weights": [], "norms": [], "cosine": []}
+    for parameter in net.collect_params().values():
+        parameter.grad_req = "add"
+    for step, batch in enumerate(batches):
+        x, digit, parity = (nd.array(array, dtype=array.dtype) for array in batch)
+        with autograd.record():
+            features = net.body(x)
+        copies = [features.detach(), features.detach()]
+        for each in copies:
+            each.attach_grad()
+        with autograd.record():
+            losses = [CE(net.digit(copies[0]), digit).mean(), 0.5 * BCE(net.parity(copies[1]), parity).mean()]
+            shares = [loss / parts for loss in losses]
+        autograd.backward(shares)
+        rows = np.stack([each.grad.asnumpy().ravel() for each in copies]).astype("float64")
+        gramian = rows @ rows.T
+        if step % method.every == 0:
+            numbers = np.array([loss.asscalar() for loss in losses], "float64")
+            weights, state = weigh_gradients(method, numbers, gramian, weights, state, 0, step)
+            norms = np.sqrt(np.diag(gramian))
+            used["norms"].append(norms)
+            used["cosine"].append(gramian[0, 1] / norms.prod())
+        used["weights"].append(weights)
+        features.backward(sum(float(w) * each.grad for w, each in zip(weights, copies)))
+        if (step + 1) % parts == 0:
+            trainer.step(1)
+            for parameter in net.collect_params().values():
+                parameter.zero_grad()
+    return used
+
+
+METHODS = {
+    "UPGrad": UPGrad(),
+    "UPGrad, normalized": UPGrad(normalize=True),
+    "MGDA, every other batch": MGDA(every=2),
+    "GradNorm": GradNorm(learning_rate=0.5),
+    "PCGrad": PCGrad(),
+}
+
+
+def two_heads() -> Any:
+    return Heads(digit=5, parity=1)
+
+
+@pairwise("name", METHODS)
+def test_a_fit_is_the_loop_by_hand(name: str, devices: list, hybrid: bool) -> None:
+    method, batches = METHODS[name], BATCHES[:-1]
+    by_hand, net = twins(two_heads, batches[0][0])
+    used = train_by_hand(by_hand, method, batches)
+    history = fitted(hybridized(net), method, 1, devices, batches=batches).history
+    assert_same_parameters(net, by_hand)
+    for task, label in enumerate(("digit", "parity")):
+        expected = {"weight": used["weights"], "gradnorm": used["norms"]}
+        for figure, rows in expected.items():
+            mean = np.mean([row[task] for row in rows])
+            assert history[f"train_{figure}_{label}"] == pytest.approx([mean], rel=1e-4)
+    assert history["train_cosine_digit_parity"] == pytest.approx([np.mean(used["cosine"])], abs=1e-5)
+    assert history["train_conflict"] == pytest.approx([np.mean(np.array(used["cosine"]) < 0)])
+
+
+def test_accumulated_batches() -> None:
+    """Every batch is weighed by itself; only its share of the update is smaller."""
+    by_hand, net = twins(two_heads, BATCHES[0][0])
+    train_by_hand(by_hand, UPGrad(), BATCHES[:4], parts=2)
+    fitted(hybridized(net), UPGrad(), 1, batches=BATCHES[:4], handlers=[GradientAccumulation(2)])
+    assert_same_parameters(net, by_hand)
+
+
+def test_several_trainers_and_clipping() -> None:
+    """Weights of 1/2 and half the rate are the sum; clipping sees the combined gradient."""
+
+    class Halves(GramianMethod):
+        def solve(self, gramian: Any, step: int = 0) -> Any:
+            return np.full(len(gramian), 0.5)
+
+    def trainers(rate: float, norm: float) -> dict:
+        return {
+            "body": TrainerSpec("body.*", "sgd", {"learning_rate": rate}, clip_norm=norm),
+            "heads": TrainerSpec("(digit|parity).*", "sgd", {"learning_rate": 0.1}),
+        }
+
+    plain, cut = twins(two_heads, BATCHES[0][0])
+    fitted(hybridized(plain), None, trainers=trainers(0.1, 0.02))
+    fitted(hybridized(cut), Halves(), trainers=trainers(0.2, 0.01))
+    assert_same_parameters(cut, plain)
+
+
+def test_groups_of_losses_are_tasks() -> None:
+    by_hand, net = twins(two_heads, BATCHES[0][0])
+    train_by_hand(by_hand, UPGrad(), BATCHES)
+    half = LossSpec(CE, "digit", "digit", weight=0.5)
+    spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
+    fitted(hybridized(net), UPGrad(tasks={"digit": ["a", "b"]}), 1, spec=spec)
+    assert_same_parameters(net, by_hand)
+
+
+def test_a_task_without_gradient_is_out() -> None:
+    by_hand, net = twins(two_heads, BATCHES[0][0])
+    train_by_hand(by_hand, UPGrad(), BATCHES)
+    losses = {
+        "digit": CE,
+        "other": LossSpec(BCE, "parity", "parity", weight=0),
+        "parity": LossSpec(BCE, weight=0.5),
+    }
+    history = fitted(hybridized(net), UPGrad(), 1, spec=digit_spec(losses=losses)).history
+    assert_same_parameters(net, by_hand)
+    assert history["train_weight_other"] == [0.0]
+    assert history["train_cosine_other_parity"] == [0.0]
+
+
+def test_one_read_a_batch(waits: Waits) -> None:  # noqa: F811
+    batches = placed(digit_batches([8] * 8))
+    fitted(hybridized(two_heads()), DualProj(), 1, batches=batches, handlers=[waits])
+    assert waits.count == 7
+
+
+@pytest.mark.bfloat16
+def test_in_bfloat16() -> None:
+    plain, cut = twins(lambda: heads(nn.Dense(16, in_units=8)), BATCHES[0][0])
+    for net, method in ((plain, None), (cut, Ones())):
+        fitted(net, method, precision="bfloat16")
+    assert_same_parameters(cut, plain, rtol=0.05, atol=0.01)
+
+
+class CutsPower:
+    """Ends a fit in the middle of an epoch."""
+
+    def batch_end(self, estimator: Any, **facts: Any) -> None:
+        if estimator.state.step == 9:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize("method", [UPGrad(), GradNorm(every=3), PCGrad()], ids=lambda m: type(m).__name__)
+def test_a_resumed_fit_is_the_same_bit_for_bit(method: Any, tmp_path: Path) -> None:
+    def run(folder: str, *handlers: Any, **options: Any) -> Any:
+        net = heads(nn.BatchNorm(in_channels=8), nn.Dropout(0.5))
+        mx.random.seed(5)
+        net.initialize(mx.init.Xavier())
+        estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=method)
+        checkpoints = CheckpointHandler(tmp_path / folder, Every(4, "batch"), seed=1)
+        estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
+        return estimator
+
+    through = run("through")
+    with pytest.raises(HandlerError):
+        run("parts", CutsPower())
+    resumed = run("parts", resume=tmp_path / "parts")
+    assert_unchanged(resumed.net, snapshot(through.net))
+    assert resumed.history["train_weight_digit"] == through.history["train_weight_digit"]
+    assert resumed.history["train_conflict"] == through.history["train_conflict"]
+
+
+def test_searches_and_profiles_leave_a_method_as_it_is() -> None:
+    plain, used = twins(two_heads, BATCHES[0][0])
+    one, other = (
+        fitted(hybridized(net), GradNorm(learning_rate=0.5), 1, batches=BATCHES) for net in (plain, used)
+    )
+    other.find_learning_rate(BATCHES, batches=10)
+    other.profile(BATCHES, batches=3)
+    for estimator in (one, other):
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    assert one.history["train_weight_digit"] == other.history["train_weight_digit"]
+    assert_same_parameters(used, plain)
+
+
+def test_the_plan_says_what_is_shared() -> None:
+    plan = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad()).check(BATCHES)
+    assert "tasks share 7 parameters and part at 3 arrays" in " ".join(str(plan).split())
+
+
+def own(out: Any, label: Any) -> Any:
+    return BCE(out, label)
+
+
+def whole(outs: list, labels: list) -> Any:
+    return [nd.mean(BCE(out, label)) for out, label in zip(outs, labels)]
+
+
+class Alone(gluon.HybridBlock):
+    """Two nets in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digit, self.parity = nn.Dense(5), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.digit(x), self.parity(x)
+
+
+class Nested(gluon.HybridBlock):
+    """Two tasks part behind a layer that a third one does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.pair, self.single = nn.Dense(6), nn.Dense(4), nn.Dense(1)
+        self.digit, self.parity = nn.Dense(5), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        features = self.body(x)
+        pair = self.pair(features)
+        return self.digit(pair), self.parity(pair), self.single(features)
+
+
+def test_the_plan_says_which_tasks_are_not_compared() -> None:
+    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
+    expected = "part at 2 arrays; 2 pairs of tasks take none in common and count as orthogonal"
+    assert expected in " ".join(str(plan).split())
+
+
+def wrong_needs() -> Any:
+    method = UPGrad()
+    method.needs = "gradients"  # type: ignore[misc]
+    return method
+
+
+CUT = "the gradients of tasks are compared in the traced graph of net and losses, and "
+ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
+    "plain": (two_heads, UPGrad(), {}, f"{CUT}the net is not in it: call net.hybridize(); or use"),
+    "forward": (
+        lambda: hybridized(two_heads()), UPGrad(), {"forward": lambda net, slots: net(slots["x"])},
+        "the net is not in it: it has a forward or hooks of its own",
+    ),
+    "own loss": (
+        lambda: hybridized(two_heads()), UPGrad(), {"losses": {"digit": CE, "parity": own}},
+        f'{CUT}losses["parity"] is not in it: make it a HybridBlock',
+    ),
+    "batch loss": (
+        lambda: hybridized(two_heads()), UPGrad(),
+        {"losses": {"digit": CE, "parity": LossSpec(whole, scope="batch")}},
+        'losses["parity"] is not in it: it is of all devices at once',
+    ),
+    "nothing shared": (
+        lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter, so that their gradients"
+    ),
+    "untraceable": (
+        lambda: hybridized(two_heads()), UPGrad(),
+        {"losses": {"digit": CE, "parity": LossSpec(Shapely())}},
+        "graph of net and losses, which cannot be traced: 'Symbol' object has no attribute 'shape'",
+    ),
+    "parameters": (
+        lambda: hybridized(two_heads()), UPGrad(on="parameters"), {},
+        """UPGrad is on 'parameters', which fit cannot compute yet; use on="features\"""",
+    ),
+    "needs": (
+        lambda: hybridized(two_heads()), wrong_needs(), {},
+        """UPGrad.needs is 'gradients'; valid are "nothing", "losses", "gramian\"""",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_cannot_be_cut_is_refused(name: str) -> None:
+    make, method, changes, message = ERRORS[name]
+    with pytest.raises(SpecError) as raised:
+        MultiEstimator(make(), digit_spec(**changes), balance=method).fit(
+            BATCHES, epochs=1, event_handlers=SILENT
+        )
+    assert message in str(raised.value)
+
+
+def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
+    class Penalty:
+        def change_objective(self, estimator: Any, objectives: list, **views: Any) -> list:
+            weight = estimator.parameters["body.weight"]
+            return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
+
+    with pytest.raises(SpecError) as raised:
+        fitted(hybridized(two_heads()), UPGrad(), handlers=[Penalty()])
+    assert "balance: a handler adds to the objective" in str(raised.value)
+
+
+def test_losses_that_are_not_finite_change_no_weight() -> None:
+    batches = [tuple(map(np.copy, batch)) for batch in BATCHES[:3]]
+    batches[1][0][0, 0] = np.nan
+    history = fitted(hybridized(two_heads()), UPGrad(), 1, batches=batches[:2]).history
+    alone = fitted(hybridized(two_heads()), UPGrad(), 1, batches=batches[:1]).history
+    assert np.isfinite(history["train_weight_digit"]).all()
+    assert len(alone["train_weight_digit"]) == 1
