@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from threading import TIMEOUT_MAX
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+
+from ..arguments import Valid, bounds
 
 if TYPE_CHECKING:
     from .header import Vector
@@ -43,6 +46,20 @@ class Communicator(Protocol):
 
     def close(self) -> None:
         """Leave the other ranks."""
+
+
+CALLED_BY_SEVERAL = ("all_reduce", "broadcast", "all_gather", "close")  # ranks: one alone calls nothing
+MEMBERS = ("name", "rank", "size", "asynchronous", *CALLED_BY_SEVERAL)
+
+
+def is_communicator(value: object) -> bool:
+    """Whether an object has all that a Communicator has."""
+    return all(hasattr(value, member) for member in MEMBERS)
+
+
+Seconds = Annotated[float, bounds(above=0, below=TIMEOUT_MAX)]
+AnyCommunicator = Annotated[Any, Valid(f"an object with {', '.join(MEMBERS)}", is_communicator)]
+"""The annotation of an argument that is a Communicator."""
 
 
 @runtime_checkable

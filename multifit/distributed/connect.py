@@ -7,12 +7,11 @@ import platform
 from contextlib import suppress
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from threading import TIMEOUT_MAX
 from typing import Annotated, NamedTuple, Union
 
-from ..arguments import bounds, checked
-from ..errors import PeerError, last_line, names, suggest
-from .communicator import Communicator
+from ..arguments import checked, one_of
+from ..errors import PeerError, last_line
+from .communicator import AnyCommunicator, Communicator, Seconds
 from .launchers import launched
 from .world import ALONE, World
 
@@ -34,13 +33,13 @@ COMMUNICATORS = {
     ),
 }
 INSTALL = '"{0}" needs the extra of that name: pip install "multifit[{0}]" (see docs/distributed.md)'
-Seconds = Annotated[float, bounds(above=0, below=TIMEOUT_MAX)]
 PACKAGES = ("multifit", "numpy", "mxnet", "mxnet-cu112", "mxnet-cu117")
 KINDS = ("auto", "none", *COMMUNICATORS)
+_Kind = Annotated[str, one_of(*KINDS)]
 
 
 @checked
-def connect(kind: Union[str, Communicator] = "auto", timeout: Seconds = 60.0) -> World:
+def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.0) -> World:
     """Connect this process with the others of the run.
 
     Parameters
@@ -62,7 +61,7 @@ def connect(kind: Union[str, Communicator] = "auto", timeout: Seconds = 60.0) ->
     Raises
     ------
     ValueError
-        There is no such kind, or no launcher started this process.
+        There is no such kind, no launcher started this process, or an argument is not valid.
     ImportError
         The library is not installed.
     PeerError
@@ -90,8 +89,6 @@ def versions() -> dict[str, str]:
 
 def _choose(kind: str) -> str:
     """Return the kind, for ``"auto"`` the one that fits the launcher; raise ValueError or ImportError."""
-    if kind not in KINDS:
-        raise ValueError(f'no kind "{kind}" of connection{suggest(kind, KINDS)}; valid are: {names(KINDS)}')
     launcher = launched()
     if kind == "auto":
         kind = {None: "none", "horovodrun": "horovod", "torchrun": "torch"}.get(launcher) or _installed()

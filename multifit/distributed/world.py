@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from .communicator import Communicator
+from ..arguments import checked
+from .communicator import CALLED_BY_SEVERAL, AnyCommunicator, Seconds
 from .header import FACTS, Vector
 from .meetings import Meetings
 from .processes import Process, this_process
@@ -31,6 +31,11 @@ class World:
     timeout : float
         Seconds to wait for other ranks.
 
+    Raises
+    ------
+    ValueError
+        An argument is not valid.
+
     Attributes
     ----------
     rank, size : int
@@ -39,7 +44,8 @@ class World:
         Whether this is rank 0; whether there is no other.
     """
 
-    def __init__(self, communicator: Communicator, timeout: float = 60.0) -> None:
+    @checked
+    def __init__(self, communicator: AnyCommunicator, timeout: Seconds = 60.0) -> None:
         self.communicator = communicator
         self.rank, self.size, self.timeout = communicator.rank, communicator.size, timeout
         self.first = self.rank == 0
@@ -174,8 +180,8 @@ class World:
 
 
 # Nothing else is asked of the communicator of a single process.
-_alone = SimpleNamespace(name="alone", rank=0, size=1, asynchronous=False)
-ALONE = World(cast(Communicator, _alone), math.inf)
+_alone = SimpleNamespace(name="alone", rank=0, size=1, asynchronous=False, **dict.fromkeys(CALLED_BY_SEVERAL))
+ALONE = World(_alone)
 
 
 def _load_arrays(content: bytes) -> list[Vector]:

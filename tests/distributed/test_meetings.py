@@ -14,6 +14,7 @@ import pytest
 
 from multifit import PeerError
 from multifit.distributed import World
+from multifit.distributed.communicator import CALLED_BY_SEVERAL
 from multifit.distributed.meetings import Meetings
 from multifit.distributed.processes import fate, this_process
 
@@ -30,7 +31,8 @@ def ended(monkeypatch):
 
 def communicator_of(size, **methods):
     methods.setdefault("all_gather", lambda vector: time.sleep(1))
-    return SimpleNamespace(name="fake", rank=0, size=size, asynchronous=False, **methods)
+    none = dict.fromkeys(CALLED_BY_SEVERAL)
+    return SimpleNamespace(name="fake", rank=0, size=size, asynchronous=False, **{**none, **methods})
 
 
 def error_of(communicator, timeout=0.05, **attributes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any, Iterator
 
 import mxnet as mx
@@ -12,6 +13,7 @@ import pytest
 
 import multifit
 from multifit import Every, losses, metrics, schedules
+from multifit.distributed import ALONE
 
 NAN, INF = float("nan"), float("inf")
 MODULES: list[Any] = [multifit, losses, metrics, schedules]
@@ -24,9 +26,11 @@ NEEDED: dict[str, dict[str, Any]] = {
     "LogFile": {"path": "log"},
     "OneCycle": {"max_lr": 0.1, "steps": 10},
     "PlateauHandler": {"monitor": "val_loss"},
+    "Sharded": {"loader": [1]},
     "TensorBoardHandler": {"folder": "run"},
     "ValidationHandler": {"val_data": [1]},
     "WarmUp": {"scheduler": mx.lr_scheduler.FactorScheduler(10), "steps": 10},
+    "World": {"communicator": ALONE.communicator},
     "piecewise": {"weights": {0: 1.0}},
     "ramp": {"start": 0.0, "end": 1.0, "steps": 3},
 }
@@ -68,6 +72,7 @@ NAMES = "a name, a list of names or None"
 SEED = f"{FROM_0} and below 4294967296 or None"
 MIN_MAX, FIGURES = '"min", "max" or None', 'a name such as "val_loss", a list of names'
 CLOCK, FLAG = "a function without arguments", "True or False"
+COMMUNICATOR = "an object with name, rank, size, asynchronous, all_reduce, broadcast, all_gather, close"
 SIGNALS = "InterruptHandler: signals: there is no"
 # fmt: off
 ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, what is valid, what is not
@@ -120,6 +125,9 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("ValidationHandler", "epoch_period", f"{FROM_1} or None", [0]),
     ("ValidationHandler", "batch_period", f"{FROM_1} or None", [1.5]),
     ("ValidationHandler", "skip", FROM_0, [-1]),
+    ("World", "communicator", COMMUNICATOR, [None, "x"]),
+    ("World", "timeout", f"{POSITIVE} and below {TIMEOUT_MAX:.10g}", [0, INF]),
+    ("connect", "kind", f'"auto", "none", "horovod", "torch" or {COMMUNICATOR}', [3]),
     ("WeightAveraging", "kind", '"ema" or "swa"', [None]),
     ("WeightAveraging", "decay", SHARE, [1]),
     ("WeightAveraging", "start", FROM_0, [-1]),
