@@ -11,6 +11,7 @@ from multifit import (
     GradientAccumulation,
     GradientNoise,
     LabelSmoothing,
+    LabelSpec,
     LossSpec,
     MetricSpec,
     MixUp,
@@ -169,7 +170,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     options = {
         "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
-        "dtype": "float32", "clip_norm": None,
+        "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"],
         "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
     }  # fmt: skip
     unknown = set(changes) - set(options)
@@ -178,7 +179,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     spec = TaskSpec(
         inputs=["x"],
         outputs=["digit", "parity"],
-        labels=["digit", "parity", "weight"],
+        labels=options["labels"],
         losses={"digit": options["digit"], "parity": options["parity"]},
         metrics={
             "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
@@ -255,6 +256,10 @@ CASES: dict[str, dict[str, Any]] = {
     "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
     "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
     "a net that branches": {"net": Branching},
+    "missing labels": {
+        "labels": [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"],
+        "data": lambda world: loader(37),
+    },
     "float64": {"dtype": "float64"},
     "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},
 }  # fmt: skip

@@ -16,7 +16,15 @@ from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
-QUICK = ["several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices"]
+QUICK = [
+    "several at once",
+    "lists",
+    "uneven parts",
+    "mixed samples",
+    "a net that branches",
+    "two devices",
+    "missing labels",
+]
 
 
 @pytest.mark.parametrize(
