@@ -19,6 +19,7 @@ from .mgda import MGDA
 from .pcgrad import PCGrad
 from .protocol import Balance, GramianMethod, LossMethod, State
 from .rlw import RLW
+from .sum import Sum
 from .uncertainty import Uncertainty
 from .upgrad import UPGrad
 
@@ -42,6 +43,7 @@ __all__ = [
     "Measured",
     "PCGrad",
     "State",
+    "Sum",
     "UPGrad",
     "Uncertainty",
 ]

@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    from . import check, evaluate, export, new, predict, profile, report, train
+    from . import check, evaluate, export, new, predict, profile, report, tasks, train
 
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
-    for module in (new, train, check, evaluate, predict, report, export, profile):
+    for module in (new, train, check, evaluate, predict, report, export, profile, tasks):
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)

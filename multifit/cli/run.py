@@ -51,7 +51,7 @@ class Run:
         self.output = output_folder(options)
         self.precision = self._choose_precision(options.precision)
         self.seed = self._default_seed() if options.seed is None else options.seed
-        self._context = _usable(parse_devices, options.devices) if options.devices else None
+        self.context = _usable(parse_devices, options.devices) if options.devices else None
         _usable(seed_everything, self.seed)
         self._handlers: list[Any] = []
         self._resume: Path | None = None
@@ -63,13 +63,14 @@ class Run:
             },
             {
                 "arguments": list(getattr(options, "arguments", [])),
-                "context": resolve_context(self._context, []),
+                "context": resolve_context(self.context, []),
                 "output": self.output,
                 "precision": self.precision,
                 "seed": self.seed,
                 "trainers": None,
                 "initializer": None,
                 "frozen": (),
+                "balance": None,
                 "world": world,
             },
             self.task.path,
@@ -141,10 +142,10 @@ class Run:
         return int(_usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
 
     def _make_estimator(
-        self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any
+        self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
     ) -> MultiEstimator:
-        how = self._context, initializer, frozen, self.precision
-        return MultiEstimator(net, spec, trainers, *how, world=self._world)
+        how = self.context, initializer, frozen, self.precision
+        return MultiEstimator(net, spec, trainers, *how, balance=balance, world=self._world)
 
     def _train(self) -> History:
         return self.estimator.fit(

@@ -24,6 +24,7 @@ from multifit.balance import (
     GramianMethod,
     LossMethod,
     PCGrad,
+    Sum,
     Uncertainty,
     UPGrad,
 )  # fmt: skip
@@ -231,8 +232,8 @@ def test_weights_that_are_drawn_depend_on_seed_and_step() -> None:
 
 
 def test_every_method_but_the_bases_says_what_its_weights_add_up_to() -> None:
-    methods = [RLW(), PCGrad(), *LOSSES, *GRAMIAN]
-    assert len({type(method) for method in methods}) == 16
+    methods = [RLW(), PCGrad(), Sum(), *LOSSES, *GRAMIAN]
+    assert len({type(method) for method in methods}) == 17
     for method in methods:
         text = " ".join((type(method).__doc__ or "").split()).lower()
         assert "sum" in text and "References" in (type(method).__doc__ or ""), type(method).__name__

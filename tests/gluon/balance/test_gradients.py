@@ -19,7 +19,7 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )  # fmt: skip
-from multifit.balance import MGDA, DualProj, GradNorm, GramianMethod, PCGrad, UPGrad
+from multifit.balance import MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
 from multifit.gluon.data.seeding import mixed
 from multifit.gluon.execution.stage import BALANCED_STEP
@@ -37,13 +37,6 @@ from mxnet import autograd, gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 BATCHES = digit_batches(SIZES)
-
-
-class Ones(GramianMethod):
-    """The sum of the gradients."""
-
-    def solve(self, gramian: Any, step: int = 0) -> Any:
-        return np.ones(len(gramian))
 
 
 class Skips(gluon.HybridBlock):
@@ -112,7 +105,7 @@ def test_with_weights_of_1_a_fit_is_that_of_the_sum_bit_for_bit(name: str, devic
     batches = BATCHES if devices is None else BATCHES[:-1]
     if (name, devices) == ("dropout", TWO):
         return  # each device has random numbers of its own
-    for net, method in ((plain, None), (cut, Ones())):
+    for net, method in ((plain, None), (cut, Sum())):
         fitted(net, method, devices=devices, batches=batches, spec=spec())
     if name == "skips":  # the gradients of more than two places may be added in another order
         assert_same_parameters(cut, plain, rtol=1e-6, atol=1e-7)
@@ -243,7 +236,7 @@ def test_one_read_a_batch(waits: Waits) -> None:  # noqa: F811
 @pytest.mark.bfloat16
 def test_in_bfloat16() -> None:
     plain, cut = twins(lambda: heads(nn.Dense(16, in_units=8)), BATCHES[0][0])
-    for net, method in ((plain, None), (cut, Ones())):
+    for net, method in ((plain, None), (cut, Sum())):
         fitted(net, method, precision="bfloat16")
     assert_same_parameters(cut, plain, rtol=0.05, atol=0.01)
 

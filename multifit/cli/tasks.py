@@ -1,0 +1,83 @@
+"""``multifit tasks FILE``: which tasks pull together and which apart, after a few batches."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import combinations
+from typing import Any, Mapping, Sequence
+
+from ..balance import Sum
+from ..errors import counted
+from ..estimator import MultiEstimator
+from ..handlers import LoggingHandler, ProgressBar
+from ..tables import table
+from .arguments import add_task_arguments, quiet
+from .results import print_result
+from .run import Run
+
+HELP = (
+    "train a few batches and print which tasks' gradients pull together and which apart; nothing is written"
+)
+APART = -0.1  # the mean cosine of tasks that are said to pull apart
+LONGER = 3.0  # how many times as long a gradient is that is said to outweigh another
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_task_arguments(parser)
+    parser.add_argument("--batches", type=int, default=50, help="number of batches (default: 50)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train what the file declares, without its balance, and print the gradients' figures."""
+
+    def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
+        how = task.context, initializer, frozen, task.precision
+        return MultiEstimator(net, spec, trainers, *how, balance=Sum())
+
+    with quiet(True):
+        task = Run(options, functions={"estimator": estimator, "history": lambda: None})
+        handlers = [LoggingHandler(), ProgressBar(enabled=False if options.quiet else None)]
+        history = task.estimator.fit(task.data[0], batches=options.batches, event_handlers=handlers)
+    figures = {name: values[-1] for name, values in history.items()}
+    names = [name[len("train_weight_") :] for name in figures if name.startswith("train_weight_")]
+    print_result(_text(names, figures, task.estimator.state.step))
+
+
+def _text(names: Sequence[str], figures: Mapping[str, float], batches: int) -> str:
+    norms = {name: figures[f"train_gradnorm_{name}"] for name in names}
+    cosines = {pair: figures[f"train_cosine_{pair[0]}_{pair[1]}"] for pair in combinations(names, 2)}
+    total = sum(norms.values()) or 1.0
+    rows = [
+        [
+            name,
+            f"{norms[name]:.3g}",
+            f"{norms[name] / total:.0%}",
+            *(_cosine(cosines, name, o) for o in names),
+        ]
+        for name in names
+    ]
+    title = f"gradients where the tasks part, mean of {counted(batches, 'batch', 'batches')}"
+    headers = ["task", "norm", "share", *(f"cosine with {name}" for name in names)]
+    lines = [title, table(headers, rows), "", *_advice(norms, cosines)]
+    return "\n".join(lines)
+
+
+def _cosine(cosines: Mapping[tuple[str, str], float], one: str, other: str) -> str:
+    if one == other:
+        return "1"
+    return f"{cosines[(one, other) if (one, other) in cosines else (other, one)]:.2f}"
+
+
+def _advice(norms: Mapping[str, float], cosines: Mapping[tuple[str, str], float]) -> list[str]:
+    lines = [
+        f"{one} and {other} pull apart: try a method that compares gradients, such as UPGrad"
+        for (one, other), cosine in cosines.items()
+        if cosine < APART
+    ]
+    longest, shortest = max(norms, key=norms.__getitem__), min(norms, key=norms.__getitem__)
+    if norms[longest] > LONGER * norms[shortest]:
+        lines.append(
+            f"{longest} outweighs {shortest}: try weights, or a method that scales, such as GradNorm"
+        )
+    return lines or ["no two tasks pull apart, and none outweighs another: the sum of the losses will do"]
