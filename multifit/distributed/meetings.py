@@ -75,14 +75,22 @@ class Meetings:
             self._lose("lost the others", moment, {}, error)
 
     def tell(self, error: BaseException) -> None:
-        """Let the other ranks know of an exception that ends this one."""
-        if self.error is None:
-            text = describe(error)
-            lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
-            content = "\n".join([text, *lines[-LINES:]]).encode("utf-8", "replace")
-            with suppress(Exception):  # the others may be gone; the exception that leaves counts
-                self.exchange("a failure", content=content, failed=True)
-            self.error = f"{self.name(self.communicator.rank)} has failed: {text}"
+        """Let the other ranks know of an exception that ends this one.
+
+        Raises PeerError if they are lost and the communicator is asynchronous: then the exception is what
+        MXNet raises wherever it waits for a sum that failed.
+        """
+        if self.error is not None:
+            return
+        text = describe(error)
+        lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+        content = "\n".join([text, *lines[-LINES:]]).encode("utf-8", "replace")
+        try:
+            self.exchange("a failure", content=content, failed=True)
+        except PeerError:
+            if self.communicator.asynchronous and isinstance(error, Exception):
+                raise
+        self.error = f"{self.name(self.communicator.rank)} has failed: {text}"
 
     def fail(self, message: str, ranks: Sequence[int] = (), cause: Exception | None = None) -> NoReturn:
         """Raise PeerError, now and whenever ranks are to meet."""

@@ -97,7 +97,7 @@ class World:
             yield
         except BaseException as error:
             if not self.alone:
-                self._meetings.tell(error)
+                self._meetings.tell(error)  # an error of its own has this one as its context
             raise
 
     def sum(self, vector: Any) -> Vector:

@@ -84,6 +84,20 @@ def test_processes_that_ended_or_are_stopped_are_named(monkeypatch):
     assert "(fake: closed !!!" in str(error) and len(str(error)) < 500
 
 
+@pytest.mark.parametrize("asynchronous, error", [(True, PeerError), (False, ValueError)])
+def test_an_error_of_the_engine_may_be_due_to_ranks_that_are_lost(asynchronous, error):
+    def lose(vector):
+        raise ConnectionError("closed")
+
+    world = World(communicator_of(2, all_gather=lose), 5)
+    world.communicator.asynchronous = asynchronous
+    with pytest.raises(error) as caught, world.guarded():
+        raise ValueError("the sum has failed")
+    assert asynchronous == isinstance(caught.value.__context__, ConnectionError)
+    with pytest.raises(KeyboardInterrupt), World(world.communicator, 5).guarded():
+        raise KeyboardInterrupt
+
+
 def test_closing_what_hangs_or_fails(ended):
     for close in (lambda: time.sleep(1), lambda: 1 / 0):
         world = World(communicator_of(2, close=close), 0.05)
