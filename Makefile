@@ -48,7 +48,8 @@ docs: $(VENV)/.docs
 
 # Run it while nothing else runs. nightly/benchmarks/README.md says what is measured, and how.
 bench: $(STAMP) $(if $(filter others,$(or $(ONLY),others)),$(BENCH)/.installed)
-	$(BIN)/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
+bench: $(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/.installed)
+	$(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/bin,$(BIN))/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest nightly -n 2 --device $(or $(DEVICE),cpu)

@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 from multifit.errors import names, suggest
 from multifit.tables import table
 
-from . import evaluation, first_update, heads, loading, memory, others, step_time
+from . import distributed, evaluation, first_update, heads, loading, memory, others, step_time
 from .machine import machine
 from .results import write
 from .rows import Row
@@ -19,7 +19,10 @@ from .targets import verdicts
 
 __all__ = ["TABLES", "main"]
 
-TABLES = {each.NAME: each for each in (step_time, heads, others, loading, memory, evaluation, first_update)}
+TABLES = {
+    each.NAME: each
+    for each in (step_time, heads, others, loading, memory, evaluation, first_update, distributed)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

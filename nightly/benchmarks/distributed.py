@@ -1,0 +1,124 @@
+"""Two processes that train together beside two that train independently, on the same cores.
+
+Both take turns in the same two processes, epoch by epoch. Besides: what a meeting costs, and a sum of arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Callable, Iterator
+
+import mxnet as mx
+
+from multifit import MultiEstimator
+from multifit.distributed import ALONE, World, connect
+from multifit.gluon.distributed.collectives import all_reduce
+from tests.common.launch import launch
+
+from .rows import OURS, Row
+from .subjects import SINGLES, Subject
+
+__all__ = ["CASES", "NAME", "measure"]
+
+NAME = "distributed"
+SIZE = 2
+ROUNDS = 7
+LIMIT = 1800.0  # seconds
+MEGABYTES = (0.1, 1, 10, 45)
+SUBJECTS = {subject.name: subject for subject in SINGLES if subject.name in ("MLP", "ResNet18 thumbnail")}
+COSTS = "meetings and sums"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What two processes do, and the library that connects them."""
+
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what}, {self.kind}"
+
+
+CASES = tuple(Case(kind, what) for kind in ("torch", "horovod") for what in (*SUBJECTS, COSTS))
+
+
+def measure(case: Case, epochs: int | None = None) -> Iterator[Row]:
+    """Yield milliseconds per batch of both processes, or of meetings and sums; nothing if not installed."""
+    if find_spec(case.kind) is None:
+        return
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "seconds.json"
+        command = ("-m", __spec__.name, case.kind, case.what, str(epochs or ROUNDS), str(path))
+        job = launch(case.kind, SIZE, *command, limit=LIMIT)
+        if job.code:
+            raise RuntimeError("\n".join(job.outputs))
+        seconds = json.loads(path.read_text())
+    if case.what == COSTS:
+        for name, values in seconds.items():
+            yield Row.of_seconds(NAME, f"{case.kind}: {name}", {OURS: values})
+    else:
+        yield Row.of_seconds(NAME, str(case), seconds, len(SUBJECTS[case.what].batches()))
+
+
+def _trainings(subject: Subject, world: World) -> dict[str, Callable[[], Any]]:
+    """Return an epoch of both processes together, whose batches are twice as large, and of each alone."""
+    own = subject.batches()
+    both = [tuple(mx.nd.concat(*[array] * SIZE, dim=0) for array in batch) for batch in own]
+
+    def epoch(world: World, batches: Any) -> Callable[[], Any]:
+        net = subject.net()
+        estimator = MultiEstimator(net, subject.spec(net), subject.trainers(net), world=world)
+        estimator.logger.setLevel("ERROR")
+        return lambda: estimator.fit(batches, epochs=1)
+
+    return {OURS: epoch(world, both), "independent processes": epoch(ALONE, own)}
+
+
+def _costs(world: World) -> dict[str, Callable[[], Any]]:
+    def summing(megabytes: float) -> Callable[[], None]:
+        arrays = [mx.nd.zeros(int(megabytes * 2**20 / 4 / 10)) for _ in range(10)]
+
+        def sum_and_wait() -> None:
+            all_reduce(world, arrays)
+            mx.nd.waitall()
+
+        return sum_and_wait
+
+    sums = {f"sum of {megabytes} MB": summing(megabytes) for megabytes in MEGABYTES}
+    return {"meeting": lambda: world.meet("a batch", 1.0), **sums}
+
+
+def _timed(world: World, function: Callable[[], Any], count: int) -> float:
+    """Return the seconds of the slowest rank for one call."""
+    world.meet("a turn")
+    begun = time.perf_counter()
+    for _ in range(count):
+        function()
+    mx.nd.waitall()
+    return float(world.meet("the end of a turn", (time.perf_counter() - begun) / count).max())
+
+
+def main(kind: str, what: str, rounds: str, path: str) -> None:
+    """Measure in one of the processes; the first one writes the seconds."""
+    world = connect(kind)
+    with world.guarded():
+        turns, count = (_costs(world), 20) if what == COSTS else (_trainings(SUBJECTS[what], world), 1)
+        seconds: dict[str, list[float]] = {name: [] for name in turns}
+        for round_ in range(int(rounds) + 2):
+            for name, function in turns.items():
+                taken = _timed(world, function, count)
+                if round_ >= 2:  # the first two warm up
+                    seconds[name].append(taken)
+        if world.first:
+            Path(path).write_text(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
