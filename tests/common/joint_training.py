@@ -24,6 +24,7 @@ from multifit import (
     WeightAveraging,
     metrics,
 )
+from multifit.balance import DWA, FAMO
 from multifit.distributed import World
 
 import mxnet as mx  # isort: skip
@@ -165,12 +166,18 @@ class Shuffled(gluon.data.Sampler):
         return SAMPLES
 
 
+def _of_its_own(spec: Any) -> LossSpec:
+    """Return a LossSpec with a new loss: threads must not trace the same one."""
+    spec = spec if isinstance(spec, LossSpec) else LossSpec(spec)
+    return replace(spec, fn=type(spec.fn)()) if isinstance(spec.fn, gluon.loss.Loss) else spec
+
+
 def joint_training(world: World, context: Any = None, **changes: Any) -> dict[str, np.ndarray]:
     """Train, and return parameters, figures and predictions; `changes` say what is not as usual."""
     options = {
         "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
-        "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"],
+        "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"], "balance": None,
         "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
     }  # fmt: skip
     unknown = set(changes) - set(options)
@@ -180,7 +187,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
         inputs=["x"],
         outputs=["digit", "parity"],
         labels=options["labels"],
-        losses={"digit": options["digit"], "parity": options["parity"]},
+        losses={name: _of_its_own(options[name]) for name in ("digit", "parity")},
         metrics={
             "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
             "binary": MetricSpec(metrics.BinaryAccuracy(), "parity", "parity"),
@@ -200,7 +207,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     net.cast(options["dtype"])
     if options["hybridize"] and isinstance(net, gluon.HybridBlock):
         net.hybridize()
-    estimator = MultiEstimator(net, spec, trainers, world=world, context=context)
+    estimator = MultiEstimator(net, spec, trainers, context, balance=options["balance"], world=world)
     val_data = loader(16, samples=33)
     history = estimator.fit(
         options["data"](world), val_data, epochs=2, event_handlers=options["handlers"](world)
@@ -260,6 +267,8 @@ CASES: dict[str, dict[str, Any]] = {
         "labels": [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"],
         "data": lambda world: loader(37),
     },
+    "balance": {"balance": DWA(), "data": lambda world: loader(37)},
+    "balance that looks back": {"balance": FAMO()},
     "float64": {"dtype": "float64"},
     "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},
 }  # fmt: skip

@@ -17,14 +17,9 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
 QUICK = [
-    "several at once",
-    "lists",
-    "uneven parts",
-    "mixed samples",
-    "a net that branches",
-    "two devices",
-    "missing labels",
-]
+    "several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices",
+    "noise", "balance", "missing labels",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
