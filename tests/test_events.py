@@ -7,6 +7,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import event_handler as gluon
 
@@ -186,6 +187,11 @@ def test_an_error_names_the_handler_and_the_event() -> None:
     assert str(caught.value) == "Plot failed in batch_end (epoch 2, batch 7): KeyError: 'x'"
     assert caught.value.__cause__ is cause
     assert isinstance(caught.value, RuntimeError)
+
+
+def test_an_answer_that_is_neither_true_nor_false_is_an_error() -> None:
+    with pytest.raises(HandlerError, match="Plot failed in batch_end .*: ValueError: The truth value"):
+        emit(handler("Plot", batch_end=lambda est: np.zeros(2)), "batch_end")
 
 
 @pytest.mark.parametrize(
