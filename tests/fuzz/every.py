@@ -17,7 +17,7 @@ RUNS = {"fit": ["fit"], "evaluate": ["evaluate"], "trainer": ["check", "fit"], "
 
 
 def every_case() -> Iterator[Case]:
-    """Yield some 30,000 cases of one change each."""
+    """Yield some 40,000 cases of one change each, and of odd arrays in odd batches and loaders."""
     for name, arguments in CALLS.items():
         yield from (Case(name, ((place, value),)) for place in arguments for value in ALONE)
     for section, fields in FIELDS.items():
@@ -33,3 +33,6 @@ def every_case() -> Iterator[Case]:
             yield from (Case(what, ((f"batch.{number}", form),)) for form in BATCHES)
             places = [f"batch.{number}.{slot}" for slot in SLOTS]
             yield from (Case(what, ((place, array),)) for place in places for array in ARRAYS)
+    odd = [("batch.0", form) for form in BATCHES] + [("loader", loader) for loader in LOADERS]
+    for slot in SLOTS:
+        yield from (Case("check", (each, (f"batch.0.{slot}", array))) for each in odd for array in ARRAYS)

@@ -1,4 +1,4 @@
-"""Make batches of samples that are dicts, which Gluon's default batchify functions do not take."""
+"""Make batches of what Gluon's default batchify functions do not take, or refuse it: dicts, odd dtypes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
+from ...checks import describe
 from ...errors import DataError, names
 from ..compat import mx
 
@@ -29,7 +30,7 @@ class _ByKey:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         if not samples or not isinstance(samples[0], Mapping):
-            return self.batchify(samples)
+            return self._arrays(samples)
         keys = samples[0].keys()
         for sample in samples:
             if sample.keys() != keys:
@@ -38,3 +39,13 @@ class _ByKey:
                     "return the same keys for each sample"
                 )
         return {key: self([sample[key] for sample in samples]) for key in keys}
+
+    def _arrays(self, samples: Sequence[Any]) -> Any:
+        try:
+            return self.batchify(samples)
+        except KeyError as error:  # MXNet looks for the dtype among its own
+            sample = describe.structure(samples[0])
+            message = (
+                f"a sample is {sample}, and MXNet has no arrays of such a dtype; cast it in the data set"
+            )
+            raise DataError(message) from error

@@ -54,23 +54,32 @@ def _is_data_batch(value: Any) -> bool:
 def _without_padding(batch: Any, axis: int) -> list[Any]:
     arrays = [as_array(array) for array in (*(batch.data or []), *(getattr(batch, "label", None) or []))]
     pad = getattr(batch, "pad", 0) or 0
-    rows = min((a.shape[axis] for a in arrays if len(getattr(a, "shape", ())) > axis), default=0)
+    rows = min((array.shape[axis] for array in arrays if _has_axis(array, axis)), default=0)
     try:
         valid = 0 <= operator.index(pad) <= rows
     except TypeError:
         valid = False
     if pad and not valid:
         raise DataError(f"the DataBatch's pad is {shown(pad)}; valid is a number of its {rows} rows, or None")
-    return [samples(array, slice(0, rows - pad), axis) for array in arrays] if pad else arrays
+    if not pad:
+        return arrays
+    rest = slice(0, rows - pad)
+    return [samples(array, rest, axis) if _has_axis(array, axis) else array for array in arrays]
+
+
+def _has_axis(array: Any, axis: int) -> bool:
+    return len(getattr(array, "shape", ())) > axis
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
     if len(arrays) == 1:
         return arrays[0]
-    if all(isinstance(array, np.ndarray) for array in arrays):
-        return np.concatenate(arrays, axis)
-    if not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-        raise DataError(
-            f"the DataBatches of one batch hold {describe.arrays(arrays)}; valid are arrays of one kind"
-        )
-    return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
+    try:
+        if all(isinstance(array, mx.nd.NDArray) for array in arrays):
+            return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
+        if all(isinstance(array, np.ndarray) for array in arrays):
+            return np.concatenate(arrays, axis)
+    except (TypeError, ValueError, mx.MXNetError):
+        pass  # they have other shapes, or dtypes that do not go together
+    found = f"the DataBatches of one batch hold {describe.arrays(arrays)}"
+    raise DataError(f"{found}; valid are arrays of one kind, of equal shapes but for the number of samples")
