@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.cases import Case
 from tests.fuzz.every import every_case
@@ -27,7 +27,11 @@ def test_no_case_ends_in_a_raw_error(kind, chunk, pytestconfig, tmp_path, monkey
 
     @seed(pytestconfig.getoption("fuzz_seed") * CHUNKS + chunk)
     @settings(
-        max_examples=max(examples, 1), database=None, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=max(examples, 1),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],  # to explain a failure, it would be traced, which takes long
     )
     @given(KINDS[kind])
     def search(case: Case) -> None:

@@ -111,7 +111,7 @@ def _strings(where: str, field: str, value: Any) -> Iterator[str]:
             yield f"{where}: {field} holds {shown(item)}; give a list of strings {PRINTABLE}"
     for item, count in Counter(item for item in items if isinstance(item, str)).items():
         if count > 1:
-            yield f'{where}: {field} names "{item}" {count} times; give each its own name'
+            yield f"{where}: {field} names {names([item])} {count} times; give each its own name"
 
 
 def _functions(declarations: Declarations) -> Iterator[str]:

@@ -61,6 +61,7 @@ CORPUS = [
     Case("check", (("batch.0", "DataBatches"), ("batch.0.x", "0-d"))),
     *[Case("check", (("loader", "DataLoader"), ("batch.0.x", array))) for array in ("uint64", "texts")],
     *[Case("check", (("batch.0", "pad 3"), ("batch.0.x", array))) for array in ("None", "0-d", "symbol")],
+    one("declare", "metric.names", [Named("long text")] * 2),
     *named("declare", "loss.normalize_by", "symbol"), *named("fit", "loss.normalize_by", "returns 10**400"),
     *named("fit", "metric.metric", "first", "returns None", "returns text", "returns 10**400"),
     *named("fit", "metric.transform", "first", "CE class", "returns array"),

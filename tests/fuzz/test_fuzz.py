@@ -31,7 +31,7 @@ def search(kind: str, **options: Any) -> None:
 
     @settings(
         max_examples=SHARES[kind], derandomize=True, database=None, deadline=None,
-        suppress_health_check=list(HealthCheck), **options,
+        suppress_health_check=list(HealthCheck), **{"phases": [Phase.generate, Phase.shrink], **options},
     )  # fmt: skip
     @given(KINDS[kind])
     def each(case: Case) -> None:
