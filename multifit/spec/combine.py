@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -70,13 +70,17 @@ def _slots(specs: Iterable[Declarations]) -> list[str]:
 
 def _detailed(declarations: Declarations) -> Mapping[str, LabelSpec]:
     """Return the labels with more than a name."""
-    return {name: label for name, label in declarations.label_specs.items() if label != LabelSpec(name)}
+    return {name: label for name, label in declarations.label_specs.items() if _has_more(label)}
+
+
+def _has_more(label: LabelSpec) -> bool:
+    return any(getattr(label, field.name) is not None for field in fields(label) if field.name != "name")
 
 
 def _labels(parts: Iterable[_Part]) -> list[LabelSpec]:
     labels: dict[str, LabelSpec] = {}
     for label in (label for part in parts for label in part.labels()):
-        if label.name not in labels or label != LabelSpec(label.name):
+        if label.name not in labels or _has_more(label):
             labels[label.name] = label
     return list(labels.values())
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Iterator, TypeVar
 
-from ..arguments import is_finite_number
+from ..arguments import as_float, is_finite_number
 from ..errors import names, shown
 from .missing import missing_messages, with_presence
 from .names import MAX_DEPTH, PRINTABLE, Tree, bare_slots, is_name, leaves, listed
@@ -156,7 +156,8 @@ def _plain(label: LabelSpec) -> LabelSpec:
     dtype = None if label.dtype is None else _dtype_name(label.dtype)
     classes = None if label.classes is None else int(label.classes)
     ignore = label.ignore if isinstance(label.ignore, (int, float, type(None))) else float(label.ignore)
-    return replace(label, dtype=dtype, classes=classes, ignore=ignore)
+    missing = as_float(label.missing) if is_finite_number(label.missing) else label.missing
+    return replace(label, dtype=dtype, classes=classes, ignore=ignore, missing=missing)
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -81,9 +81,9 @@ FIELDS = {
         "arguments",
     ],
     "metric": ["metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "arguments"],
-    "label": ["name", "dtype", "classes", "ignore"],
+    "label": ["name", "dtype", "classes", "ignore", "missing"],
     "trainer": ["params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm"],
-    "estimator": ["trainers", "context", "initializer", "frozen", "precision"],
+    "estimator": ["trainers", "context", "initializer", "frozen", "precision", "balance", "world"],
     "fit": ["batches", "epochs", "event_handlers", "resume"],
     "evaluate": ["event_handlers", "batch_axis"],
 }  # fmt: skip
