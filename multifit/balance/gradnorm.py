@@ -29,7 +29,7 @@ class GradNorm(GramianMethod):
     learning_rate : float
         The rate of the weights.
     **options
-        Those of :class:`GramianMethod`. The paper takes the norms ``on=`` the last shared layer.
+        Those of :class:`GramianMethod`. The paper takes the norms of the last shared layer's gradients.
 
     References
     ----------

@@ -37,7 +37,7 @@ def weigh_gradients(
     if not (np.isfinite(gramian).all() and np.isfinite(losses).all() and there.any()):
         return weights, state
     inner = gramian[np.ix_(there, there)]
-    scale = norms[there] if method.normalize else np.ones(int(there.sum()))
+    scale = norms[there] if getattr(method, "normalize", False) else np.ones(int(there.sum()))
     inner = inner / np.outer(scale, scale)
     of_those = {
         name: value[there] if isinstance(value, np.ndarray) else value for name, value in state.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import combinations
 from typing import Any, Mapping
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
-from .tasks import tasks_of, weight_figure
+from .tasks import gradient_figures, tasks_of, weight_figure
 
 
 class GradientBalancer:
@@ -112,12 +111,6 @@ class GradientBalancer:
 
     def _array(self, values: Any) -> Array:
         return mx.nd.array(values, ctx=self._context, dtype="float64")
-
-
-def gradient_figures(names: tuple[str, ...]) -> list[str]:
-    """Return the names of the figures of gradients."""
-    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
-    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
 def _gradient_figures(gramian: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import combinations
 from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
@@ -89,9 +91,18 @@ def _task_problems(tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
         yield f"there is one task, {names(tasks.names)}, and nothing to weigh it against; leave balance= out"
     figures = {figure for term in spec.terms for figure in term.figures}
     figures |= {metric.key for metric in spec.metric_terms}
-    for figure in [weight_figure(name) for name in tasks.names]:
+    own = [weight_figure(name) for name in tasks.names] + gradient_figures(tasks.names)
+    for figure, count in Counter(own).items():
         if figure in figures:
             yield f'the figure "{figure}" is that of a loss or metric; rename it'
+        elif count > 1:
+            yield f'two pairs of tasks have the figure "{figure}"; rename a task'
+
+
+def gradient_figures(names: Sequence[str]) -> list[str]:
+    """Return the names of the figures of gradients."""
+    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
+    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
 def weight_figure(task: str) -> str:

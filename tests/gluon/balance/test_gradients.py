@@ -320,6 +320,17 @@ class Nested(gluon.HybridBlock):
         return self.digit(pair), self.parity(pair), self.single(features)
 
 
+def test_a_check_finds_which_losses_reach_which_trainer() -> None:
+    trainers = {
+        "body": TrainerSpec("body.*"),
+        "digit": TrainerSpec("digit.*"),
+        "parity": TrainerSpec("parity.*"),
+    }
+    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
+    reached = {trainer.name: trainer.losses for trainer in plan.trainers}
+    assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}
+
+
 def test_the_plan_says_which_tasks_are_not_compared() -> None:
     plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
     expected = "part at 2 arrays; 2 pairs of tasks take none in common and count as orthogonal"

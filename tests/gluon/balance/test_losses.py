@@ -306,6 +306,14 @@ ERRORS = [
         {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}},
         'the figure "weight_digit" is that of a loss or metric',
     ),
+    (
+        GLS(),
+        {
+            "losses": {name: LossSpec(BCE, "parity", "parity") for name in ("a", "a_b", "b", "b_b")},
+            "unused": ["digit"],
+        },
+        'two pairs of tasks have the figure "cosine_a_b_b"; rename a task',
+    ),
 ]
 
 
