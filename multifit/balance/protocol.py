@@ -92,7 +92,7 @@ class GramianMethod(LossMethod):
     ----------
     on : {"features", "parameters"} or str
         Whose gradients are compared: those of the features at which the tasks part, of all parameters that
-        they share, or of the parameters whose names match a pattern. `MultiEstimator` computes the first.
+        they share, or of the parameters whose names match a pattern.
     normalize : bool
         Whether the gradients are scaled to a length of 1 before they are compared and combined.
     every, tasks

@@ -108,7 +108,7 @@ class MultiEstimator:
         self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
-        balancer = make_balancer(balance, self.spec, self._model.contexts[0], world)
+        balancer = make_balancer(balance, self.spec, self._model.contexts[0], world, self._model.parameters)
         state = self._run.state
         engine = Engine(
             self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer, world=world

@@ -23,8 +23,9 @@ from .data.batches import Batch
 from .distributed.gradients import Gradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
+from .execution.balanced import NOTHING_BALANCED
 from .execution.network import Network
-from .execution.stage import NOTHING_BALANCED, Stage
+from .execution.stage import Stage
 from .metrics import copy_metric
 from .metrics.present import Coverage
 from .metrics.stage_metric import StageMetric, as_metric

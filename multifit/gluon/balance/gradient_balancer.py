@@ -10,6 +10,7 @@ import numpy as np
 from ...balance import GramianMethod
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
+from ...errors import SpecError
 from ...protocols import Array, Context
 from ...spec import TaskSpec
 from ...state import RunState
@@ -18,6 +19,7 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
+from .task_gradients import task_gradients
 from .tasks import gradient_figures, tasks_of, weight_figure
 
 
@@ -25,8 +27,8 @@ class GradientBalancer:
     """Runs a method that needs the inner products of the tasks' gradients.
 
     The losses are passed back to the features at which the tasks part, which gives each task's own parameters
-    the gradient of its loss; the weighted sum of the features' gradients goes on through the body. Every
-    batch in which the weights are computed waits for K x K numbers.
+    the gradient of its loss; the weighted sum of the tasks' gradients goes to the body. Every batch in which
+    the weights are computed waits for K x K numbers. `parameters` are the net's, by structural name.
 
     The weights and what the method remembers are kept over all fits. Losses and inner products are those of
     all ranks of `world`. Raises SpecError if the method cannot weigh the losses of `spec`.
@@ -34,8 +36,20 @@ class GradientBalancer:
 
     looks_back = False
 
-    def __init__(self, method: GramianMethod, spec: TaskSpec, context: Context, world: World = ALONE) -> None:
-        self._world = world
+    def __init__(
+        self,
+        method: GramianMethod,
+        spec: TaskSpec,
+        context: Context,
+        world: World = ALONE,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._world, self._gradients = (
+            world,
+            task_gradients(getattr(method, "on", "features"), parameters or {}),
+        )
+        if self._gradients.repeats and not world.alone:
+            raise SpecError('balance: over several processes, gradients are compared on="features" only')
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
         # a loss of weight 0 has no gradient, and must not move the cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
@@ -53,7 +67,8 @@ class GradientBalancer:
     def balanced(self) -> Balanced:
         """What a training stage must keep apart."""
         means = (self._weight_means, self._gradient_means)
-        return Balanced(APART, means, {loss: self.tasks.of_loss[loss] for loss in self._weighed})
+        tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
+        return Balanced(APART, means, tasks, self._gradients.repeats)
 
     def weigh(self, result: StepResult, state: RunState) -> None:
         """Do nothing: there are no gradients yet."""
@@ -68,8 +83,7 @@ class GradientBalancer:
             self._is_new = False
             self._gradient_means.add(self._array(_gradient_figures(gramian)))
         self._weight_means.add(self._array(self._weights))
-        for parting in result.partings:
-            parting.backward(self._weights.tolist())
+        self._gradients.combine(result.partings, self._weights.tolist())
 
     def after_update(self, again: StepResult) -> None:
         """Do nothing."""
@@ -88,9 +102,8 @@ class GradientBalancer:
             ("loss", self.tasks.of_loss[key]) for [key] in result.objective_losses
         ]
         numbers = list(zip(pairs, result.objectives))
-        for parting in result.partings:
-            for pair, products in parting.inner_products().items():
-                numbers += [(pair, product) for product in products]
+        if result.partings:
+            numbers += self._gradients.products(result.partings, len(self.tasks.names))
         arrays = [number.astype("float64").as_in_context(self._context) for _, number in numbers]
         values = mx.nd.concat(*arrays, dim=0).asnumpy() if arrays else ()  # a rank may have no sample
         count = len(self.tasks.names)

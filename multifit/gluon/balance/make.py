@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Mapping, Union
 
 from ...distributed import World
 from ...protocols import Context
@@ -14,10 +14,13 @@ from .tasks import check_method
 AnyBalancer = Union[Balancer, GradientBalancer]
 
 
-def make_balancer(method: Any, spec: TaskSpec, context: Context, world: World) -> AnyBalancer | None:
+def make_balancer(
+    method: Any, spec: TaskSpec, context: Context, world: World, parameters: Mapping[str, Any]
+) -> AnyBalancer | None:
     """Return what runs a method, None without one; raises SpecError if it is none, or cannot run here."""
     if method is None:
         return None
     check_method(method)
-    kind = GradientBalancer if method.needs == "gramian" else Balancer
-    return kind(method, spec, context, world)
+    if method.needs == "gramian":
+        return GradientBalancer(method, spec, context, world, parameters)
+    return Balancer(method, spec, context, world)

@@ -63,9 +63,6 @@ def _method_problems(method: Any) -> Iterator[str]:
         yield f"{kind} has no {names(lacking)}; derive it from multifit.balance.LossMethod, which has them"
     elif method.needs not in NEEDS:
         yield f"{type(method).__name__}.needs is {shown(method.needs)}; valid are {names(NEEDS)}"
-    elif method.needs == "gramian" and getattr(method, "on", "features") != "features":
-        kind = type(method).__name__
-        yield f'{kind} is on {shown(method.on)}, which fit cannot compute yet; use on="features"'
 
 
 def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterator[str]:

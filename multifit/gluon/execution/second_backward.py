@@ -38,7 +38,7 @@ def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Ite
         yield
     finally:
         library.MXAutogradBackwardEx = backward
-    if any(retained) and any(map(_drops, _symbols(network, objectives))):
+    if any(retained) and any(map(drops, _symbols(network, objectives))):
         raise UserCodeError(MESSAGE)
 
 
@@ -51,6 +51,7 @@ def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:
     yield from (block._cached_graph[1] for block in blocks if getattr(block, "_cached_graph", None))
 
 
-def _drops(symbol: Any) -> bool:
+def drops(symbol: Any) -> bool:
+    """Whether a graph has a Dropout, which MXNet computes wrongly in a second backward pass."""
     nodes = json.loads(symbol.tojson())["nodes"]
     return any(node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in nodes)

@@ -13,6 +13,7 @@ from ...protocols import Array
 from ..compat import mx
 from .cached_graph import CachedGraph
 from .graph_cut import Cut, cut_graph
+from .second_backward import drops
 
 NOTHING_SHARED = (
     "balance: the tasks share no parameter, so that their gradients cannot be compared; use a method of "
@@ -20,15 +21,29 @@ NOTHING_SHARED = (
 )
 
 
+REPEATED = (
+    'balance: on="parameters" or a pattern passes the body that tasks share back once for each task, and '
+)
+DROPOUT = (
+    "its Dropout is the identity in every backward pass of MXNet's but the first; use "
+    'on="features", or in place of nn.Dropout(p) let the net use '
+    "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
+)
+ADDED = "gradients that are added up cannot be taken apart; leave GradientAccumulation out"
+SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
+
+
 @dataclass
 class Parting:
     """The arrays of one device and batch at which tasks part: what the body computed, and the tasks' copies.
 
-    After a backward pass of the losses, the copies have each task's gradient.
+    After a backward pass of the losses, the copies have each task's gradient. `parameters` are those of the
+    body.
     """
 
     arrays: list[mx.nd.NDArray]
     copies: list[dict[int, mx.nd.NDArray]]
+    parameters: list[mx.gluon.Parameter]
 
     def inner_products(self) -> dict[tuple[int, int], list[Array]]:
         """Return the inner products of the tasks' gradients, one for each array that both take."""
@@ -44,12 +59,38 @@ class Parting:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         mx.autograd.backward(self.arrays, [_weighted(copies, weights) for copies in self.copies])
 
+    def parameter_rows(self, tasks: int) -> list[Array]:
+        """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
+
+        There is a backward pass for each task.
+        """
+        gradients = self._gradients()
+        rows = [mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients]
+        present = sorted({task for copies in self.copies for task in copies})
+        for task in present:
+            pairs = zip(self.arrays, self.copies)
+            heads = [copies[task].grad if task in copies else mx.nd.zeros_like(a) for a, copies in pairs]
+            mx.autograd.backward(self.arrays, heads, retain_graph=task != present[-1])
+            for row, gradient in zip(rows, gradients):
+                gradient.reshape((-1,)).copyto(row[task])
+        return rows
+
+    def set_gradients(self, rows: Sequence[Array], weights: Sequence[float]) -> None:
+        """Give the parameters of the body the weighted sums of rows."""
+        for gradient, row in zip(self._gradients(), rows):
+            factors = mx.nd.array([weights], ctx=gradient.context, dtype=gradient.dtype)
+            mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
+
+    def _gradients(self) -> list[Any]:
+        return [parameter.grad(self.arrays[0].context) for parameter in self.parameters]
+
 
 class SplitGraph(CachedGraph):
     """Runs a graph as two: a body, and the tasks' own parts on copies of what the body computes.
 
     `tasks` returns the task of each output of the graph once it is traced, None for outputs without one. Each
-    operator is passed back once. Raises SpecError if the tasks share no parameter.
+    operator is passed back once, unless the body `repeats`. Raises SpecError if the tasks share no parameter,
+    or if a body that repeats cannot be passed back several times.
 
     `parting` is that of the last run.
     """
@@ -60,8 +101,11 @@ class SplitGraph(CachedGraph):
         parameters: Callable[[], Any],
         signature: Hashable,
         tasks: Callable[[], Sequence[int | None]],
+        repeats: bool = False,
     ) -> None:
         super().__init__(function, parameters, signature)
+        self._repeats = repeats
+        object.__setattr__(self, "_body_parameters", [])
         object.__setattr__(self, "_tasks", tasks)
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
@@ -95,7 +139,7 @@ class SplitGraph(CachedGraph):
             for copy in copies[-1].values():
                 copy.attach_grad()
         used = [number for number, taken in enumerate(copies) if taken]
-        self.parting = Parting([arrays[i] for i in used], [copies[i] for i in used])
+        self.parting = Parting([arrays[i] for i in used], [copies[i] for i in used], self._body_parameters)
         outputs = rest(*[named[name] for name in cut.rest.list_inputs()])
         return outputs if isinstance(outputs, list) else [outputs]
 
@@ -105,7 +149,19 @@ class SplitGraph(CachedGraph):
         cut = cut_graph(self._cached_graph[1], self._tasks(), trained)
         if cut is None:
             raise SpecError(NOTHING_SHARED)
+        names = set(cut.body.list_inputs())
+        self._body_parameters[:] = [p for p in parameters if p.name in names & trained]
+        if self._repeats:
+            self._check_repeated(cut)
         return cut
+
+    def _check_repeated(self, cut: Cut) -> None:
+        if drops(cut.body):
+            raise SpecError(REPEATED + DROPOUT)
+        if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
+            raise SpecError(REPEATED + SPARSE)
+        if any(parameter.grad_req == "add" for parameter in self._body_parameters):
+            raise SpecError(REPEATED + ADDED)
 
     def _operators_for(self, cut: Cut, planned: bool) -> tuple[Any, Any]:
         if planned not in self._operators:

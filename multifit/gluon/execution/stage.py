@@ -19,7 +19,7 @@ from ..distributed.normalizers import Normalizers
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
-from .balanced import Balanced
+from .balanced import NOTHING_BALANCED, Balanced
 from .batch_losses import BatchLosses
 from .loss_graph import LossGraph, LossOutputs
 from .loss_weights import BatchLossScale, LossScaler
@@ -33,7 +33,6 @@ Timer = Callable[..., "AbstractContextManager[Any]"]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
-NOTHING_BALANCED = Balanced()
 BALANCED_STEP = 2  # a stream of random numbers beside those of gluon/snapshot/random.py
 
 
@@ -76,9 +75,7 @@ class Stage:
         self._host_metrics = HostMetrics(world, self.figures, exact=not training)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
-        self.graphs = StepGraphCache(
-            self.network, self.spec, self.figures, differentiable, dtype, balanced.form, balanced.tasks
-        )
+        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, balanced)
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
         self._throttle = Throttle()

@@ -8,6 +8,7 @@ from typing import Any, Hashable, Mapping, Sequence
 from ...errors import SpecError, counted, last_line
 from ..compat import mx
 from ..user_code import user_code
+from .balanced import NOTHING_BALANCED, Balanced
 from .cached_graph import CachedGraph
 from .forms import ResultForms
 from .loss_graph import LossGraph, LossOutputs, by_reference
@@ -25,8 +26,8 @@ class StepGraph:
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
     it. The eager losses run operator by operator. The first batch of every signature runs without a graph: it
     is the one that is checked; `forms` hold what runs without a graph to it. `differentiable` says whether
-    something outside of the graph differentiates through the outputs. With `tasks`, the task of each loss,
-    the graph is cut where these part; it must then be one graph with the net.
+    something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
+    graph is cut where these part; it must then be one graph with the net.
     """
 
     def __init__(
@@ -36,9 +37,9 @@ class StepGraph:
         eager: LossGraph,
         forms: ResultForms,
         differentiable: bool = False,
-        tasks: Mapping[str, int] | None = None,
+        balanced: Balanced = NOTHING_BALANCED,
     ) -> None:
-        self._tasks = tasks
+        self._tasks, self._repeats = balanced.tasks, balanced.repeats
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs = (traced, eager)
         self._forms, self._differentiable = forms, differentiable
@@ -161,7 +162,8 @@ class StepGraph:
         if self._tasks is None:
             return CachedGraph(trace, self._parameters, signature), names
         tasks = {f"objective.{loss}": task for loss, task in self._tasks.items()}
-        return SplitGraph(trace, self._parameters, signature, lambda: [tasks.get(n) for n in names]), names
+        of_outputs = partial(_of_names, names, tasks)
+        return SplitGraph(trace, self._parameters, signature, of_outputs, self._repeats), names
 
     def _trace(
         self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any
@@ -199,6 +201,10 @@ class StepGraph:
             if isinstance(block, mx.gluon.Block):
                 parameters.update(block.collect_params())
         return parameters
+
+
+def _of_names(names: Sequence[str], tasks: Mapping[str, int]) -> list[int | None]:
+    return [tasks.get(name) for name in names]
 
 
 def _keeps_order(F: Any, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

@@ -7,9 +7,10 @@ from typing import Any, Mapping, Sequence
 from ...spec import TaskSpec
 from ...spec.terms import Term
 from ..metrics.stage_figures import StageFigures
+from .balanced import NOTHING_BALANCED, Balanced
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
-from .loss_graph import SUM, LossGraph, by_reference
+from .loss_graph import LossGraph, by_reference
 from .network import Network, is_traceable
 from .step_graph import StepGraph
 
@@ -22,8 +23,8 @@ class StepGraphCache:
     `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
     those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
-    the gradient that they receive, which the check of the first batch finds. `form` is that of the
-    objective; with `tasks`, the task of each loss, graphs are cut where these part.
+    the gradient that they receive, which the check of the first batch finds. `balanced` is
+    what is kept apart for a method of balancing.
     """
 
     def __init__(
@@ -33,11 +34,10 @@ class StepGraphCache:
         figures: StageFigures,
         differentiable: bool,
         dtype: str,
-        form: str = SUM,
-        tasks: Mapping[str, int] | None = None,
+        balanced: Balanced = NOTHING_BALANCED,
     ) -> None:
         self._network, self._figures, self._differentiable = network, figures, differentiable
-        self._dtype, self._form, self._tasks = dtype, form, tasks
+        self._dtype, self._balanced = dtype, balanced
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         self._eager = [term for term in terms if term not in self._traced]
@@ -77,10 +77,12 @@ class StepGraphCache:
         is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
-        ends = traced_labels, self._form
+        ends = traced_labels, self._balanced.form
         traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, *ends)
-        eager = LossGraph(self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._form)
-        graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable, self._tasks)
+        eager = LossGraph(
+            self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._balanced.form
+        )
+        graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable, self._balanced)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph
         return graph

@@ -367,10 +367,6 @@ ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
         {"losses": {"digit": CE, "parity": LossSpec(Shapely())}},
         "graph of net and losses, which cannot be traced: 'Symbol' object has no attribute 'shape'",
     ),
-    "parameters": (
-        lambda: hybridized(two_heads()), UPGrad(on="parameters"), {},
-        """UPGrad is on 'parameters', which fit cannot compute yet; use on="features\"""",
-    ),
     "needs": (
         lambda: hybridized(two_heads()), wrong_needs(), {},
         """UPGrad.needs is 'gradients'; valid are "nothing", "losses", "gramian\"""",
