@@ -67,6 +67,10 @@ def other(world: World, one: Any, another: Any) -> Any:
     return another if world.rank else one
 
 
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else DATA[0]
+
+
 def sparse_net() -> Any:
     return gluon.nn.Embedding(5, 4, sparse_grad=True)
 
@@ -94,6 +98,7 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         r"train_data is a ResizeIter that shuffles, in another order in every process; .*Sharded"),
     "other batches": (
         lambda w: fit(w, DATA[w.rank :]), DataError, "the loader's first batch is not the same on all ranks"),
+    "lists in lists": (lambda w: fit(w, [nested(200)]), DataError, "the batch is nested 100 levels deep"),
     "fewer batches": (
         lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "the loader ended on rank 1, and yields more"),
     "other data sets": (

@@ -52,14 +52,17 @@ def train(
     net = sequential(gluon.nn.Dense(8, activation="tanh"), *layers, gluon.nn.Dense(10))
     net.initialize(ByShape(world.rank))
     net.hybridize()
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
     spec = TaskSpec(
         inputs=["x"],
         outputs=["digit"],
         labels=["digit", "parity", "weight"],
-        losses={"ce": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "digit", "digit")},
-        unused=["parity", "weight"],
+        losses={
+            "ce": LossSpec(loss, "digit", "digit", lambda state: 1.0 + state.step, normalize_by="weight")
+        },
+        unused=["parity"],
     )
-    trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.2, "momentum": 0.9})
+    trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.02, "momentum": 0.9})
     estimator = MultiEstimator(net, spec, trainer, world=world)
     handlers = [CheckpointHandler(folder, Every(3, "batch"), seed=1), *handlers]
     if stop is not None:

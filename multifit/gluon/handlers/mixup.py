@@ -26,8 +26,9 @@ class MixUp:
         \tilde L = \lambda L(f(\tilde x), y) + (1 - \lambda) L(f(\tilde x), y_\pi)
 
     with one :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)` per batch, and a permutation :math:`\pi` of
-    each device's share of it. Weights and normalisation are the spec's. Training figures compare the mixed
-    samples with their own labels, so they are worse than those of the validation, where nothing is mixed.
+    each device's share of it. Of several processes that train together, each draws its own. Weights and
+    normalisation are the spec's. Training figures compare the mixed samples with their own labels, so they
+    are worse than those of the validation, where nothing is mixed.
 
     Parameters
     ----------
