@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # Python's own from 3.11 on
 from queue import SimpleQueue
 from typing import Any, Callable
 
@@ -47,6 +48,9 @@ class CallThread:
 
 def result(future: Future[Any], seconds: float) -> Any:
     """Return or raise what a call returns or raises; raise Late after some seconds."""
-    if not wait([future], seconds).done:
-        raise Late
-    return future.result()
+    try:
+        return future.result(seconds)
+    except FutureTimeout:
+        if future.done():  # the function's own, or it has just returned
+            return future.result()
+        raise Late from None
