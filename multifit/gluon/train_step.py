@@ -1,6 +1,6 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, reduce, change, clip, update, measure.
+Fetch, forward, balance, backward, combine, reduce, change, clip, update, measure.
 """
 
 from __future__ import annotations

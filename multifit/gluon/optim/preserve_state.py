@@ -13,6 +13,8 @@ from .trainer_handle import TrainerHandle
 # The fields of a trainer that has no kvstore yet.
 NO_KVSTORE = {"_kv_initialized": False, "_kvstore": None, "_distributed": None, "_update_on_kvstore": None}
 
+STARTS = {"zeros": 0, "ones": 1}  # of running statistics
+
 
 @contextmanager
 def preserve_state(
@@ -35,13 +37,22 @@ def preserve_state(
 
 @contextmanager
 def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
-    """Restore running statistics, and other parameters without a gradient, without waiting for them."""
-    arrays = [array for p in parameters if p.grad_req == "null" for array in p._data or ()]
+    """Restore running statistics, and other parameters without a gradient, without waiting for them.
+
+    Statistics that the block initialises become what they were before its first batch: zeros, or ones.
+    """
+    constant = [parameter for parameter in parameters if parameter.grad_req == "null"]
+    new = [parameter for parameter in constant if parameter._data is None]
+    arrays = [array for parameter in constant for array in parameter._data or ()]
     copies = [array.copy() for array in arrays]
     yield
     with mx.autograd.pause():  # else MXNet takes them for results of what was recorded
         for array, saved in zip(arrays, copies):
             saved.copyto(array)
+        for parameter in new:
+            start = STARTS.get(parameter.init) if isinstance(parameter.init, str) else None
+            for array in () if start is None else parameter._data or ():
+                array[:] = start
 
 
 @contextmanager

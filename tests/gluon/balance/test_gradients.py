@@ -13,13 +13,14 @@ from multifit import (
     Every,
     GradientAccumulation,
     HandlerError,
+    LabelSpec,
     LossSpec,
     MultiEstimator,
     SpecError,
     TaskSpec,
     TrainerSpec,
-)  # fmt: skip
-from multifit.balance import MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
+)
+from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
 from multifit.gluon.data.seeding import mixed
 from multifit.gluon.execution.stage import BALANCED_STEP
@@ -111,6 +112,16 @@ def test_with_weights_of_1_a_fit_is_that_of_the_sum_bit_for_bit(name: str, devic
         assert_same_parameters(cut, plain, rtol=1e-6, atol=1e-7)
     else:
         assert_unchanged(cut, snapshot(plain))
+
+
+def test_the_first_batch_counts_once_for_statistics_that_it_initialises() -> None:
+    nets = [
+        hybridized(Heads(body=sequential(nn.Dense(8), nn.BatchNorm()), digit=5, parity=1)) for _ in range(2)
+    ]
+    for net, method in zip(nets, (None, Sum())):
+        net.initialize(mx.init.Constant(0.1))
+        fitted(net, method, 1)
+    assert_unchanged(nets[1], snapshot(nets[0]))
 
 
 def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[str, list]:
@@ -225,6 +236,28 @@ def test_a_task_without_gradient_is_out() -> None:
     assert_same_parameters(net, by_hand)
     assert history["train_weight_other"] == [0.0]
     assert history["train_cosine_other_parity"] == [0.0]
+
+
+def of_parity(array: Any) -> float:
+    return float(getattr(array, "asnumpy", lambda: array)()[1])
+
+
+@pytest.mark.parametrize(
+    "method",
+    [UPGrad(), GradNorm(learning_rate=0.5), IMTLL(learning_rate=0.5)],
+    ids=lambda method: type(method).__name__,
+)
+def test_a_batch_without_a_label_of_a_task_leaves_the_task_out(method: Any) -> None:
+    """Nothing that the method remembers of it moves."""
+    without = [(x, digit, np.full_like(parity, np.nan)) for x, digit, parity in BATCHES[2:4]]
+    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
+    estimator = fitted(hybridized(two_heads()), method, 1, batches=BATCHES[:2], spec=spec)
+    before = estimator._engine.balancer.state()["memory"]
+    history = estimator.fit(without, epochs=1, event_handlers=SILENT)
+    assert history["train_weight_parity"] == [0.0] and history["train_weight_digit"][0] > 0
+    after = estimator._engine.balancer.state()["memory"]
+    for name, value in before.items():
+        assert of_parity(after[name]) == of_parity(value), name
 
 
 def test_one_read_a_batch(waits: Waits) -> None:  # noqa: F811
