@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from .processes import Process, fate
 
 LINES = 12  # of a traceback that is sent to the other ranks
 SHOWN = 150  # characters of a library's error
+ENDING = 0.2  # seconds that a process may take to end
 PATIENCE = 1.0  # seconds after which a rank that waits leaves a note, for others to see that it is there
 READING = 3.0  # seconds that reading the notes may take
 
@@ -126,10 +128,10 @@ class Meetings:
         self, what: str, moment: str, known: dict[int, str], error: Exception | None = None
     ) -> NoReturn:
         """Raise PeerError for an operation that failed, naming the ranks that are known to be the cause."""
-        for rank, process in enumerate(self.processes):
-            ended = fate(process)
-            if ended is not None:
-                known[rank] = ended
+        known.update(self._fates())
+        if self.processes and not known:  # one that is killed closes its connections before it has ended
+            time.sleep(ENDING)
+            known.update(self._fates())
         causes = "; ".join(f"{self.name(rank)} {text}" for rank, text in sorted(known.items()))
         library = "" if error is None else f" ({self.communicator.name}: {last_line(error)[:SHOWN]})"
         self.fail(
@@ -138,6 +140,10 @@ class Meetings:
             sorted(known),
             error,
         )
+
+    def _fates(self) -> dict[int, str]:
+        fates = {rank: fate(process) for rank, process in enumerate(self.processes)}
+        return {rank: text for rank, text in fates.items() if text is not None}
 
     def _leave_note(self) -> None:
         if isinstance(self.communicator, Notes):
