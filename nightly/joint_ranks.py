@@ -124,8 +124,7 @@ def fail(world: World, folder: Path, hows: list[str]) -> None:
 def main() -> int:
     """Connect, and do what the command line says."""
     folder, mode, *names = sys.argv[1:]
-    world = connect(timeout=300.0)  # some start later than others
-    world.timeout = float(os.environ["MULTIFIT_TIMEOUT"])
+    world = connect(timeout=float(os.environ["MULTIFIT_TIMEOUT"]))
     try:
         {"train": train, "fail": fail}[mode](world, Path(folder), names)
         print("ENDS", time.time(), "well", flush=True)

@@ -116,7 +116,7 @@ def test_several_processes_train_as_one(kind: str, size: int, tmp_path: Path, al
                 np.testing.assert_array_equal(value, ranks[0][figure], err_msg=f"{name}: {figure}")
 
 
-TIMEOUT = 10.0  # seconds in which a rank must meet the others
+TIMEOUT = 20.0  # seconds in which a rank must meet the others, when it starts too
 FAILURES = {  # what fails on rank 1, and what the others say of it; None: they stop, too
     "handler": "rank 1 .*handler has a bug",
     "loss": "rank 1 .*loss has a bug",
@@ -126,7 +126,7 @@ FAILURES = {  # what fails on rank 1, and what the others say of it; None: they 
     "SIGSTOP": f"rank 0 waited {TIMEOUT:g} s for the others",
     "SIGINT": None,
     "SIGTERM": None,
-    "nets": r'parameters\["0.weight"\]: .* on rank 0',
+    "nets": r'parameters\["0.weight"\].shape: \[8, 0\] on rank 0, \[9, 0\] on rank 1',
     "specs": r'losses\["ce"\].weight: 1.0 on rank 0, 2.0 on rank 1',
     "data": "different numbers of samples: 72 on rank 0, 80 on rank 1",
     "lengths": "the loader ended on rank 1, and yields more on others",
