@@ -45,6 +45,7 @@ class Balancer:
         self._weights, self._is_new = self._placed(np.ones(self._count)), True
         self._measured: dict[str, Any] = {}  # when the weights were computed
         self._traced: dict[str, TracedFunction] = {}
+        self._epoch: tuple[int, Any] | None = None  # its index, and its array
         self._matrices: dict[tuple[str, ...], tuple[Array, Array] | None] = {}
 
     def fork(self) -> Balancer:
@@ -62,13 +63,12 @@ class Balancer:
         """Weigh the losses of a batch: sets the head gradients of its objectives."""
         self._measured = {}
         if self._is_new or state.step % self.method.every == 0:
-            epoch = np.full(self._count, float(state.epoch))
-            self._measured = {"losses": self._losses(result), "epoch": self._placed(epoch)}
+            self._measured = {"losses": self._losses(result), "epoch": self._epoch_array(state.epoch)}
             arrays = {"weights": self._weights}
             self._weights, self._memory = self._run("weights", self._weigh, arrays, state.step)
             self._is_new = False
         weights = self._weights if self.method.on_device else self._array(self._weights)
-        self.figures.add(weights)
+        self.figures.add(self._weights)
         result.head_gradients = [
             self._head_gradient(weights, objective, losses)
             for objective, losses in zip(result.objectives, result.objective_losses)
@@ -131,6 +131,12 @@ class Balancer:
             sums = self.tasks.sums(losses)
             self._matrices[losses] = None if sums is None else (self._array(sums), self._array(sums.T))
         return self._matrices[losses]
+
+    def _epoch_array(self, epoch: int) -> Any:
+        """Return the index of the epoch, K times; the same array in each batch of the epoch."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = epoch, self._placed(np.full(self._count, float(epoch)))
+        return self._epoch[1]
 
     def _array(self, values: Any) -> Array:
         return mx.nd.array(values, ctx=self._context, dtype="float64")

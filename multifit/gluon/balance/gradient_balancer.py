@@ -11,7 +11,7 @@ from ...balance import GramianMethod
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
 from ...errors import SpecError
-from ...protocols import Array, Context
+from ...protocols import Context
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
@@ -81,8 +81,8 @@ class GradientBalancer:
                 self.method, losses, gramian, self._weights, self._memory, state.epoch, state.step
             )
             self._is_new = False
-            self._gradient_means.add(self._array(_gradient_figures(gramian)))
-        self._weight_means.add(self._array(self._weights))
+            self._gradient_means.add(_gradient_figures(gramian))
+        self._weight_means.add(self._weights)
         self._gradients.combine(result.partings, self._weights.tolist())
 
     def after_update(self, again: StepResult) -> None:
@@ -121,9 +121,6 @@ class GradientBalancer:
         names = self.tasks.names
         self._weight_means = Means([weight_figure(name) for name in names])
         self._gradient_means = Means(gradient_figures(names))
-
-    def _array(self, values: Any) -> Array:
-        return mx.nd.array(values, ctx=self._context, dtype="float64")
 
 
 def _gradient_figures(gramian: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

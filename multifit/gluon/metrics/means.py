@@ -20,15 +20,19 @@ class Means:
     def reset(self) -> None:
         """Discard everything, as at the beginning of an epoch."""
         self._sum, self._batches = Accumulator(), 0
+        self._host_sum = np.zeros(len(self.names))
 
-    def add(self, values: Array) -> None:
-        """Add the numbers of a batch: an array of float64, in the order of the names."""
-        self._sum.add(values)
+    def add(self, values: Array | np.ndarray) -> None:
+        """Add the numbers of a batch: an array of float64, NumPy's or on a device, by the order of names."""
+        if isinstance(values, np.ndarray):
+            self._host_sum = self._host_sum + values
+        else:
+            self._sum.add(values)
         self._batches += 1
 
     def read(self) -> dict[str, float]:
         """Return the means by name, NaN without a batch; this waits for the engine."""
-        sums = np.broadcast_to(np.asarray(self._sum.read(), "float64"), len(self.names))
+        sums = self._host_sum + self._sum.read()
         return {
             name: float(value) / self._batches if self._batches else np.nan
             for name, value in zip(self.names, sums)
@@ -36,9 +40,10 @@ class Means:
 
     def state(self) -> dict[str, Any]:
         """Return the sums, for a checkpoint."""
-        return {"names": self.names, "batches": self._batches, "sum": self._sum.state()}
+        sums = {"sum": self._sum.state(), "host_sum": self._host_sum}
+        return {"names": self.names, "batches": self._batches, **sums}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._batches = state["batches"]
+        self._batches, self._host_sum = state["batches"], state["host_sum"]
         self._sum.load(state["sum"])
