@@ -9,6 +9,7 @@ import pytest
 
 from multifit import DataError, LogFile, LossSpec, MetricSpec, MultiEstimator, Sharded, TaskSpec
 from multifit.distributed import ALONE, World
+from multifit.gluon.metrics.stage_metric import StageMetric
 from tests.common.data import regression_batches
 from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
@@ -66,6 +67,14 @@ def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
     assert [history["train_m"] for history in two] == [[np.average(means[0], weights=[5, 4])]] * 2
     assert [history["train_m"] for history in three] == [[np.average(means[1], weights=[4, 3])]] * 3
     assert [history["val_m"] for history in two] == [[4.5], [5.5]]  # of all samples
+
+
+def test_a_rank_without_samples_measures_nothing():
+    estimator, _ = regression(ALONE, mx.metric.MSE())
+    term = estimator.spec.metric_terms[0]
+    metric = StageMetric(term, term.spec.metric)
+    metric.update([], [])
+    assert not metric.measured
 
 
 def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec
+from multifit.gluon.metrics.present import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.metrics import BinaryAccuracy
 from tests.common.grids import TWO, pairwise
@@ -339,6 +340,36 @@ def test_mixup_permutes_what_is_present() -> None:
     history = estimator.fit(batches, epochs=2, event_handlers=[MixUp(alpha=0.4), *SILENT])
     assert all(np.isfinite(p.data().asnumpy()).all() for p in net.collect_params().values())
     assert np.isfinite(history.last["train_loss"])
+
+
+def distance(output: Any, first: Any, second: Any) -> Any:
+    return mx.nd.abs(output.sum(axis=1) - first.sum(axis=1) - second)
+
+
+def test_a_sample_counts_if_all_its_labels_are_present() -> None:
+    """One label has a number for each sample that says where both its columns are."""
+    random = np.random.RandomState(3)
+    x, first, second = random.randn(6, 5), random.randn(6, 2), random.randn(6)
+    known = np.array([1, 1, 0, 1, 1, 0])
+    second[[1, 2]] = NAN
+    batch = [array.astype("float32") for array in (x, first, second, known)]
+    spec = TaskSpec(
+        "y", [LabelSpec("a", missing="known"), LabelSpec("b", missing="nan"), "known"],
+        {"y": LossSpec(distance, "y", ["a", "b"])},
+    )  # fmt: skip
+    net = dense(2)()
+    net.initialize()
+    estimator = MultiEstimator(net, spec)
+    kept = [array[[0, 3, 4]] for array in batch]
+    figures = [estimator.evaluate([each], []) for each in (batch, kept)]
+    np.testing.assert_allclose(figures[0]["y"], figures[1]["y"], rtol=1e-6)
+    assert (figures[0]["coverage_a"], figures[0]["coverage_b"]) == (4 / 6, 4 / 6)
+
+
+def test_coverage_on_the_host() -> None:
+    metric = Coverage()
+    metric.update([mx.nd.array([1, 0, 1, 1]), mx.nd.array([0, 0])], [])
+    assert metric.get() == ("coverage", 0.5)
 
 
 def test_sequences_count_as_a_whole() -> None:

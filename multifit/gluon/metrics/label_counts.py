@@ -32,7 +32,6 @@ class LabelVector:
         self._varying = {r for r in rules if r.output is not None and r.classes not in constant}
         dtypes = {rule.label: np.dtype(arrays[rule.label].dtype) for rule in rules}
         shapes = {rule.label: arrays[rule.label].shape for rule in rules}
-        self._float32 = {label for label, dtype in dtypes.items() if dtype == "float32"}
         self._columns = {label for label, shape in shapes.items() if len(shape) > 1}
         groups: dict[Any, list[LabelRule]] = {}
         self._counted: list[LabelRule] = []
@@ -73,7 +72,7 @@ class LabelVector:
 
     def _row(self, F: Any, label: Ref, values: Any) -> Tensor:
         values = F.reshape(values, (-1,)) if label in self._columns else values
-        return values if label in self._float32 else F.cast(values, "float32")
+        return F.cast(values, "float32")  # another batch may have another dtype
 
     def _count(self, F: Any, rule: LabelRule, arrays: Mapping[Ref, Any]) -> Tensor:
         top = None

@@ -65,10 +65,6 @@ class PresentMatches(DeviceMetric):
         present = F.reshape(labels[1], (-1,))
         return as_float64(F, F.sum(F.broadcast_equal(prediction, F.trunc(label)) * present), F.sum(present))
 
-    def load(self, totals: np.ndarray) -> None:
-        """See :meth:`DeviceMetric.load`."""
-        self._matches.load(totals)
-
 
 def present_rows(
     present: Sequence[Ref], arrays: Mapping[Ref, Array], others: Mapping[str, Array]
