@@ -6,13 +6,13 @@ from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
-from ...protocols import Array, Tensor
+from ...protocols import Array, Context, Tensor
 from ...spec.names import Ref
 from ..compat import mx
 from .base import sample_size
 from .label_rules import LabelRule, violations
 
-HELD = 64  # vectors that are counted in one call,
+HELD = 256  # vectors that are counted in one call, which takes as long as one or two batches,
 MAX_HELD = 2**18  # unless they have more elements than this
 NEVER = 2**52  # no batch has this number
 
@@ -94,13 +94,13 @@ class LabelCounts:
         # per keys and device: the counts, and NEVER - the first batch with one, 0 if there is none
         self._counts: dict[Any, Array] = {}
 
-    def add(self, labels: LabelVector, vector: Array, batch: int) -> None:
-        """Add one device's labels of a batch, which has this number."""
-        kind = labels, vector.context, vector.size
+    def add(self, labels: LabelVector, vector: Array, batch: int, context: Context, samples: int) -> None:
+        """Add one device's labels of a batch, which has this number, and this number of samples there."""
+        kind = labels, context, samples
         vectors, batches = self._held.setdefault(kind, ([], []))
         vectors.append(vector)
         batches.append(batch)
-        if len(vectors) == HELD or len(vectors) * vector.size > MAX_HELD:
+        if len(vectors) == HELD or len(vectors) * samples * len(labels.keys) > MAX_HELD:
             self._count(kind)
 
     def read(self) -> dict[str, tuple[int, int]]:
