@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -89,10 +89,15 @@ def run_ranks(
             results[rank] = error
 
     worlds = [World(communicator, timeout) for communicator in thread_communicators(size, kind)]
-    threads = [threading.Thread(target=run, args=(world.rank, world), daemon=True) for world in worlds]
+    run_threads(run, [(world.rank, world) for world in worlds])
+    return results
+
+
+def run_threads(function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> None:
+    """Call a function in one thread for each rank, and wait for all."""
+    threads = [threading.Thread(target=function, args=arguments, daemon=True) for arguments in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a rank hangs"
-    return results

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from multifit.distributed import World
-from tests.common.ranks import ThreadCommunicator, thread_communicators
+from tests.common.ranks import ThreadCommunicator, run_threads, thread_communicators
 
 of_thread: Any = threading.local()  # `communicator` is this rank's, `initialised` what it called
 
@@ -102,14 +102,7 @@ def run_with(make: Callable[[float], Any], size: int, function: Callable[[World]
         except BaseException as error:
             results[inner.rank] = error
 
-    threads = [
-        threading.Thread(target=run, args=(inner,), daemon=True) for inner in thread_communicators(size)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "a rank hangs"
+    run_threads(run, [(inner,) for inner in thread_communicators(size)])
     return results
 
 

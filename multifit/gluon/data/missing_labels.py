@@ -18,7 +18,7 @@ from ..user_code import user_code
 class MissingLabels:
     """Replaces what is missing before a loss sees it: where it is replaced afterwards, gradients are NaN.
 
-    `labels` are all labels of a spec by name, those of the net's `inputs` among them.
+    `labels` are all labels of a spec by name.
     """
 
     def __init__(self, labels: Mapping[str, LabelSpec]) -> None:
