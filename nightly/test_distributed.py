@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +18,10 @@ import pytest
 
 from multifit.checkpoints import newest_checkpoint
 from tests.common.joint_training import CASES, assert_equal_training
+from tests.common.launch import KINDS
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 600.0  # seconds for all cases
-KINDS = [
-    pytest.param(kind, marks=pytest.mark.skipif(find_spec(kind) is None, reason=f"{kind} is not installed"))
-    for kind in ("torch", "horovod")
-]
 
 
 class Ended(NamedTuple):
