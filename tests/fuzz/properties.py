@@ -31,6 +31,19 @@ HANGS = 30  # seconds
 
 def judge(case: Case) -> str:
     """Run a case; return the name of the error that refused it. Raises if the property fails."""
+    refusal, seconds = _timed(case)
+    if refusal is not None:
+        problem = wrong(refusal, case)
+        if problem:
+            raise AssertionError(f"{problem} in {case}") from refusal
+    if seconds >= SECONDS:  # a busy machine may have taken it, but not twice from a quick case
+        seconds = min(seconds, _timed(case)[1])
+    assert seconds < SECONDS, f"{seconds:.1f} s for {case}"
+    return type(refusal).__name__ if refusal is not None else ""
+
+
+def _timed(case: Case) -> tuple[BaseException | None, float]:
+    """Run a case; return the error that refused it, and the seconds of processor time."""
     start = time.process_time()
     refusal: BaseException | None = None
     with _limit(HANGS):
@@ -40,13 +53,7 @@ def judge(case: Case) -> str:
             raise
         except BaseException as error:
             refusal = error
-    seconds = time.process_time() - start
-    if refusal is not None:
-        problem = wrong(refusal, case)
-        if problem:
-            raise AssertionError(f"{problem} in {case}") from refusal
-    assert seconds < SECONDS, f"{seconds:.1f} s for {case}"
-    return type(refusal).__name__ if refusal is not None else ""
+    return refusal, time.process_time() - start
 
 
 def run(case: Case) -> None:

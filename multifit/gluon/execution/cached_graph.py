@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import threading
 import warnings
 from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
 
+_TRACING = threading.RLock()  # warnings are filtered for the whole process, not for a thread
 MAX_CHANGES = 4  # of the shapes that memory is planned for: each change costs the time of several batches
 
 
@@ -166,7 +168,7 @@ def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
 
 
 def _build(block: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
-    with warnings.catch_warnings():
+    with _TRACING, warnings.catch_warnings():
         # MXNet warns of parameters that this graph does not need; the plan lists what is unused
         warnings.filterwarnings("ignore", message=".*is not used by any computation.*")
         block._build_cache(*inputs)

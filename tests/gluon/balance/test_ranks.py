@@ -39,6 +39,7 @@ def trained(world: World, method: Any) -> dict[str, np.ndarray]:
 def test_two_ranks_weigh_as_one(method: Any) -> None:
     alone = trained(ALONE, method)
     one, other = run_ranks(2, lambda world: trained(world, method))
+    assert isinstance(one, dict) and isinstance(other, dict), (one, other)
     assert one.keys() == alone.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(other[name], value, err_msg=name)
