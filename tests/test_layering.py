@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks", "threads",
     "checkpoints", "tables", "settings", "distributed", "balance", "spec", "checks", "plan", "state",
-    "triggers", "history", "plots", "events", "handlers", "gluon", "losses", "metrics", "schedules",
+    "triggers", "history", "plots", "events", "handlers", "gluon", "torch", "losses", "metrics", "schedules",
     "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.

@@ -1,0 +1,36 @@
+"""Adam."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .arithmetic import average, average_squares, decayed_then_clipped, roots, single
+from .group import Group, State, zeros
+
+
+class Adam:
+    """``mx.optimizer.Adam``; ``torch.optim.Adam`` differs in epsilon.
+
+    Epsilon is added to the root of the biased second moment; the bias correction is a part of the rate.
+    Kingma and Ba 2015, https://arxiv.org/abs/1412.6980.
+    """
+
+    @staticmethod
+    def create(options: Any, weight: torch.Tensor) -> State:
+        """Return the running means of a parameter's gradient and of its square."""
+        return zeros(weight, 2)
+
+    @staticmethod
+    def move(options: Any, group: Group) -> None:
+        """Move the parameters of a group."""
+        gradients, (means, squares) = decayed_then_clipped(options, group), group.columns()
+        average(means, gradients, options.beta1)
+        average_squares(squares, gradients, options.beta2)
+        factors = [
+            -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))
+            for rate, t in zip(group.rates, group.counts)
+        ]
+        torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), factors)

@@ -1,0 +1,92 @@
+"""Options as MXNet's operators read them, and gradients as they prepare them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Sequence
+
+import numpy as np
+import torch
+
+from .group import Group, Tensors
+
+
+@lru_cache(maxsize=4096)
+def single(number: float) -> float:
+    """Return a number rounded to float32, in which MXNet's operators keep their options."""
+    return float(np.float32(number))
+
+
+def rest(share: float) -> float:
+    """Return 1 minus a share, both in float32: 1 - 0.999 differs from 0.001 by 5e-5 of it."""
+    return float(np.float32(1) - np.float32(share))
+
+
+def singles(numbers: Sequence[float]) -> list[float]:
+    """Return numbers rounded to float32."""
+    return [single(number) for number in numbers]
+
+
+def rescaled(options: Any, gradients: Tensors) -> Tensors:
+    """Return gradients times the option ``rescale_grad``; the same tensors if it is 1."""
+    factor = single(options.rescale_grad)
+    return gradients if factor == 1 else list(torch._foreach_mul(gradients, factor))
+
+
+def clipped(options: Any, gradients: Tensors) -> Tensors:
+    """Return gradients within plus and minus ``clip_gradient``; the same tensors without that option."""
+    bound = single(options.clip_gradient or 0)
+    if not bound:
+        return gradients
+    return list(torch._foreach_clamp_min(torch._foreach_clamp_max(gradients, bound), -bound))
+
+
+def decayed(gradients: Tensors, weights: Tensors, decays: Sequence[float]) -> Tensors:
+    """Return gradients plus each weight times its weight decay; the same tensors if there is none."""
+    return add_scaled(gradients, weights, decays) if any(decays) else gradients
+
+
+def clipped_then_decayed(options: Any, group: Group) -> Tensors:
+    """Prepare gradients as SGD and its relatives do: weight decay is not clipped."""
+    gradients = clipped(options, rescaled(options, group.gradients))
+    return decayed(gradients, group.weights, singles(group.decays))
+
+
+def decayed_then_clipped(options: Any, group: Group) -> Tensors:
+    """Prepare gradients as Adam and its relatives do: weight decay is a part of what is clipped."""
+    gradients = rescaled(options, group.gradients)
+    return clipped(options, decayed(gradients, group.weights, singles(group.decays)))
+
+
+def add_scaled(tensors: Tensors, others: Tensors, factors: Sequence[float]) -> Tensors:
+    """Return the tensors plus the others, each times its factor."""
+    if len(set(factors)) == 1:
+        return list(torch._foreach_add(tensors, others, alpha=factors[0]))
+    return list(torch._foreach_add(tensors, torch._foreach_mul(others, list(factors))))
+
+
+def subtract_scaled(tensors: Tensors, others: Tensors, factors: Sequence[float]) -> None:
+    """Subtract others from tensors in place, each times its factor."""
+    if len(set(factors)) == 1:
+        torch._foreach_add_(tensors, others, alpha=-factors[0])
+    else:
+        torch._foreach_sub_(tensors, torch._foreach_mul(others, list(factors)))
+
+
+def average(means: Tensors, values: Tensors, share: float) -> None:
+    """Set running means to `share` of themselves and the rest of new values, in place."""
+    torch._foreach_mul_(means, single(share))
+    torch._foreach_add_(means, values, alpha=rest(share))
+
+
+def average_squares(means: Tensors, values: Tensors, share: float) -> None:
+    """Set running means to `share` of themselves and the rest of the squares of new values, in place."""
+    torch._foreach_mul_(means, single(share))
+    torch._foreach_addcmul_(means, values, values, rest(share))
+
+
+def roots(squares: Tensors, epsilon: float) -> Tensors:
+    """Return the roots of tensors, plus epsilon."""
+    below = list(torch._foreach_sqrt(squares))
+    torch._foreach_add_(below, single(epsilon))
+    return below

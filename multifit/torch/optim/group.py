@@ -1,0 +1,50 @@
+"""What a rule moves: parameters with their gradients, states, rates, weight decays and update counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import torch
+
+Tensors = list[torch.Tensor]
+State = Union[None, torch.Tensor, tuple[torch.Tensor, ...]]
+"""An optimizer's state of one parameter, laid out as MXNet's ``create_state`` does."""
+
+
+@dataclass
+class Group:
+    """The parameters of a trainer that one update moves, all on one device and of one dtype.
+
+    Attributes
+    ----------
+    weights, gradients : list of torch.Tensor
+        The values, which are moved in place, and their gradients, which are only read.
+    states : list
+        The optimizer's state of each parameter, see :data:`State`.
+    rates, decays : list of float
+        The learning rate and the weight decay of each parameter, with its own multipliers.
+    counts : list of int
+        How many updates each parameter has had, with this one.
+    """
+
+    weights: Tensors
+    gradients: Tensors
+    states: list[Any] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    decays: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    def columns(self) -> list[Tensors]:
+        """Return the states by what they are: all first ones, all second ones, and so on.
+
+        Do not call it where they are None.
+        """
+        if isinstance(self.states[0], torch.Tensor):
+            return [list(self.states)]
+        return [list(column) for column in zip(*self.states)]
+
+
+def zeros(weight: torch.Tensor, count: int) -> tuple[torch.Tensor, ...]:
+    """Return `count` tensors of zeros like a weight."""
+    return tuple(torch.zeros_like(weight) for _ in range(count))

@@ -1,0 +1,60 @@
+"""LAMB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .arithmetic import (
+    add_scaled,
+    average,
+    average_squares,
+    clipped,
+    rescaled,
+    roots,
+    single,
+    singles,
+)
+from .group import Group, State, Tensors, zeros
+
+
+class LAMB:
+    """``mx.optimizer.LAMB``; You et al. 2020, https://arxiv.org/abs/1904.00962.
+
+    The rate of each array is multiplied by its norm over the norm of its step, without waiting for either.
+    """
+
+    @staticmethod
+    def create(options: Any, weight: torch.Tensor) -> State:
+        """Return the running means of a parameter's gradient and of its square."""
+        return zeros(weight, 2)
+
+    @staticmethod
+    def move(options: Any, group: Group) -> None:
+        """Move the parameters of a group."""
+        gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
+        average(means, gradients, options.beta1)
+        average_squares(squares, gradients, options.beta2)
+        if options.bias_correction:
+            means = _corrected(means, options.beta1, group.counts)
+            squares = _corrected(squares, options.beta2, group.counts)
+        steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
+        steps = add_scaled(steps, group.weights, singles(group.decays))
+        torch._foreach_mul_(steps, _ratios(options, group.weights, steps))
+        torch._foreach_mul_(steps, singles(group.rates))
+        torch._foreach_sub_(group.weights, steps)
+
+
+def _corrected(means: Tensors, share: float, counts: list[int]) -> Tensors:
+    return list(torch._foreach_div(means, [1 - single(share) ** t for t in counts]))
+
+
+def _ratios(options: Any, weights: Tensors, steps: Tensors) -> Tensors:
+    """Return each weight's norm, within its bounds, over its step's; 1 where one of them is 0."""
+    above, below = torch._foreach_norm(weights), torch._foreach_norm(steps)
+    if options.lower_bound:
+        torch._foreach_clamp_min_(above, single(options.lower_bound))
+    if options.upper_bound:
+        torch._foreach_clamp_max_(above, single(options.upper_bound))
+    return [torch.where((a == 0) | (b == 0), torch.ones_like(a), a / b) for a, b in zip(above, below)]

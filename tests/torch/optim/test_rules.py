@@ -1,0 +1,164 @@
+"""Every rule moves as MXNet's optimizer does, in float64, while rates change."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from multifit.gluon.compat import mx  # noqa: E402
+from multifit.torch.optim.group import Group  # noqa: E402
+from multifit.torch.optim.rules import RULES  # noqa: E402
+
+STEPS = 30
+SHAPES = [(4, 3), (2, 5), (6, 1)]
+MULTIPLIERS = [SimpleNamespace(lr_mult=1 + i / 2, wd_mult=2.0 - i) for i in range(len(SHAPES))]
+COMMON = {
+    "plain": {},
+    "decayed": {"wd": 0.1},
+    "clipped": {"clip_gradient": 0.3, "wd": 0.1},
+    "rescaled": {"rescale_grad": 0.5},
+}
+CASES = [
+    ("adadelta", {}),
+    ("adagrad", {}),
+    ("adam", {}),
+    ("adam", {"epsilon": 1e-2, "beta1": 0.5, "beta2": 0.3}),
+    ("adamax", {}),
+    ("ccsgd", {"momentum": 0.9}),
+    ("ftml", {}),
+    ("ftrl", {}),
+    ("groupadagrad", {}),
+    ("lamb", {}),
+    ("lamb", {"lower_bound": 0.5, "upper_bound": 1.0, "bias_correction": False}),
+    ("nadam", {}),
+    ("nag", {}),
+    ("nag", {"momentum": 0.9}),
+    ("rmsprop", {}),
+    ("rmsprop", {"clip_weights": 0.6}),
+    ("rmsprop", {"centered": True}),
+    ("sgd", {}),
+    ("sgd", {"momentum": 0.9}),
+    ("signum", {"momentum": 0.0}),
+    ("signum", {"momentum": 0.9, "wd_lh": 0.01}),
+]
+
+
+def both_after_steps(name, options, dtype):
+    """Return MXNet's weights and states after some steps, and the rule's."""
+    random = np.random.RandomState(0)
+    values = [random.randn(*shape).astype(dtype) for shape in SHAPES]
+    optimizer, options_of_rule = (mx.optimizer.create(name, **options) for _ in range(2))
+    optimizer.param_dict = options_of_rule.param_dict = dict(enumerate(MULTIPLIERS))
+    weights = [mx.nd.array(value, dtype=dtype) for value in values]
+    states = [cast(optimizer.create_state(i, weight), dtype) for i, weight in enumerate(weights)]
+    moved, indices = [torch.tensor(value) for value in values], list(range(len(values)))
+    group = Group(moved, [], [RULES[name].create(options_of_rule, weight) for weight in moved])
+    for step in range(STEPS):
+        optimizer.lr = options_of_rule.lr = 0.1 / (1 + step % 4)
+        gradients = [random.randn(*shape).astype(dtype) for shape in SHAPES]
+        for i, gradient in enumerate(gradients):
+            optimizer.update(i, weights[i], mx.nd.array(gradient, dtype=dtype), states[i])
+        options_of_rule._update_count(indices)
+        group.gradients = [torch.tensor(gradient) for gradient in gradients]
+        group.rates = options_of_rule._get_lrs(indices)
+        group.decays = options_of_rule._get_wds(indices)
+        group.counts = [options_of_rule._index_update_count[i] for i in indices]
+        RULES[name].move(options_of_rule, group)
+    return (weights, states), (moved, group.states)
+
+
+def cast(state, dtype):
+    """Return a state in a dtype: MXNet makes some in float32, whatever the weight."""
+    if isinstance(state, tuple):
+        return tuple(cast(part, dtype) for part in state)
+    return None if state is None else state.astype(dtype)
+
+
+def assert_equal(theirs, ours, tolerance):
+    if isinstance(theirs, (list, tuple)):
+        assert type(theirs) is type(ours) and len(theirs) == len(ours)
+        for one, other in zip(theirs, ours):
+            assert_equal(one, other, tolerance)
+    elif theirs is None:
+        assert ours is None
+    else:
+        np.testing.assert_allclose(ours.numpy(), theirs.asnumpy(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("common", COMMON)
+@pytest.mark.parametrize("name,options", CASES, ids=lambda value: str(value).replace(" ", ""))
+def test_weights_and_states_are_mxnets(name, options, common):
+    options = {**options, **COMMON[common]}
+    if name == "groupadagrad":
+        options.pop("wd", None)
+    theirs, ours = both_after_steps(name, options, "float64")
+    assert_equal(theirs, ours, 1e-10)
+
+
+@pytest.mark.parametrize("common", COMMON)
+def test_bert_adam_is_gluonnlps(common):
+    """To the rounding of float32, the only dtype that gluonnlp's takes: its factor is an array of it."""
+    pytest.importorskip("gluonnlp")
+    theirs, ours = both_after_steps("bertadam", COMMON[common], "float32")
+    assert_equal(theirs, ours, 2e-4)
+
+
+def moves(name, options, gradients, rates):
+    """Return a weight of 1 after updates by a rule."""
+    settings = mx.optimizer.create(name, **options)
+    weight = torch.ones(1, dtype=torch.float64)
+    group = Group([weight], [], [RULES[name].create(settings, weight)], decays=[settings.wd])
+    for count, (gradient, rate) in enumerate(zip(gradients, rates), 1):
+        group.gradients = [torch.full_like(weight, gradient)]
+        group.rates, group.counts = [rate], [count]
+        RULES[name].move(settings, group)
+    return weight.item()
+
+
+def torchs(kind, options, gradients, rates):
+    """Return a weight of 1 after updates by an optimizer of torch's own."""
+    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = kind([weight], lr=1.0, **options)
+    for gradient, rate in zip(gradients, rates):
+        weight.grad = torch.full_like(weight, gradient)
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+    return weight.item()
+
+
+def test_a_rate_is_inside_the_velocity():
+    """At a rate of 0, MXNet moves on by what was gathered before; torch's SGD stops."""
+    gradients, rates = [1.0, 0.0], [0.5, 0.0]
+    assert moves("sgd", {"momentum": 0.5}, gradients, rates) == 1 - 0.5 - 0.25
+    assert torchs(torch.optim.SGD, {"momentum": 0.5}, gradients, rates) == 1 - 0.5
+
+
+def test_epsilon_is_outside_of_the_bias_correction():
+    """In the first step the biased root is sqrt(1 - beta2) of the gradient's size: an epsilon weighs more."""
+    ours = moves("adam", {"epsilon": 0.5, "beta2": 0.75, "beta1": 0.5}, [1.0], [1.0])
+    assert ours == pytest.approx(1 - (0.25**0.5 / 0.5) * 0.5 / (0.5 + 0.5))
+    theirs = torchs(torch.optim.Adam, {"eps": 0.5, "betas": (0.5, 0.75)}, [1.0], [1.0])
+    assert theirs == pytest.approx(1 - 1 / 1.5)
+
+
+def test_sgd_decays_after_clipping():
+    options = {"wd": 0.5, "clip_gradient": 0.25}
+    assert moves("sgd", options, [4.0], [1.0]) == 1 - 0.25 - 0.5
+
+
+@pytest.mark.parametrize("name", ["adam", "rmsprop", "adamax", "nadam", "ftml"])
+def test_adam_and_its_relatives_decay_before_clipping(name):
+    """So weight decay changes nothing where the gradient is clipped anyway."""
+    decayed, alone = (
+        moves(name, {"wd": wd, "clip_gradient": 0.25}, [4.0, 4.0], [0.1, 0.1]) for wd in (0.5, 0.0)
+    )
+    assert decayed == alone != 1
+
+
+def test_every_rule_bears_the_name_of_an_optimizer():
+    pytest.importorskip("gluonnlp")
+    assert set(RULES) <= set(mx.optimizer.Optimizer.opt_registry)
