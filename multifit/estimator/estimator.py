@@ -199,6 +199,7 @@ class MultiEstimator:
             self._engine.samples_along(batch_axis),
             figures_in_handlers(events.handlers, declared),
             hooks.around("fit"),
+            self._trainers.training(),
             self._handlers.fit(events),
         ):
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
@@ -494,8 +495,8 @@ class MultiEstimator:
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
 
-        Parameters that the batch did not reach are left out. Changed in place within ``change_gradients``,
-        they are what the trainers use.
+        Parameters that the batch did not reach are left out, and so are trainers that do not move after it.
+        Changed in place within ``change_gradients``, they are what the trainers use.
         """
         return self._trainers.gradients()
 

@@ -26,7 +26,7 @@ class TrainingHooks:
         self._batch: Any = None  # of the running step, as the loader yielded it
         self._updates_unseen = False
         if self.active(BEFORE_UPDATE) and self.active("hold_update"):
-            early, holding = self._names(BEFORE_UPDATE), self._names("hold_update")
+            early, holding = self.names(BEFORE_UPDATE), self.names("hold_update")
             raise ValueError(
                 f"{early}: with a priority up to {Priority.UPDATE:g}, batch_end is called between backward "
                 f"and update of each batch, but {holding} holds updates back; implement change_gradients in "
@@ -91,7 +91,7 @@ class TrainingHooks:
             yield
         if self._updates_unseen:
             raise HandlerError(
-                f"{self._names(BEFORE_UPDATE)} must be called between backward and update, because of a "
+                f"{self.names(BEFORE_UPDATE)} must be called between backward and update, because of a "
                 f"priority up to {Priority.UPDATE:g}, but fit_batch did not call super().fit_batch(), which "
                 "does that; call it, or raise the priority"
             )
@@ -108,7 +108,8 @@ class TrainingHooks:
                     raise self._events.handler_error(method, error) from error
             yield
 
-    def _names(self, event: str) -> str:
+    def names(self, event: str) -> str:
+        """Return the names of the handlers that implement a hook."""
         return ", ".join(handler_name(method.handler) for method in self._events.methods(event))
 
 

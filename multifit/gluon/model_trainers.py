@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
 
 from ..errors import Problem, TrainerError, raise_problems
 from ..protocols import Array
@@ -22,6 +23,7 @@ class ModelTrainers:
     def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
         self._trainers: Trainers | None = None
+        self._training = False
 
     def build(self) -> list[Problem]:
         """Initialise the parameters and build the trainers, unless done; return what is wrong."""
@@ -39,7 +41,22 @@ class ModelTrainers:
         self._trainers, problems = bind_trainers(
             self._declared, model.parameters, self._frozen, model.contexts
         )
+        if self._trainers is not None and self._training:
+            self._trainers.added_gradients.begin()
         return problems
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Let trainers that accumulate add up gradients within the block, which may build them."""
+        self._training = True
+        if self._trainers is not None:
+            self._trainers.added_gradients.begin()
+        try:
+            yield
+        finally:
+            self._training = False
+            if self._trainers is not None:
+                self._trainers.added_gradients.end()
 
     def prepare(self) -> None:
         """Initialise the parameters, and build the trainers if sparse ones need them to be read.
@@ -70,10 +87,14 @@ class ModelTrainers:
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
 
-        Parameters that the batch did not reach are left out.
+        Parameters that the batch did not reach are left out, and so are trainers that do not move after it.
         """
         gradients: dict[str, dict[str, list[Array]]] = {}
-        for trainer, names in self.get().parameter_names.items():
+        trainers = self.get()
+        moving = {
+            name: held for name, held in trainers.parameter_names.items() if name not in trainers.waiting
+        }
+        for trainer, names in moving.items():
             parameters = {name: self._model.parameters[name] for name in names}
             fresh = {name: p for name, p in parameters.items() if is_fresh(replicas(p)[0])}
             gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}

@@ -5,7 +5,7 @@ Fetch, forward, balance, backward, combine, reduce, change, clip, update, measur
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Container, Iterable, Sequence
 
 from ..errors import SpecError, last_line
 from ..events import BEFORE_UPDATE, TrainingHooks
@@ -53,19 +53,22 @@ class TrainStep:
     def learn(self, result: StepResult) -> None:
         """Compute the gradients on all devices, then move the parameters, unless a handler holds the update.
 
-        All gradients are ready before the first trainer moves a parameter.
+        All gradients are ready before the first trainer moves a parameter. Trainers may wait for a later
+        batch.
         """
         self.balance(result)
         self.backward(result)
         self.combine(result)
         self.before_update(result)
         held = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
-        if self._gradients.hold(held, self._trainers.get()):
+        trainers = self._trainers.get()
+        due = trainers.due(self._state.step) if trainers.rhythms else trainers.handles
+        if self._gradients.hold(held, due):
             return
-        self.reduce()
+        self.reduce(due)
         self.change()
-        self.clip()
-        self.update()
+        self.clip(due)
+        self.update(due)
         self.look_back(result)
 
     def balance(self, result: StepResult) -> None:
@@ -113,10 +116,13 @@ class TrainStep:
             state.step, state.samples = state.step - 1, state.samples - samples
             trainers.scale_gradients(1 / samples)
 
-    def reduce(self) -> None:
-        """Add up the gradients over the devices, and over the processes that train together."""
+    def reduce(self, due: Iterable[str]) -> None:
+        """Add up the gradients over the devices, and over the processes that train together.
+
+        `due` are the trainers that move.
+        """
         trainers = self._trainers.get()
-        for name in trainers:
+        for name in due:
             with self._timer("reduce", name):
                 trainers.reduce(name)
         self._gradients.add_up()
@@ -128,17 +134,18 @@ class TrainStep:
             with self._timer("change"):
                 self._hooks.change_gradients()
 
-    def clip(self) -> None:
+    def clip(self, due: Container[str]) -> None:
         """Scale the gradients of each trainer that clips down to its largest norm."""
         trainers = self._trainers.get()
         for name in trainers.clip_norms:
-            with self._timer("clip", name):
-                trainers.clip(name)
+            if name in due:
+                with self._timer("clip", name):
+                    trainers.clip(name)
 
-    def update(self) -> None:
-        """Move all parameters."""
+    def update(self, due: Iterable[str]) -> None:
+        """Move the parameters of the trainers that are due."""
         trainers = self._trainers.get()
-        for name in trainers:
+        for name in due:
             with self._timer("update", name):
                 trainers.update(name)
 

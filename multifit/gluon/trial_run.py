@@ -21,7 +21,7 @@ def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple
     SpecError, DataError or TrainerError if something does not fit, or if a trainer is distributed: the states
     on its servers cannot be restored.
     """
-    with preserve_rng():
+    with preserve_rng(), engine.trainers.training():
         first, batches = engine.readers["train"].peek_first(data, name)
         run = dry_run(engine, first)  # before anything is copied: the net may not be initialised
         trainers = engine.trainers.get()

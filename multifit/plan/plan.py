@@ -22,13 +22,17 @@ class TrainerPlan:
     clip_norm: float | None = None
     calls: int | None = None  # calls of operators that update them; None if the optimizer decides
     losses: tuple[str, ...] = ()  # whose gradients reach them, if there are several trainers and losses
+    every: int = 1  # it moves after every so many batches
+    accumulate: bool = False  # by the mean of their gradients
 
     def row(self) -> tuple[str, str, str, str]:
         """Return what it is, its name, what it updates, and how."""
         clip = f", gradients clipped to norm {self.clip_norm:g}" if self.clip_norm is not None else ""
         by = f"; by the losses {', '.join(self.losses)}" if self.losses else ""
         calls = f", in {counted(self.calls, 'call')}" if self.calls else ""
-        options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{calls}"
+        summed = ", by the mean of their gradients" if self.accumulate else ""
+        rhythm = f", every {counted(self.every, 'batch', 'batches')}{summed}" if self.every != 1 else ""
+        options = f"{self.optimizer}, learning rate {self.learning_rate:g}{clip}{calls}{rhythm}"
         return (
             "trainer",
             self.name,

@@ -48,7 +48,7 @@ def find_learning_rate(
         trainers = _select(dict(engine.trainers.get()), trainer)
         next(iterator)  # the first batch is in `run`
         rest = iterator if one_shot(data) else repeat(data, iterator)
-        losses = _train(TrainStep(engine), run.train, rest, rates, trainers)
+        losses = _train(engine, run.train, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
 
 
@@ -73,14 +73,14 @@ def _select(handles: dict[str, TrainerHandle], name: str | None) -> list[Trainer
 
 
 def _train(
-    step: TrainStep,
+    engine: Engine,
     result: StepResult,
     batches: Iterator[Any],
     rates: Sequence[float],
     trainers: Sequence[TrainerHandle],
 ) -> list[float]:
     """Train with one rate after the other; return the loss before each update."""
-    losses: list[float] = []
+    step, losses = TrainStep(engine), list[float]()
     best, mean = math.inf, RunningMean()
     while True:
         # read before the update, so that errors of the forward pass are raised here
@@ -97,6 +97,7 @@ def _train(
         for trainer in trainers:
             trainer.optimizer.lr_scheduler, trainer.optimizer.lr = None, rates[len(losses) - 1]
         step.learn(result)
+        engine.state.step += 1  # by which trainers, weights and methods of balancing know their turn
         result = _forward(step, raw, len(losses) + 1)
     if not losses:
         raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing has moved")

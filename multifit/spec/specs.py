@@ -138,6 +138,11 @@ class TrainerSpec(_OneLineRepr):
         ``learning_rate``.
     clip_norm : float, optional
         The largest global norm of this trainer's gradients; larger ones are scaled down to it.
+    every : int
+        It moves its parameters after every so many batches of the run. A schedule counts these updates.
+    accumulate : bool
+        Whether an update uses the mean of the gradients since the last one, as if the batches had been one,
+        or those of the last batch alone.
     """
 
     params: Any
@@ -145,6 +150,8 @@ class TrainerSpec(_OneLineRepr):
     optimizer_params: Mapping[str, Any] | None = None
     lr_scheduler: Any = None
     clip_norm: float | None = None
+    every: int = 1
+    accumulate: bool = False
 
 
 def _short(value: object) -> str:

@@ -42,7 +42,7 @@ SIGNATURES: dict[str, str] = {
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments",
     "MetricSpec": "metric outputs labels losses mode stage transform names arguments",
-    "TrainerSpec": "params optimizer optimizer_params lr_scheduler clip_norm",
+    "TrainerSpec": "params optimizer optimizer_params lr_scheduler clip_norm every accumulate",
     "LabelSpec": "name dtype classes ignore missing",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,25 @@ def test_it_ends_bit_for_bit_as_without_the_stop(
     run.resume()
     assert unequal(run.end(), end_without_stop(run)) == []
     assert not any("cannot be seeded" in line for line in log())
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_a_trainers_rhythm_continues(tmp_path: Path, accumulate: bool, devices: int) -> None:
+    """The checkpoint is of the second of four batches: the gradients of two wait."""
+
+    def trainers() -> dict[str, TrainerSpec]:
+        plain = make_trainers()
+        return {**plain, "body": replace(plain["body"], every=4, accumulate=accumulate)}
+
+    ends = []
+    for name, step in (("whole", None), ("stopped", 7)):
+        run = Run(tmp_path / name, "list", devices, trainers=trainers)
+        if step is not None:
+            run.crash(step)
+        run.fit(resume=None if step is None else run.folder)
+        ends.append(run.end())
+    assert unequal(*ends) == []
 
 
 def test_it_can_be_stopped_several_times(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
         "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
         "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"], "balance": None,
+        "rhythm": {},
         "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
     }  # fmt: skip
     unknown = set(changes) - set(options)
@@ -197,7 +198,9 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     )
     rates = {"sgd": {"learning_rate": 0.3, "momentum": 0.9}, "adam": {"learning_rate": 0.01}}
     trainers = {
-        "body": TrainerSpec("body.*", "adam", rates["adam"], clip_norm=options["clip_norm"]),
+        "body": TrainerSpec(
+            "body.*", "adam", rates["adam"], clip_norm=options["clip_norm"], **options["rhythm"]
+        ),
         "heads": TrainerSpec(
             "(?!body).*", options["optimizer"], rates[options["optimizer"]], clip_norm=options["clip_norm"]
         ),
@@ -267,6 +270,8 @@ CASES: dict[str, dict[str, Any]] = {
         "labels": [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"],
         "data": lambda world: loader(37),
     },
+    "a trainer that waits": {"rhythm": {"every": 3}, "net": Branching},
+    "a trainer that accumulates": {"rhythm": {"every": 3, "accumulate": True}, "clip_norm": 0.1},
     "balance": {"balance": DWA(), "data": lambda world: loader(37)},
     "balance that looks back": {"balance": FAMO()},
     "float64": {"dtype": "float64"},

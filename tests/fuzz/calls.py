@@ -66,7 +66,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "StoppingHandler": {"max_epoch": None, "max_batch": 2, "max_seconds": 5.0, "condition": None},
     "TensorBoardHandler": {"folder": "/t", "every": 1, "weights": False, "pictures": None},
     "TerminateOnNaN": {"every": 1},
-    "TrainerSpec": {"params": ".*", "clip_norm": 1.0},
+    "TrainerSpec": {"params": ".*", "clip_norm": 1.0, "every": 2, "accumulate": False},
     "ValidationHandler": {
         "val_data": [arrays()],
         "epoch_period": 1,

@@ -82,7 +82,9 @@ FIELDS = {
     ],
     "metric": ["metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "arguments"],
     "label": ["name", "dtype", "classes", "ignore", "missing"],
-    "trainer": ["params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm"],
+    "trainer": [
+        "params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm", "every", "accumulate",
+    ],
     "estimator": ["trainers", "context", "initializer", "frozen", "precision", "balance", "world"],
     "fit": ["batches", "epochs", "event_handlers", "resume"],
     "evaluate": ["event_handlers", "batch_axis"],

@@ -74,16 +74,24 @@ def several(net: Any) -> dict[str, Any]:
     return {"body": TrainerSpec("body.*", "adam", lr_scheduler=schedule, clip_norm=1.0), "heads": heads}
 
 
+def rhythms(net: Any) -> dict[str, Any]:
+    momentum = {"learning_rate": 0.1, "momentum": 0.9}
+    heads = TrainerSpec("(digit|size).*", "sgd", momentum, every=3)
+    return {"body": TrainerSpec("body.*", "adam", every=2, accumulate=True), "heads": heads}
+
+
 TRAINERS: dict[str, Callable[[Any], Any]] = {
     "default": lambda net: None,
     "several": several,
     "nadam": lambda net: TrainerSpec(".*", "nadam"),  # keeps a product of its own in the optimizer
     "user's": lambda net: Trainer(net.collect_params(), "sgd", {"momentum": 0.9}),
     "kvstore": on_kvstores,
+    "rhythms": rhythms,
 }
 CASES = [
     ("default", ONE, False), ("default", TWO, True), ("several", ONE, False), ("several", TWO, True),
     ("nadam", TWO, True), ("user's", ONE, True), ("kvstore", TWO, False), ("kvstore", TWO, True),
+    ("rhythms", ONE, True), ("rhythms", TWO, False),
 ]  # fmt: skip
 
 

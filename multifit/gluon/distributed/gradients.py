@@ -22,8 +22,8 @@ class Gradients:
         self._world = world
         self._fresh: list[Any] = []
 
-    def hold(self, held: bool, trainers: Trainers) -> bool:
-        """Return whether a handler of any rank holds the update back.
+    def hold(self, held: bool, trainers: Mapping[str, Any]) -> bool:
+        """Return whether a handler of any rank holds the update of these trainers back.
 
         If none does, the ranks also agree on which parameters any of them has reached.
         """
@@ -62,7 +62,7 @@ class Gradients:
         return [] if self._world.alone else [Problem("trainer", line) for line in _problems(trainers)]
 
 
-def _moved(trainers: Trainers) -> list[Any]:
+def _moved(trainers: Mapping[str, Any]) -> list[Any]:
     return [parameter for trainer in trainers.values() for parameter in moved_parameters(trainer)]
 
 

@@ -29,7 +29,9 @@ DROPOUT = (
     'on="features", or in place of nn.Dropout(p) let the net use '
     "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
 )
-ADDED = "gradients that are added up cannot be taken apart; leave GradientAccumulation out"
+ADDED = (
+    "gradients that are added up cannot be taken apart; leave GradientAccumulation and accumulate=True out"
+)
 SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
 
 

@@ -38,6 +38,14 @@ def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:
             set_fresh(values, False)
 
 
+def discard_gradients(parameters: Iterable[mx.gluon.Parameter]) -> None:
+    """Mark gradients as used on all devices without using them; those that are added up become 0."""
+    for parameter in parameters:
+        mark_used([parameter])
+        if parameter.grad_req == "add":
+            parameter.zero_grad()
+
+
 def moved_parameters(trainer: mx.gluon.Trainer) -> list[Any]:
     """Return the parameters of a trainer that have gradients."""
     return [parameter for parameter in trainer._params if parameter.grad_req != "null"]

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy as np
 
-from ...arguments import as_float, is_finite_number
+from ...arguments import Count, as_float, checked_value, is_finite_number
 from ...errors import Problem, counted, last_line, names, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
@@ -39,6 +39,7 @@ def build_optimizer(
 
 def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
     messages = _clip_norm_problems(where, spec.clip_norm) + _scheduler_problems(where, spec.lr_scheduler)
+    messages += _rhythm_problems(where, spec)
     if spec.optimizer_params is not None and not isinstance(spec.optimizer_params, Mapping):
         way_out = 'give a dict, such as {"learning_rate": 1e-3}'
         return None, [*messages, f"{where}: optimizer_params is {shown(spec.optimizer_params)}; {way_out}"]
@@ -141,3 +142,13 @@ def _clip_norm_problems(where: str, norm: Any) -> list[str]:
     if norm is None or (is_finite_number(norm) and as_float(norm) > 0):
         return []
     return [f"{where}: clip_norm is {shown(norm)}; it must be a finite number above 0, or None"]
+
+
+def _rhythm_problems(where: str, spec: TrainerSpec) -> list[str]:
+    problems = []
+    for field, hint in (("every", Count), ("accumulate", bool)):
+        try:
+            checked_value(f"{where}: {field}", getattr(spec, field), hint)
+        except ValueError as error:
+            problems.append(str(error))
+    return problems

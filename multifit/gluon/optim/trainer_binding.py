@@ -11,6 +11,7 @@ from ..compat import mx
 from .coverage import coverage_problems, frozen_names, moved_names
 from .optimizers import build_optimizer
 from .parameters import listing, sparse, trainable
+from .rhythms import Rhythm, rhythm_problems
 from .trainers import Trainers
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
@@ -44,6 +45,7 @@ def bind_trainers(
         optimizers[name], more = build_optimizer(where[name], value, held.values())
         problems += more + _device_problems(where[name], value, contexts)
         problems += _sparse_problems(where[name], value, sparse(held), contexts)
+        problems += rhythm_problems(where[name], value, held)
     problems += _unread_problems(sparse(parameters), [name for names in moved.values() for name in names])
     if problems:
         return None, problems
@@ -55,7 +57,12 @@ def bind_trainers(
         for name, value in valid.items()
         if isinstance(value, TrainerSpec) and isinstance(value.optimizer, str)
     }
-    return Trainers(trainers, clip_norms, moved, options), []
+    rhythms = {
+        name: Rhythm(int(value.every), bool(value.accumulate))
+        for name, value in valid.items()
+        if isinstance(value, TrainerSpec) and value.every > 1
+    }
+    return Trainers(trainers, clip_norms, moved, options, rhythms), []
 
 
 def _build(

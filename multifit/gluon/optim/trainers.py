@@ -7,7 +7,15 @@ from typing import Any, Iterator, Mapping, Sequence
 from ...errors import TrainerError, names
 from ..compat import mx
 from .fused_updates import FusedUpdate
-from .gradients import clip_gradients, mark_used, moved_parameters, scale_gradients, zero_stale
+from .gradients import (
+    clip_gradients,
+    discard_gradients,
+    mark_used,
+    moved_parameters,
+    scale_gradients,
+    zero_stale,
+)
+from .rhythms import AddedGradients, Rhythm
 from .trainer_handle import TrainerHandle
 
 
@@ -19,7 +27,8 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     `clip_norms` are the largest global gradient norms of the trainers that clip; `parameter_names` are the
     structural names of the parameters that each trainer moves; `options` are those of optimizers that were
-    declared by name.
+    declared by name. `rhythms` are those of the trainers that do not move after every batch; `waiting` are
+    the trainers that do not move after the last one. `handles` are all trainers.
     """
 
     def __init__(
@@ -28,14 +37,20 @@ class Trainers(Mapping[str, TrainerHandle]):
         clip_norms: Mapping[str, float],
         parameter_names: Mapping[str, Sequence[str]],
         options: Mapping[str, Mapping[str, Any]],
+        rhythms: Mapping[str, Rhythm],
     ) -> None:
         self._trainers, self.clip_norms = dict(trainers), dict(clip_norms)
         self.parameter_names, self.options = dict(parameter_names), dict(options)
-        self._handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
+        self.handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
         self._updates = {name: FusedUpdate(trainer) for name, trainer in trainers.items()}
+        self.rhythms, self.waiting = dict(rhythms), frozenset[str]()
+        self._accumulating = {name for name, rhythm in rhythms.items() if rhythm.accumulate}
+        self.added_gradients = AddedGradients(
+            parameter for name in self._accumulating for parameter in moved_parameters(trainers[name])
+        )
 
     def __getitem__(self, name: str) -> TrainerHandle:
-        return self._handles[name]
+        return self.handles[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._trainers)
@@ -43,9 +58,24 @@ class Trainers(Mapping[str, TrainerHandle]):
     def __len__(self) -> int:
         return len(self._trainers)
 
+    def due(self, step: int) -> dict[str, TrainerHandle]:
+        """Return the trainers that move after a batch of the run, counted from 0.
+
+        The gradients of the others are used up, unless they accumulate.
+        """
+        self.waiting = frozenset(name for name, rhythm in self.rhythms.items() if rhythm.waits(step))
+        for name in self.waiting - self._accumulating:
+            discard_gradients(moved_parameters(self._trainers[name]))
+        return {name: handle for name, handle in self.handles.items() if name not in self.waiting}
+
     def reduce(self, name: str) -> None:
-        """Add up a trainer's gradients over the devices, unless its kvstore does that itself."""
+        """Add up a trainer's gradients over the devices, unless its kvstore does that itself.
+
+        Gradients that were accumulated are divided by the number of batches before.
+        """
         trainer = self._trainers[name]
+        if name in self._accumulating:
+            scale_gradients(moved_parameters(trainer), 1 / self.rhythms[name].every)
         on_kvstore = updates_on_kvstore(trainer)
         zero_stale(trainer, on_kvstore)
         if not on_kvstore:

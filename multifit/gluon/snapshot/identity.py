@@ -32,6 +32,7 @@ def identity(engine: Engine) -> dict[str, Any]:
                 "schedule": _schedule(trainer.optimizer.lr_scheduler),
                 "clip_norm": plain(trainers.clip_norms.get(name)),
                 "holds": list(trainers.parameter_names[name]),
+                **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
             }
             for name, trainer in trainers.items()
         },

@@ -11,6 +11,7 @@ from ..data.seeding import preserve_rng
 from ..engine import Engine
 from ..execution.result import StepResult
 from .first_batch import check_first_batch
+from .out_of_step import out_of_step
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
@@ -57,7 +58,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise_problems(problems)  # these may be why it failed, and are easier to fix
         raise
     raise_problems(problems)
-    raise_problems(engine.trainers.unreached() or engine.gradients.problems(engine.trainers.get()))
+    trainers = engine.trainers.get()
+    raise_problems(engine.trainers.unreached() or engine.gradients.problems(trainers) + out_of_step(engine))
     results = {
         name: _run(engine, name, batch, outputs[name]) for name, batch in reversed(list(batches.items()))
     }

@@ -68,6 +68,7 @@ def _trainer(engine: Engine, name: str, losses: tuple[str, ...]) -> TrainerPlan:
         trainers.clip_norms.get(name),
         trainers.calls(name),
         losses,
+        *trainers.rhythms.get(name, ()),
     )
 
 

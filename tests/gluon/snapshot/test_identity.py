@@ -202,12 +202,15 @@ def test_of_many_different_parameters_six_are_shown():
 def test_trainers_are_compared():
     schedule = mx.lr_scheduler.FactorScheduler(2, base_lr=0.1)
     other = {
-        "body": TrainerSpec("(body|size).*", "adam", {"learning_rate": 0.02}, schedule, clip_norm=1.0),
+        "body": TrainerSpec(
+            "(body|size).*", "adam", {"learning_rate": 0.02}, schedule, clip_norm=1.0, every=2
+        ),
         "head": TrainerSpec("(digit|losses).*", "adam"),
     }
     lines = differences(stored(make_engine()), stored(make_engine(trainers=other)))
     assert 'trainers["body"].options["learning_rate"]: 0.01 in the checkpoint, 0.02 here' in lines
     assert 'trainers["body"].clip_norm: null in the checkpoint, 1.0 here' in lines
+    assert 'trainers["body"].every: 2 here, not in the checkpoint' in lines
     assert 'trainers["body"].holds["size.weight"]: here, not in the checkpoint' in lines
     old, new = (line for line in lines if line.startswith('trainers["head'))
     assert old.endswith('in the checkpoint, not here (did you mean "head"?)')

@@ -1,0 +1,62 @@
+"""How often trainers move, and the gradients of those that wait."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+
+from ...errors import Problem
+from ...spec import TrainerSpec
+from ..compat import mx
+from .gradients import fresh_flags, set_fresh
+from .parameters import listing
+
+
+class Rhythm(NamedTuple):
+    """A trainer moves after every so many batches, by the mean of their gradients if it accumulates."""
+
+    every: int
+    accumulate: bool = False
+
+    def waits(self, step: int) -> bool:
+        """Whether the trainer does not move after a batch of the run, counted from 0."""
+        return (step + 1) % self.every > 0
+
+
+def rhythm_problems(where: str, declared: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> list[Problem]:
+    """Return why the gradients of a trainer, `where` in messages, cannot be added up."""
+    if not isinstance(declared, TrainerSpec) or not declared.accumulate:
+        return []
+    sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
+    message = (
+        f"{where}: accumulate=True, but the gradients of {listing(sparse)} are sparse, and MXNet cannot "
+    )
+    message += "add such gradients; build the layer with sparse_grad=False, or leave accumulate out"
+    return [Problem("trainer", message)] if sparse else []
+
+
+class AddedGradients:
+    """The gradients of trainers that accumulate: added up while training, and kept between fits."""
+
+    def __init__(self, parameters: Iterable[mx.gluon.Parameter]) -> None:
+        self._parameters = list(parameters)
+        self._written: list[mx.gluon.Parameter] = []  # whose gradients are written when nothing trains
+        self._kept: dict[mx.gluon.Parameter, tuple[Sequence[Any], list[bool]]] = {}
+
+    def begin(self) -> None:
+        """Let MXNet add gradients up instead of overwriting them, from where the last fit ended."""
+        self._written = [p for p in self._parameters if p.grad_req == "write"]
+        for parameter in self._written:
+            parameter.grad_req = "add"  # which makes arrays of zeros
+        for parameter, (gradients, flags) in self._kept.items():
+            pairs = zip(parameter.list_data(), parameter.list_grad(), gradients, flags)
+            for values, gradient, kept, fresh in pairs:
+                kept.copyto(gradient)
+                set_fresh(values, fresh)
+
+    def end(self) -> None:
+        """Let gradients be written as before."""
+        reached = [p for p in self._written if p._data is not None]
+        self._kept = {p: ([g.copy() for g in p.list_grad()], fresh_flags(p)) for p in reached}
+        for parameter in self._written:
+            parameter.grad_req = "write"
+        self._written = []

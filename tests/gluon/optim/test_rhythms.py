@@ -1,0 +1,212 @@
+"""Trainers that do not move after every batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import GradientAccumulation, MultiEstimator, SkipNonFinite, TrainerError, TrainerSpec
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.data import digit_batches
+from tests.common.grids import ONE, TWO, two_settings
+from tests.common.hand_loop import ADAM, SGD, SILENT, train
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches([12, 12, 12, 7, 12, 1, 12, 12])
+HEADS = "(digit|parity).*"
+
+
+def make() -> Heads:
+    return Heads(digit=5, parity=1)
+
+
+def trainers(every: int, accumulate: bool = False, **options: Any) -> dict[str, TrainerSpec]:
+    return {
+        "body": TrainerSpec("body.*", "sgd", SGD, every=every, accumulate=accumulate, **options),
+        "heads": TrainerSpec(HEADS, "adam", ADAM),
+    }
+
+
+def train_by_hand(net: Any, every: int, accumulate: bool, norm: float | None = None) -> None:
+    body = net.body.collect_params()
+    heads = [*net.digit.collect_params().values(), *net.parity.collect_params().values()]
+    body_trainer, head_trainer = gluon.Trainer(body, "sgd", SGD), gluon.Trainer(heads, "adam", ADAM)
+    if accumulate:
+        body.setattr("grad_req", "add")
+    for number, batch in enumerate(BATCHES, 1):
+        with autograd.record():
+            x, digit, parity = map(nd.array, batch)
+            digits, parities = net(x)
+            loss = (CE(digits, digit) + 0.5 * BCE(parities, parity)).mean()
+        loss.backward()
+        head_trainer.step(1)
+        if number % every == 0:
+            if norm is not None:
+                gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm)
+            body_trainer.step(every if accumulate else 1)
+            body.zero_grad()
+
+
+@pytest.mark.parametrize(("every", "accumulate"), [(3, False), (3, True), (1, True)])
+@two_settings
+def test_equals_a_loop_by_hand(every: int, accumulate: bool, devices: list, hybrid: bool) -> None:
+    hand, net = twins(make, BATCHES[0][0])
+    train_by_hand(hand, every, accumulate)
+    train(hybridized(net, hybrid), digit_spec(), BATCHES, devices, trainers(every, accumulate))
+    assert_same_parameters(net, hand)
+
+
+def test_waits_until_its_turn() -> None:
+    _, net = twins(make, BATCHES[0][0])
+    before = snapshot(net.body)
+    train(net, digit_spec(), BATCHES, ONE, trainers(len(BATCHES) + 1))
+    assert_unchanged(net.body, before)
+
+
+def test_clipping_sees_what_is_used() -> None:
+    hand, net = twins(make, BATCHES[0][0])
+    train_by_hand(hand, 2, False, norm=0.05)
+    train(net, digit_spec(), BATCHES, ONE, trainers(2, clip_norm=0.05))
+    assert_same_parameters(net, hand)
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
+def test_all_trainers_together_equal_gradient_accumulation(devices: list) -> None:
+    one, other = twins(make, BATCHES[0][0])
+    accumulation = [*SILENT, GradientAccumulation(2)]
+    for net, rhythm, handlers in (
+        (one, {}, accumulation),
+        (other, {"every": 2, "accumulate": True}, SILENT),
+    ):
+        declared = {
+            "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
+            "heads": TrainerSpec(HEADS, "adam", ADAM, **rhythm),
+        }
+        estimator = MultiEstimator(net, digit_spec(), declared, devices)
+        estimator.fit(BATCHES, epochs=1, event_handlers=handlers)
+    assert_same_parameters(one, other)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_several_fits_equal_one(accumulate: bool) -> None:
+    """Also where fits end in mid-rhythm, and gradients are computed in between."""
+    one, other = twins(make, BATCHES[0][0])
+    train(one, digit_spec(), BATCHES, ONE, trainers(3, accumulate))
+    estimator = MultiEstimator(other, digit_spec(), trainers(3, accumulate))
+    for part in (BATCHES[:2], BATCHES[2:7], BATCHES[7:]):
+        estimator.fit(part, epochs=1, event_handlers=SILENT)
+        assert {p.grad_req for p in other.collect_params().values()} == {"write"}
+        with autograd.record():
+            loss = sum(output.sum() for output in other(nd.array(BATCHES[0][0])))
+        loss.backward()
+        estimator.find_learning_rate(BATCHES * 2, batches=12)
+    for name, value in snapshot(other).items():
+        np.testing.assert_array_equal(value, snapshot(one)[name], err_msg=name)
+
+
+def test_a_schedule_counts_the_trainers_own_updates() -> None:
+    schedule = mx.lr_scheduler.FactorScheduler(1, 0.5, base_lr=1.0)
+    declared = {
+        "body": TrainerSpec("body.*", "sgd", lr_scheduler=schedule, every=3),
+        "heads": TrainerSpec(HEADS, "sgd", lr_scheduler=schedule),
+    }
+    estimator = train(make(), digit_spec(), BATCHES, ONE, declared)
+    updates = {name: trainer.optimizer.num_update for name, trainer in estimator.trainers.items()}
+    assert updates == {"body": 2, "heads": 8}
+    assert estimator.learning_rates() == {"lr_body": 0.5, "lr_heads": 0.5**7}
+
+
+def test_handlers_see_the_gradients_of_trainers_that_move() -> None:
+    seen: list[list[str]] = []
+    handler = SimpleNamespace(change_gradients=lambda estimator: seen.append(list(estimator.gradients())))
+    estimator = MultiEstimator(make(), digit_spec(), trainers(3, True))
+    estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler, SkipNonFinite()])
+    assert seen == [["heads"], ["heads"], ["body", "heads"]] * 2 + [["heads"]] * 2
+
+
+def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
+    """A trainer that waits without accumulating discards them."""
+    nets = twins(make, BATCHES[0][0])
+    for net, request in zip(nets, ("write", "add")):
+        net.collect_params().setattr("grad_req", request)
+        train(net, digit_spec(), BATCHES, ONE, trainers(3))
+    assert_same_parameters(*nets)
+
+
+def test_the_plan_says_how_often() -> None:
+    plan = MultiEstimator(make(), digit_spec(), trainers(3, True)).check(BATCHES)
+    assert [(t.name, t.every, t.accumulate) for t in plan.trainers] == [
+        ("body", 3, True),
+        ("heads", 1, False),
+    ]
+    assert (
+        plan.trainers[0]
+        .row()[3]
+        .startswith("SGD, learning rate 0.05, in 1 call, every 3 batches, by the mean of their gradients: ")
+    )
+    assert "every" not in plan.trainers[1].row()[3]
+    assert type(plan).from_dict(plan.to_dict()) == plan
+
+
+# fmt: off
+FAULTS = {
+    "a rhythm of 0": ({"every": 0}, 'trainers["body"]: every is 0; valid is a whole number of at least 1'),
+    "a rhythm in words": ({"every": "5"}, "every is '5'; valid is a whole number"),
+    "accumulate is a number": ({"accumulate": 2}, "accumulate is 2; valid is True or False"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("options", "text"), FAULTS.values(), ids=FAULTS)
+def test_wrong_rhythms_are_refused(options: Any, text: str) -> None:
+    declared = {"body": TrainerSpec("body.*", "sgd", **options), "heads": TrainerSpec(HEADS)}
+    with pytest.raises(TrainerError) as caught:
+        MultiEstimator(make(), digit_spec(), declared).fit(BATCHES, epochs=1)
+    assert text in str(caught.value)
+
+
+def gluons_handler() -> Any:
+    return SimpleNamespace(batch_end=lambda estimator: None, priority=-2000)
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "handler", "text"),
+    [
+        (False, GradientAccumulation(2), "but GradientAccumulation holds back the updates of all trainers"),
+        (True, gluons_handler(), 'trainers["body"]: adds up the gradients of 3 batches, but SimpleNamespace'),
+        (False, gluons_handler(), ""),
+    ],
+)
+def test_handlers_that_count_updates_are_refused(accumulate: bool, handler: Any, text: str) -> None:
+    net = make()
+    net.initialize()
+    net(nd.array(BATCHES[0][0]))
+    before = snapshot(net)
+    estimator = MultiEstimator(net, digit_spec(), trainers(3, accumulate))
+    if not text:
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler])
+        return
+    with pytest.raises(TrainerError) as caught:
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler])
+    assert text in str(caught.value)
+    assert_unchanged(net, before)
+
+
+def test_sparse_gradients_cannot_be_added() -> None:
+    net = sequential(nn.Embedding(6, 2, sparse_grad=True), nn.Dense(2))
+    words = np.array([[1, 2], [3, 4]], "float32"), np.ones((2, 2), "float32")
+    for options in ({"every": 2}, {"every": 2, "accumulate": True}):
+        estimator = MultiEstimator(net, one_loss_spec(L2), TrainerSpec(".*", "sgd", **options))
+        if "accumulate" not in options:
+            estimator.fit([words] * 2, epochs=1, event_handlers=SILENT)
+            continue
+        with pytest.raises(TrainerError, match='the gradients of "0.weight" are sparse'):
+            estimator.fit([words] * 2, epochs=1, event_handlers=SILENT)
