@@ -1,4 +1,4 @@
-"""mxnet is imported under multifit/gluon only; imports go downwards; there are no cycles."""
+"""mxnet is imported under gluon/ only, torch under torch/ only; imports go downwards, never in a cycle."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ LAYERS = [
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
     "gluon": {
+        "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
+        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance",
+    },
+    "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
         "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance",
     },
@@ -94,6 +98,13 @@ def test_mxnet_is_imported_under_gluon_only(path):
     for module, names in imports_of(path):
         assert module.split(".")[0] not in ENGINE, f"{path.name} imports {module}"
         assert "mx" not in names, f"{path.name} takes mx from {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_torch_is_imported_under_torch_only(path):
+    own = module_name(path)
+    if layer(own) != "torch" and own != "multifit.distributed.torch_communicator":
+        assert not [module for module, _ in imports_of(path) if module.split(".")[0] == "torch"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

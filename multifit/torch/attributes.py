@@ -1,0 +1,122 @@
+"""MXNet's attributes: strings, read by the types of an operator's keyword arguments.
+
+The keyword arguments of an operator's function are its table of attributes: with MXNet's names, defaults and
+types. A `Literal` lists the values that are translated; other values are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from functools import cache
+from typing import Any, Callable, Literal, Mapping, Optional, Union, get_args, get_origin, get_type_hints
+
+import torch
+
+from ..errors import shown, suggest
+
+Tensor = torch.Tensor
+Ints = tuple[int, ...]
+Floats = tuple[float, ...]
+Bounds = tuple[Optional[int], ...]  # of slices; None: the end of the axis
+Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
+
+DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "uint8": torch.uint8,
+    "int8": torch.int8,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "bool": torch.bool,
+}
+# How MXNet computes, not what; and counts of inputs, which are seen anyway.
+IGNORED = {"workspace", "cudnn_tune", "cudnn_off", "ctx", "num_args", "num_weights", "__profiler_scope__"}
+# What the translation gives to functions that ask for it: the mode, and a tensor of the graph's device.
+GIVEN = {"training", "like"}
+
+
+class AttributeProblem(ValueError):
+    """A value of an attribute that is not translated."""
+
+
+@cache
+def table(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a function's attributes by name, also of those `GIVEN`; torch's own have none."""
+    if (function.__module__ or "").split(".")[0] != __name__.split(".")[0]:
+        return {}
+    hints = get_type_hints(function)
+    keywords = inspect.signature(function).parameters.values()
+    return {each.name: hints[each.name] for each in keywords if each.kind is each.KEYWORD_ONLY}
+
+
+@cache
+def returns_tuple(function: Callable[..., Any]) -> bool:
+    """Whether a function returns a tuple of tensors, rather than a tensor."""
+    return get_origin(get_type_hints(function).get("return")) is tuple
+
+
+def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of attributes for a function.
+
+    Raises
+    ------
+    AttributeProblem
+        The function has no such attribute, or does not translate its value.
+    """
+    known = {name: kind for name, kind in table(function).items() if name not in GIVEN}
+    values = {}
+    for name, text in attributes.items():
+        if name in IGNORED:
+            continue
+        if name not in known:
+            raise AttributeProblem(f"its attribute {name}={text} is not translated{suggest(name, known)}")
+        try:
+            values[name] = _read(known[name], text)
+        except (ValueError, KeyError, TypeError):
+            raise AttributeProblem(f"{name}={text} is not translated; valid: {_valid(known[name])}") from None
+    return values
+
+
+def _read(kind: Any, text: str) -> Any:
+    """Return the value of a type; ValueError, KeyError or TypeError if it is not one of its values."""
+    if get_origin(kind) is Literal:
+        value = _literal(text)
+        if value not in get_args(kind):
+            raise ValueError(value)
+        return value
+    if get_origin(kind) is Union:
+        if text == "None":
+            return None
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
+        return _read(kind, text)
+    if kind is torch.dtype:
+        return DTYPES[text]
+    if kind is str:
+        return text
+    if get_origin(kind) is tuple:
+        value = _literal(text)
+        item = get_args(kind)[0]
+        return tuple(
+            _read(item, str(each)) for each in (value if isinstance(value, (tuple, list)) else [value])
+        )
+    if kind is bool:
+        return bool({"True": 1, "False": 0, "true": 1, "false": 0, "1": 1, "0": 0}[text])
+    return kind(text)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _valid(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(shown(each) for each in get_args(kind))
+    if kind is torch.dtype:
+        return ", ".join(DTYPES)
+    return getattr(kind, "__name__", None) or str(kind).replace("typing.", "")

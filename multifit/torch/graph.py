@@ -1,0 +1,82 @@
+"""An MXNet symbol as plain data, read from its JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping
+
+Output = tuple[int, int]  # (index of a node, number of one of its outputs)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A variable or a call of an operator.
+
+    Parameters
+    ----------
+    name : str
+        The name in the symbol.
+    operator : str
+        MXNet's name of the operator; "null" for a variable.
+    attributes : mapping of str to str
+        The operator's attributes as MXNet writes them, without annotations such as ``__shape__``.
+    inputs : tuple of (int, int)
+        The outputs that it is called with.
+    """
+
+    name: str
+    operator: str
+    attributes: Mapping[str, str]
+    inputs: tuple[Output, ...]
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether its value is given from outside."""
+        return self.operator == "null"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A symbol.
+
+    Parameters
+    ----------
+    nodes : tuple of Node
+        Each after those that it is called with.
+    heads : tuple of (int, int)
+        What the symbol returns.
+    """
+
+    nodes: tuple[Node, ...]
+    heads: tuple[Output, ...]
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of all variables, in the order of the nodes."""
+        return [node.name for node in self.nodes if node.is_variable]
+
+    def calls(self) -> Iterator[tuple[int, Node]]:
+        """Yield the index and the node of each call of an operator."""
+        return ((at, node) for at, node in enumerate(self.nodes) if not node.is_variable)
+
+
+def read_graph(symbol: str | Mapping[str, Any]) -> Graph:
+    """Return a symbol's graph.
+
+    Parameters
+    ----------
+    symbol : str or mapping
+        What ``symbol.tojson()`` returns, or the same as read by `json`.
+    """
+    source = json.loads(symbol) if isinstance(symbol, str) else symbol
+    nodes = tuple(
+        Node(
+            node["name"],
+            node["op"],
+            {k: v for k, v in node.get("attrs", {}).items() if not k.startswith("__")},
+            tuple((at, output) for at, output, *_ in node["inputs"]),
+        )
+        for node in source["nodes"]
+    )
+    return Graph(nodes, tuple((at, output) for at, output, *_ in source["heads"]))

@@ -1,0 +1,90 @@
+"""Operators that make tensors of nothing or of a shape alone, on the device of `like`."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+
+from ..attributes import Ints, Tensor
+
+
+def sizes(shape: Ints) -> list[int]:
+    """Return a shape in which unknown sizes, MXNet's 0, are 1.
+
+    Gluon's recurrent cells begin with zeros whose batch size is unknown; one row of them is broadcast.
+    """
+    return [size or 1 for size in shape]
+
+
+def zeros(*, like: Tensor, shape: Ints, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return zeros."""
+    return torch.zeros(sizes(shape), dtype=dtype, device=like.device)
+
+
+def ones(*, like: Tensor, shape: Ints, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return ones."""
+    return torch.ones(sizes(shape), dtype=dtype, device=like.device)
+
+
+def full(*, like: Tensor, shape: Ints, value: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return one value everywhere."""
+    return torch.full(sizes(shape), value, dtype=dtype, device=like.device)
+
+
+def arange(
+    *,
+    like: Tensor,
+    start: float,
+    stop: Optional[float] = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Return numbers from `start` up to `stop`, or from 0 up to `start`, each of them repeated."""
+    start, stop = (0.0, start) if stop is None else (start, stop)
+    return torch.arange(start, stop, step, dtype=dtype, device=like.device).repeat_interleave(repeat)
+
+
+def arange_like(
+    x: Tensor, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: Optional[int] = None
+) -> Tensor:
+    """Return numbers in the shape of `x`, or as many as one of its axes has elements."""
+    size = x.numel() if axis is None else x.shape[axis]
+    places = torch.arange(size, device=x.device).div(repeat, rounding_mode="floor")
+    numbers = places.to(x.dtype) * step + start
+    return numbers.reshape(x.shape) if axis is None else numbers
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    """Return zeros in the shape and type of `x`."""
+    return torch.zeros_like(x)
+
+
+def ones_like(x: Tensor) -> Tensor:
+    """Return ones in the shape and type of `x`."""
+    return torch.ones_like(x)
+
+
+def shape_array(x: Tensor) -> Tensor:
+    """Return the shape, int64."""
+    return torch.tensor(list(x.shape), dtype=torch.int64, device=x.device)
+
+
+def size_array(x: Tensor) -> Tensor:
+    """Return the number of elements, int64, of shape (1,)."""
+    return torch.full((1,), x.numel(), dtype=torch.int64, device=x.device)
+
+
+OPERATORS = {
+    "_zeros": zeros,
+    "_ones": ones,
+    "_full": full,
+    "_arange": arange,
+    "_contrib_arange_like": arange_like,
+    "zeros_like": zeros_like,
+    "ones_like": ones_like,
+    "shape_array": shape_array,
+    "size_array": size_array,
+}

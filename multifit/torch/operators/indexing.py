@@ -1,0 +1,93 @@
+"""Operators that look elements up. Indices may be floats, which are truncated."""
+
+from __future__ import annotations
+
+from typing import Literal, Optional
+
+import torch
+import torch.nn.functional as F
+
+from ..attributes import Ints, Tensor
+
+Mode = Literal["clip", "wrap"]
+
+
+def valid_indices(index: Tensor, size: int, mode: Mode) -> Tensor:
+    """Return indices within an axis: those outside are moved to its ends, or counted around."""
+    index = index.long()
+    return index.remainder(size) if mode == "wrap" else index.clamp(0, size - 1)
+
+
+def pick(
+    x: Tensor, index: Tensor, *, axis: Optional[int] = -1, keepdims: bool = False, mode: Mode = "clip"
+) -> Tensor:
+    """Return one element along an axis for each index."""
+    x, axis = (x.flatten(), 0) if axis is None else (x, axis)
+    index = valid_indices(index, x.shape[axis], mode)
+    picked = x.gather(axis, index if index.ndim == x.ndim else index.unsqueeze(axis))
+    return picked if keepdims or x.ndim == 1 else picked.squeeze(axis)
+
+
+def take(x: Tensor, index: Tensor, *, axis: int = 0, mode: Mode = "clip") -> Tensor:
+    """Return the slices of an axis with the indices' shape in its place."""
+    axis = axis % x.ndim
+    found = x.index_select(axis, valid_indices(index, x.shape[axis], mode).flatten())
+    return found.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+
+
+def batch_take(x: Tensor, index: Tensor) -> Tensor:
+    """Return one element of each row."""
+    return x.gather(1, valid_indices(index, x.shape[1], "clip").unsqueeze(1)).squeeze(1)
+
+
+def embedding(
+    index: Tensor,
+    weight: Tensor,
+    *,
+    input_dim: int,
+    output_dim: int,
+    dtype: Optional[torch.dtype] = None,
+    sparse_grad: Literal[False, 0] = False,
+) -> Tensor:
+    """Return rows of `weight`."""
+    return F.embedding(valid_indices(index, input_dim, "clip"), weight)
+
+
+def one_hot(
+    index: Tensor,
+    *,
+    depth: int,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Return `on_value` at each index along a new last axis; nowhere for an index outside."""
+    is_on = index.long().unsqueeze(-1) == torch.arange(depth, device=index.device)
+    return torch.where(is_on, on_value, off_value).to(dtype)
+
+
+def gather_nd(x: Tensor, index: Tensor) -> Tensor:
+    """Return elements or slices by indices (axes, ...)."""
+    return x[tuple(index.long())]
+
+
+def scatter_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
+    """Return zeros with elements or slices of `x` at indices (axes, ...)."""
+    return x.new_zeros(shape).index_put(tuple(index.long()), x)
+
+
+def scatter_add_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
+    """Return `scatter_nd`'s result, with what falls on the same place added up."""
+    return x.new_zeros(shape).index_put(tuple(index.long()), x, accumulate=True)
+
+
+OPERATORS = {
+    "pick": pick,
+    "take": take,
+    "batch_take": batch_take,
+    "Embedding": embedding,
+    "one_hot": one_hot,
+    "gather_nd": gather_nd,
+    "scatter_nd": scatter_nd,
+    "_backward_gather_nd": scatter_add_nd,
+}

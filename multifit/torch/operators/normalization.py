@@ -1,0 +1,99 @@
+"""Normalisation by the statistics of batches, samples or channels."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..attributes import Tensor
+
+
+def batch_norm(
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    *,
+    training: bool,
+    eps: float = 1e-3,
+    momentum: float = 0.9,
+    fix_gamma: bool = True,
+    use_global_stats: bool = False,
+    output_mean_var: Literal[False] = False,
+    axis: int = 1,
+) -> Tensor:
+    """Normalise channels; training updates the running statistics.
+
+    The running variance is that of the batch divided by n, where torch divides by n - 1.
+    """
+    weight = None if fix_gamma else gamma
+    x = x.movedim(axis, 1)
+    if not training or use_global_stats:
+        return F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps).movedim(1, axis)
+    axes = [0, *range(2, x.ndim)]
+    with torch.no_grad():
+        var, mean = torch.var_mean(x.to(running_var.dtype), axes, correction=0)
+        running_mean.lerp_(mean, 1 - momentum)
+        running_var.lerp_(var, 1 - momentum)
+    if x.numel() == x.shape[1]:  # torch refuses one value a channel
+        return (x * 0 + beta.reshape(1, -1, *[1] * (x.ndim - 2))).movedim(1, axis)
+    return F.batch_norm(x, None, None, weight, beta, True, 0.0, eps).movedim(1, axis)
+
+
+def layer_norm(
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    axis: int = -1,
+    eps: float = 1e-5,
+    output_mean_var: Literal[False] = False,
+) -> Tensor:
+    """Normalise along one axis."""
+    x = x.movedim(axis, -1)
+    return F.layer_norm(x, x.shape[-1:], gamma, beta, eps).movedim(-1, axis)
+
+
+def group_norm(
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    num_groups: int = 1,
+    eps: float = 1e-5,
+    output_mean_var: Literal[False] = False,
+) -> Tensor:
+    """Normalise groups of channels of each sample."""
+    return F.group_norm(x, num_groups, gamma, beta, eps)
+
+
+def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 1e-3) -> Tensor:
+    """Normalise each channel of each sample."""
+    return F.instance_norm(x, None, None, gamma, beta, True, 0.0, eps)
+
+
+def l2_normalization(
+    x: Tensor, *, eps: float = 1e-10, mode: Literal["instance", "channel", "spatial"] = "instance"
+) -> Tensor:
+    """Divide by the root of the sum of squares of each sample, of each pixel, or of each channel."""
+    axes = {"instance": range(1, x.ndim), "channel": [1], "spatial": range(2, x.ndim)}[mode]
+    return x / torch.sqrt(x.square().sum(list(axes), keepdim=True) + eps)
+
+
+def lrn(x: Tensor, *, nsize: int, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0) -> Tensor:
+    """Divide by a power of the mean square of neighbouring channels."""
+    return F.local_response_norm(x, nsize, alpha, beta, knorm)
+
+
+OPERATORS = {
+    "BatchNorm": batch_norm,
+    "_contrib_SyncBatchNorm": batch_norm,
+    "LayerNorm": layer_norm,
+    "GroupNorm": group_norm,
+    "InstanceNorm": instance_norm,
+    "L2Normalization": l2_normalization,
+    "LRN": lrn,
+}

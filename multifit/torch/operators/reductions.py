@@ -1,0 +1,128 @@
+"""Reductions. MXNet has no tensors without axes: what is reduced to one number has the shape (1,)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Optional
+
+import torch
+
+from ..attributes import Ints, Tensor
+
+
+def reduced_axes(x: Tensor, axis: Ints | None, exclude: bool = False) -> list[int]:
+    """Return the axes to reduce: all if none are given, all others if these are excluded."""
+    given = [each % x.ndim for each in axis or ()]
+    if exclude:
+        return [each for each in range(x.ndim) if each not in given]
+    return given or list(range(x.ndim))
+
+
+def at_least_1d(x: Tensor) -> Tensor:
+    """Give a number an axis."""
+    return x.reshape(1) if x.ndim == 0 else x
+
+
+def sum_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return sums."""
+    axes = reduced_axes(x, axis, exclude)
+    return at_least_1d(x.sum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
+
+
+def nansum(
+    x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False
+) -> Tensor:
+    """Return sums, NaN counting as 0."""
+    axes = reduced_axes(x, axis, exclude)
+    return at_least_1d(x.nansum(axes, keepdim=keepdims)) if axes else x
+
+
+def mean(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return means."""
+    axes = reduced_axes(x, axis, exclude)
+    return at_least_1d(x.mean(axes, keepdim=keepdims)) if axes else x
+
+
+def prod(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return products."""
+    for each in sorted(reduced_axes(x, axis, exclude), reverse=True):
+        x = x.prod(each, keepdim=keepdims)
+    return at_least_1d(x)
+
+
+class Extreme(torch.autograd.Function):
+    """The largest or smallest elements; all that are equal to it get the whole gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axes: list[int], largest: bool) -> Tensor:
+        """Reduce, and keep the axes."""
+        extreme = (torch.amax if largest else torch.amin)(x, axes, keepdim=True)
+        ctx.save_for_backward(x == extreme)
+        return extreme
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Give the gradient to all of them."""
+        (is_extreme,) = ctx.saved_tensors
+        return gradient * is_extreme, None, None
+
+
+def extreme(x: Tensor, axes: list[int], keepdims: bool, largest: bool) -> Tensor:
+    """Return the largest or smallest elements along axes."""
+    if not axes:
+        return x
+    found = Extreme.apply(x, axes, largest)
+    if keepdims:
+        return found
+    return found.reshape([size for at, size in enumerate(x.shape) if at not in axes] or [1])
+
+
+def max_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return the largest elements."""
+    return extreme(x, reduced_axes(x, axis, exclude), keepdims, True)
+
+
+def min_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return the smallest elements."""
+    return extreme(x, reduced_axes(x, axis, exclude), keepdims, False)
+
+
+def norm(
+    x: Tensor,
+    *,
+    ord: Literal[1, 2] = 2,
+    axis: Optional[Ints] = None,
+    keepdims: bool = False,
+    out_dtype: Literal[None] = None,
+) -> Tensor:
+    """Return sums of magnitudes, or roots of sums of squares."""
+    axes = reduced_axes(x, axis)
+    return at_least_1d(torch.linalg.vector_norm(x, ord, axes, keepdims))
+
+
+def argmax(x: Tensor, *, axis: Optional[int] = None, keepdims: bool = False) -> Tensor:
+    """Return the index of the first of the largest elements, in the type of `x`."""
+    return at_least_1d(x.argmax(axis, keepdim=keepdims)).to(x.dtype)
+
+
+def argmin(x: Tensor, *, axis: Optional[int] = None, keepdims: bool = False) -> Tensor:
+    """Return the index of the first of the smallest elements, in the type of `x`."""
+    return at_least_1d(x.argmin(axis, keepdim=keepdims)).to(x.dtype)
+
+
+def argmax_channel(x: Tensor) -> Tensor:
+    """Return the index of the first of the largest elements along axis 1."""
+    return x.argmax(1).to(x.dtype)
+
+
+OPERATORS = {
+    "sum": sum_,
+    "nansum": nansum,
+    "mean": mean,
+    "prod": prod,
+    "max": max_,
+    "min": min_,
+    "norm": norm,
+    "argmax": argmax,
+    "argmin": argmin,
+    "argmax_channel": argmax_channel,
+}

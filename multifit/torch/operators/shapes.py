@@ -1,0 +1,143 @@
+"""Operators that change a tensor's shape or the order of its elements."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ..attributes import Ints, Tensor
+
+
+def reshaped(shape: list[int], codes: list[int]) -> list[int]:
+    """Return the shape that MXNet's codes mean.
+
+    0: an axis as it is; -1: what remains; -2: all further axes; -3: two axes as one; -4: one axis as two,
+    whose sizes follow.
+    """
+    result: list[int] = []
+    at, rest = 0, iter(codes)
+    for code in rest:
+        if code == -2:
+            result += shape[at:]
+            at = len(shape)
+        elif code == -3:
+            result.append(shape[at] * shape[at + 1])
+            at += 2
+        elif code == -4:
+            first, second = next(rest), next(rest)
+            result += [
+                shape[at] // second if first == -1 else first,
+                shape[at] // first if second == -1 else second,
+            ]
+            at += 1
+        else:
+            result.append(shape[at] if code == 0 else code)
+            at += 1
+    return result
+
+
+def reshape(x: Tensor, *, shape: Ints, reverse: bool = False) -> Tensor:
+    """Return another shape by MXNet's codes, which are read from the right if `reverse`."""
+    if reverse:
+        return x.reshape(reshaped(list(x.shape)[::-1], list(shape)[::-1])[::-1])
+    return x.reshape(reshaped(list(x.shape), list(shape)))
+
+
+def reshape_like(
+    x: Tensor,
+    y: Tensor,
+    *,
+    lhs_begin: Optional[int] = None,
+    lhs_end: Optional[int] = None,
+    rhs_begin: Optional[int] = None,
+    rhs_end: Optional[int] = None,
+) -> Tensor:
+    """Return `x` in the shape of `y`, or with some of its axes in the shape of some of those."""
+    begin, end, _ = slice(lhs_begin, lhs_end).indices(x.ndim)
+    return x.reshape(*x.shape[:begin], *y.shape[rhs_begin:rhs_end], *x.shape[end:])
+
+
+def flatten(x: Tensor) -> Tensor:
+    """Return all axes but the first as one."""
+    return x.reshape(x.shape[0], -1)
+
+
+def expand_dims(x: Tensor, *, axis: int) -> Tensor:
+    """Return a further axis."""
+    return x.unsqueeze(axis)
+
+
+def squeeze(x: Tensor, *, axis: Optional[Ints] = None) -> Tensor:
+    """Return `x` without axes of size 1; at least one axis remains."""
+    axes = range(x.ndim) if axis is None else [each % x.ndim for each in axis]
+    return x.reshape([size for at, size in enumerate(x.shape) if at not in axes or size != 1] or [1])
+
+
+def transpose(x: Tensor, *, axes: Ints = ()) -> Tensor:
+    """Return the axes in another order; the reverse unless it is given."""
+    return x.permute(axes or tuple(range(x.ndim))[::-1])
+
+
+def swap_axis(x: Tensor, *, dim1: int = 0, dim2: int = 0) -> Tensor:
+    """Exchange two axes."""
+    return x.transpose(dim1, dim2)
+
+
+def reverse(x: Tensor, *, axis: Ints) -> Tensor:
+    """Reverse the elements along axes."""
+    return x.flip(axis)
+
+
+def broadcast_like(
+    x: Tensor, y: Tensor, *, lhs_axes: Optional[Ints] = None, rhs_axes: Optional[Ints] = None
+) -> Tensor:
+    """Repeat `x` along axes of size 1 to the sizes of `y`."""
+    if lhs_axes is None or rhs_axes is None:
+        return x.expand(y.shape)
+    shape = list(x.shape)
+    for own, other in zip(lhs_axes, rhs_axes):
+        shape[own] = y.shape[other]
+    return x.expand(shape)
+
+
+def broadcast_to(x: Tensor, *, shape: Ints) -> Tensor:
+    """Repeat `x` along axes of size 1; 0 is the size that it has."""
+    return x.expand([size or own for own, size in zip(x.shape, shape)])
+
+
+def broadcast_axis(x: Tensor, *, axis: Ints, size: Ints) -> Tensor:
+    """Repeat `x` along some axes of size 1."""
+    shape = list(x.shape)
+    for each, own in zip(axis, size):
+        shape[each] = own
+    return x.expand(shape)
+
+
+def space_to_depth(x: Tensor, *, block_size: int) -> Tensor:
+    """Make channels of the pixels of each block."""
+    n, c, h, w = x.shape
+    blocks = x.reshape(n, c, h // block_size, block_size, w // block_size, block_size)
+    return blocks.permute(0, 3, 5, 1, 2, 4).reshape(n, -1, h // block_size, w // block_size)
+
+
+def depth_to_space(x: Tensor, *, block_size: int) -> Tensor:
+    """Make the pixels of each block of channels."""
+    n, c, h, w = x.shape
+    blocks = x.reshape(n, block_size, block_size, c // block_size**2, h, w)
+    return blocks.permute(0, 3, 4, 1, 5, 2).reshape(n, -1, h * block_size, w * block_size)
+
+
+OPERATORS = {
+    "Reshape": reshape,
+    "reshape_like": reshape_like,
+    "Flatten": flatten,
+    "expand_dims": expand_dims,
+    "squeeze": squeeze,
+    "transpose": transpose,
+    "SwapAxis": swap_axis,
+    "reverse": reverse,
+    "broadcast_like": broadcast_like,
+    "broadcast_to": broadcast_to,
+    "broadcast_axis": broadcast_axis,
+    "space_to_depth": space_to_depth,
+    "depth_to_space": depth_to_space,
+}

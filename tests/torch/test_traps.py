@@ -1,0 +1,124 @@
+"""Where MXNet's operators differ from those that torch has by the same name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from multifit.gluon.compat import mx
+from tests.torch.agreement import assert_agree, normal
+
+S = mx.sym
+TIES = np.array([[1.0, 2, 2], [3, 3, 0]])
+BOXES = np.array([[0, 0, 4, 4], [1, 1, 5, 5], [0, 0, 4, 3.0]])
+
+
+def test_the_first_of_equal_elements_gets_the_gradient():
+    other = np.array([[1.0, 2, 1], [3, 1, 0]])
+    assert_agree(S.broadcast_maximum, TIES, other)
+    assert_agree(S.broadcast_minimum, TIES, other)
+    assert_agree(lambda x, y: S.broadcast_maximum(x, y), TIES, TIES[:1])
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_all_equal_extremes_get_the_gradient(name):
+    assert_agree(lambda x: getattr(S, name)(x, axis=1), TIES)
+    assert_agree(lambda x: getattr(S, name)(x, axis=1, keepdims=True), TIES)
+    assert_agree(getattr(S, name), TIES)
+
+
+def test_a_scalar_bound_passes_the_gradient_of_what_is_equal_to_it():
+    assert_agree(lambda x: S._internal._maximum_scalar(x, scalar=2), TIES)
+    assert_agree(lambda x: S._internal._minimum_scalar(x, scalar=2), TIES)
+    assert_agree(lambda x: S.clip(x, a_min=0, a_max=2), TIES)
+
+
+def test_what_is_reduced_to_one_number_has_an_axis():
+    for name in ("sum", "mean", "max", "norm", "prod", "argmax"):
+        (number,) = assert_agree(getattr(S, name), TIES + 1)  # MXNet's gradient of a product with a 0 is NaN
+        assert number.shape == (1,)
+    (number,) = assert_agree(S.dot, np.arange(3.0), np.arange(3.0))
+    assert number.shape == (1,)
+
+
+HALVES = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999999999999994, 2.4, -2.6])
+
+
+@pytest.mark.parametrize("name", ["round", "rint", "fix", "trunc", "ceil", "floor"])
+def test_rounding_of_halves(name):
+    assert_agree(getattr(S, name), HALVES)
+
+
+def test_the_running_variance_is_divided_by_n():
+    arrays = normal(4, 3, 5, 5), normal(3), normal(3), normal(3), np.ones(3)
+    norm = {"fix_gamma": False, "momentum": 0.75}  # MXNet keeps it in float32
+    assert_agree(lambda *x: S.BatchNorm(*x, **norm), *arrays, constant=(3, 4))
+    assert_agree(lambda *x: S.BatchNorm(*x, **norm), *arrays, constant=(3, 4), training=False)
+    assert_agree(lambda *x: S.BatchNorm(*x, use_global_stats=True, **norm), *arrays, constant=(3, 4))
+    assert_agree(lambda *x: S.BatchNorm(*x, **norm, axis=3), normal(4, 2, 5, 3), *arrays[1:], constant=(3, 4))
+
+
+def test_a_batch_of_one_value_a_channel():
+    arrays = normal(1, 3, 1, 1), normal(3), normal(3), normal(3), np.ones(3)
+    assert_agree(lambda *x: S.BatchNorm(*x, fix_gamma=False, momentum=0.5), *arrays, constant=(3, 4))
+
+
+def test_comparisons_and_indices_have_the_type_of_their_arguments():
+    assert_agree(lambda x: x > 1, TIES)
+    assert_agree(S.broadcast_equal, TIES, TIES[:1])
+    assert_agree(lambda x: S.argmax(x, axis=1), TIES)
+    assert_agree(lambda x: S.argmax(x, axis=1), TIES.astype("float32"))
+    assert_agree(lambda x: S.argsort(x, axis=1, dtype="float64"), TIES)
+
+
+def test_a_number_becomes_an_integer_beside_integers():
+    integers = np.array([1, 3, 0], "int32")
+    assert_agree(lambda x: x * 0.5, integers)
+    assert_agree(lambda x: x > 0.5, integers)
+    assert_agree(lambda x: x / 2, integers)
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+def test_indices_outside_are_clipped_or_wrapped(mode):
+    assert_agree(lambda x, i: S.pick(x, i, axis=1, mode=mode), TIES, np.array([-1.0, 7]), constant=(1,))
+    assert_agree(lambda x, i: S.take(x, i, mode=mode), TIES, np.array([-1.0, 5]), constant=(1,))
+
+
+def test_no_class_is_hot_for_an_index_outside():
+    assert_agree(lambda i: S.one_hot(i, depth=3, dtype="float64"), np.array([-1.0, 1, 5]), constant=(0,))
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("convention", ["valid", "full"])
+@pytest.mark.parametrize("kind", ["max", "avg", "sum", "lp"])
+def test_pooling_with_padding(kind, convention, include):
+    options = {
+        "pool_type": kind,
+        "pooling_convention": convention,
+        "count_include_pad": include,
+        "p_value": 2,
+    }
+    for kernel, stride, pad in (((3, 3), (2, 2), (1, 1)), ((2, 3), (3, 2), (1, 0)), ((2, 2), (3, 3), (1, 1))):
+        window = {"kernel": kernel, "stride": stride, "pad": pad}
+        assert_agree(lambda x, w=window: S.Pooling(x, **w, **options), normal(2, 3, 8, 7))
+
+
+def test_pooling_of_equal_pixels():
+    assert_agree(lambda x: S.Pooling(x, kernel=(2, 2), stride=(2, 2)), np.zeros((1, 1, 4, 4)))
+
+
+def test_resizing_aligns_corners():
+    assert_agree(lambda x: S.contrib.BilinearResize2D(x, height=7, width=9), normal(2, 3, 4, 5))
+
+
+def test_overlaps_and_offsets_of_boxes_have_no_gradient():
+    assert_agree(S.contrib.box_iou, BOXES, BOXES[:2])
+
+
+def test_states_of_unknown_batch_size_are_zeros():
+    def net(x, w, u):
+        state = S.zeros((0, 4), dtype="float64")
+        hidden = S.FullyConnected(state, u, num_hidden=4, no_bias=True)
+        return S.tanh(S.FullyConnected(x, w, num_hidden=4, no_bias=True) + hidden)
+
+    assert_agree(net, normal(3, 5), normal(4, 5), normal(4, 4))
