@@ -13,7 +13,7 @@ from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
-from ..metrics.label_counts import LabelVector
+from ..metrics.label_counts import LabelChecks
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
@@ -30,14 +30,13 @@ class LossOutputs:
     ``objective`` is an array of shape (1,) or (number of terms,), whose sum is the sum of the weighted
     minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
     element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
-    are the sums of every part, then each metric's statistics. ``labels`` are those whose values have a rule.
+    are the sums of every part, then each metric's statistics, with the counts of wrong labels between them.
     ``objectives`` are those of the terms, where they are computed apart.
     """
 
     objective: Array | None = None
     parts: dict[str, Array] = field(default_factory=dict)
     statistics: Array | None = None
-    labels: Array | None = None
     objectives: dict[str, Array] = field(default_factory=dict)
 
 
@@ -48,12 +47,14 @@ class LossGraph:
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
-    gradients that they return are scaled instead. `label_vector` is kept of the labels. `form` is that of
+    gradients that they return are scaled instead. `label_checks` count the labels
+    that break a rule. `form` is that of
     the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each
     term, so that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics.
+    is the length of the statistics. `label_keys` are the rules for labels; `label_columns` says where their
+    counts begin and end.
     """
 
     def __init__(
@@ -64,13 +65,14 @@ class LossGraph:
         fused: Mapping[str, Callable[..., Any]] | None = None,
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
-        label_vector: LabelVector | None = None,
+        label_checks: LabelChecks | None = None,
         form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
-        self.label_vector, self._form = label_vector, form
+        self.label_checks, self._form = label_checks, form
+        self.label_keys = label_checks.keys if label_checks is not None else ()
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -78,13 +80,20 @@ class LossGraph:
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
             + [(SAMPLES, 1)] * bool(self._counts)
+            + [(key, 1) for key in self.label_keys]
             + [(metric.where, device.width) for metric, device in self._others]
         )
+        start = sum(
+            width for name, width in self.layout[: len(terms) + len(self._counts) + bool(self._counts)]
+        )
+        self.label_columns = start, start + len(self.label_keys)
         self.slices: dict[str, slice] = {}
         self.width = 0
         for name, width in self.layout:
             self.slices[name] = slice(self.width, self.width + width)
             self.width += width
+        start = self.slices[self.label_keys[0]].start if self.label_keys else 0
+        self.label_columns = start, start + len(self.label_keys)
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.
@@ -113,7 +122,6 @@ class LossGraph:
                 outputs.objective = weighted if is_vector else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)
-            outputs.labels = self.label_vector(F, arrays) if self.label_vector else None
         return outputs
 
     def _statistics(
@@ -122,6 +130,8 @@ class LossGraph:
         if self._counts:
             pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
             sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
+        if self.label_checks is not None:
+            sums = [*sums, *(self._cast(F, counts) for counts in self.label_checks(F, arrays))]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
         pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
         return F.BlockGrad(_concat(F, pieces)) if pieces else None

@@ -217,15 +217,15 @@ class Stage:
         self, ran: Sequence[tuple[StepGraph, list[LossOutputs]]], scale: BatchLossScale, batch: Batch
     ) -> None:
         sums = self.figures.sums
-        for (graph, outputs), context, size in zip(ran, batch.contexts, batch.sizes):
+        for (graph, outputs), context in zip(ran, batch.contexts):
             for losses, computed in zip(graph.loss_graphs, outputs):
                 statistics = computed.statistics
                 if sums.norms:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
                 sums.add(losses.layout, statistics)
-                if losses.label_vector and computed.labels is not None:
-                    place = sums.batches + 1, context, size
-                    self.figures.labels.add(losses.label_vector, computed.labels, *place)
+                if losses.label_keys and statistics is not None:
+                    place = losses.label_keys, losses.label_columns
+                    self.figures.labels.add(*place, statistics, sums.batches + 1, context)
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():

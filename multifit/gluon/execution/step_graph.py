@@ -51,7 +51,7 @@ class StepGraph:
         self._output_names = list(network.paths or {})
         refs = {ref for term in traced.terms for ref in term.refs}
         refs |= {ref for metric, _ in traced.metrics for ref in metric.refs}
-        refs |= traced.label_vector.refs if traced.label_vector else set()
+        refs |= traced.label_checks.refs if traced.label_checks else set()
         inputs = network.spec.inputs if self._with_net else ()
         self._slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
         self._outputs_read = [ref.name for ref in refs if ref.space == "outputs"]
@@ -146,8 +146,7 @@ class StepGraph:
         arrays = [size] if weights is None else [size, weights]
         arrays += [slots[name] for name in self._slot_names] + from_net
         values = dict(zip(names, graph.run(arrays, signature if self.network.repeats else None)))
-        vectors = [values.pop(name, None) for name in ("statistics", "labels")]
-        losses = LossOutputs(values.pop("objective", None), {}, *vectors)
+        losses = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
         groups = {"output": outputs, "part": losses.parts, "objective": losses.objectives}
         for name, value in values.items():
             kind, _, name = name.partition(".")
@@ -176,7 +175,7 @@ class StepGraph:
         else:
             outputs = dict(zip(self._outputs_read, arrays[len(self._slot_names) :]))
         losses = self.traced(F, by_reference(outputs, slots), weights, size)
-        results = {name: getattr(losses, name) for name in ("objective", "statistics", "labels")}
+        results = {name: getattr(losses, name) for name in ("objective", "statistics")}
         results = {name: symbol for name, symbol in results.items() if symbol is not None}
         results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
         views = {f"output.{name}": outputs[name] for name in self._output_names if self._with_net}

@@ -73,7 +73,7 @@ class StepGraphCache:
         arrays = by_reference(outputs, slots)
         traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
         fused = self._fused(self._traced, arrays)
-        labels = self._figures.label_vector(arrays, size, self._constant_sizes(shapes))
+        labels = self._figures.label_checks(arrays, size, self._constant_sizes(shapes))
         is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients

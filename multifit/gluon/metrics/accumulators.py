@@ -9,7 +9,7 @@ import numpy as np
 from ...protocols import Array
 from ..compat import mx
 
-CHUNK = 16  # arrays that are added in one call,
+CHUNK = 64  # arrays that are added in one call,
 SMALL = 4096  # unless they have more elements than this
 
 

@@ -58,8 +58,7 @@ class LabelRule:
 
         `top` is the last class, of shape (1,), if it is not that of the first batch.
         """
-        values = arrays[self.label] if self.classes is None else F.cast(arrays[self.label], "float32")
-        wrong = violations(F, values, self.classes, self.ignored, top)
+        wrong = violations(F, arrays[self.label], self.classes, self.ignored, top)
         for ref, how in self.masks:
             if how == LENGTH:
                 wrong = F.SequenceMask(wrong, arrays[ref], use_sequence_length=True, value=0, axis=1)
@@ -73,12 +72,10 @@ class LabelRule:
 def violations(
     F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
 ) -> Tensor:
-    """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0.
-
-    With classes, `values` are of float32.
-    """
+    """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0."""
     if classes is None:
         return F.cast(values * 0 != 0, "float32")  # NaN for NaN and for infinity
+    values = F.cast(values, "float32")
     if top is not None:
         inside = F.relu(F.broadcast_minimum(F.trunc(values), top))
         wrong = F.broadcast_not_equal(inside, values)

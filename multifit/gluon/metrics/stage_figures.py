@@ -11,7 +11,7 @@ from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
 from ..user_code import user_code
 from .base import DeviceMetric
-from .label_counts import LabelCounts, LabelVector
+from .label_counts import LabelChecks, LabelCounts
 from .label_rules import LabelRule, label_rules
 from .means import Means
 from .metric_sums import MetricSums, Totals
@@ -118,16 +118,16 @@ class StageFigures:
         rules = label_rules(self._spec, arrays)
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 
-    def label_vector(
+    def label_checks(
         self, arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
-    ) -> LabelVector | None:
-        """Return what is kept of the labels of batches like this one; None without rules.
+    ) -> LabelChecks | None:
+        """Return what counts the wrong labels of batches like this one; None without rules.
 
         `size` is the number of samples, `constant` are sizes that an axis of classes has in every batch.
         """
         rules = self.label_rules(arrays)
         self._rules.update({rule.key: rule for rule in rules})
-        return LabelVector(rules, arrays, size, constant) if rules else None
+        return LabelChecks(rules, arrays, size, constant) if rules else None
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [
