@@ -1,7 +1,7 @@
 """The errors that multifit raises, the problems that they report, and the words they have in common.
 
-Checks never raise: they return problems. Whoever runs the checks collects the problems and raises once, so
-that users can fix everything in one go.
+Checks never raise: they return problems. Their caller collects the problems and raises once, so that users
+can fix everything in one go.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _acquire(path: Path, folder: Path, warn: Callable[[str], None]) -> IO[str] |
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("a+", encoding="utf-8", errors="replace")
-        except OSError:  # whoever writes there next says why
+        except OSError:  # the next write to the folder says why
             return None
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -68,7 +68,7 @@ class Every:
 
     def __getattr__(self, name: str) -> Any:
         # All else is looked up in the handler, but not its methods for copying and pickling. While Every
-        # itself is being copied, there is no handler yet.
+        # itself is being copied, it has no handler yet.
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self.__dict__.get("handler"), name)

@@ -21,7 +21,7 @@ class FairGrad(GramianMethod):
     ``FairGrad(alpha=1)`` is Nash-MTL, the Nash bargaining solution. Solved by Newton's method for the cosines
     of the gradients, so that their lengths do not matter. The sum of the weights is not fixed: with
     orthogonal gradients and :math:`\alpha = 1`, they are :math:`1 / \|g_k\|`, so the net's learning rate is
-    in units of normalised gradients. Where gradients are opposite there is no solution, and the weights are
+    in units of normalised gradients. Opposite gradients cannot be balanced this way; the weights are then
     large.
 
     Parameters

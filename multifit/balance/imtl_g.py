@@ -17,8 +17,8 @@ class IMTLG(GramianMethod):
     where D has the gradients' lengths and R their cosines; that is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`,
     accurate also where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
     with K tasks, the gradient is about a K-th of that of the sum of the losses, so a learning rate that was
-    tuned for the sum is too low. Where the sum of v is 0, there is no such combination, and the mean of the
-    gradients is taken.
+    tuned for the sum is too low. Where the sum of v is 0, the weights cannot be scaled to that sum, and the
+    mean of the gradients is taken.
 
     References
     ----------

@@ -64,7 +64,7 @@ def solved(system: Array, right: Array) -> Array:
 
 
 def _step_to_bound(w: Array, free: list[int], candidate: Array) -> tuple[Array, list[int]]:
-    """Go from w towards the candidate until the first variable is 0, which is no longer free."""
+    """Move w towards the candidate until a variable reaches 0; return it, and the other free variables."""
     falls = [(w[i] / (w[i] - value), at) for at, (i, value) in enumerate(zip(free, candidate)) if value <= 0]
     share, at = min(falls)
     w = w.copy()

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success; 1: the declarations, the data or the trainers do not fit, or another process of the run
     failed; 2: the command line or the task file cannot be used, or a file cannot be read or written; 130:
     Ctrl-C. Any other exception in the user's own code passes through with its traceback. Output that cannot
-    be written is no failure of a command that writes files.
+    be printed does not change the status of a command that writes files.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import

@@ -61,11 +61,11 @@ def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.
     Raises
     ------
     ValueError
-        There is no such kind, no launcher started this process, or an argument is not valid.
+        The kind is unknown, no launcher started this process, or an argument is not valid.
     ImportError
         The library is not installed.
     PeerError
-        The others do not come, or run other versions of Python or of a library.
+        Other processes do not connect in time, or run other versions of Python or of a library.
     """
     if isinstance(kind, str):
         name = _choose(kind)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 # The first whose variable is there started this process: horovodrun may use mpirun, and mpirun srun.
 LAUNCHERS = {
     "horovodrun": ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK"),
-    "torchrun": ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"),  # or whoever sets what torch reads
+    "torchrun": ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"),  # or anything that sets what torch reads
     "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
     "srun": ("SLURM_STEP_NUM_TASKS",),
 }

@@ -41,7 +41,7 @@ class World:
     rank, size : int
         Number of this process, from 0, and the number of processes.
     first, alone : bool
-        Whether this is rank 0; whether there is no other.
+        Whether this is rank 0; whether it is the only one.
     """
 
     @checked
@@ -89,9 +89,9 @@ class World:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Tell the other ranks of an exception in the block before it leaves it.
+        """Report an exception in the block to the other ranks, and raise it again.
 
-        They raise PeerError at their next meeting. Within another guarded block it is told once.
+        They raise PeerError at their next meeting. Nested blocks report it once.
         """
         try:
             yield

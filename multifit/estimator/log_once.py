@@ -30,8 +30,8 @@ class LogOnce(list[str]):
 def get_logger(world: World = ALONE) -> logging.Logger:
     """Return the logger "multifit"; it writes to the standard output if nobody configured logging.
 
-    That of another rank than the first is its child "multifit.rank-1": it passes warnings on, and whoever
-    wants more gives it a handler and a level. An output that breaks never stops a training.
+    Rank 1 gets its child "multifit.rank-1", and so on, which passes on warnings only; for more, give it a
+    handler and a level. An output that breaks never stops a training.
     """
     logger = logging.getLogger("multifit")
     if logger.level == logging.NOTSET:

@@ -39,7 +39,7 @@ class InterruptHandler:
     Raises
     ------
     ValueError
-        There is no such signal, or it cannot be caught.
+        The signal is unknown, or cannot be caught.
     """
 
     # Before CheckpointHandler. A signal takes effect at this handler's events, not when it arrives, so that

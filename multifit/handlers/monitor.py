@@ -41,7 +41,7 @@ class Monitor:
         self.best = {}
 
     def values(self, estimator: EstimatorProtocol) -> dict[str, float]:
-        """Return the epoch's values, of the figures that were measured; ValueError if one is no number."""
+        """Return the epoch's values, of the figures that were measured; ValueError if one is not a number."""
         last = estimator.history.last
         if self._function is None:
             return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}

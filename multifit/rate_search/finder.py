@@ -39,7 +39,7 @@ def find_learning_rate(
     that ends too early is read again. `trainer` is the one whose rate grows, while the others keep theirs;
     None: all.
 
-    Raises SpecError, DataError or TrainerError if something does not fit, or there is no such trainer, or it
+    Raises SpecError, DataError or TrainerError if something does not fit, or the trainer is unknown, or
     does not use a rate; ValueError if a number is not valid (at least 10 batches), or the loss of the first
     batch is not finite.
     """

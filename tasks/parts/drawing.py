@@ -53,5 +53,5 @@ def confident(
 
 
 def named(ids: Iterable[float], classes: Sequence[str]) -> str:
-    """Return the sorted names of the objects; a negative id is no object."""
+    """Return the sorted names of the objects; negative ids are left out."""
     return " ".join(sorted(classes[int(number)] for number in ids if number >= 0)) or "nothing"

@@ -48,7 +48,7 @@ def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
 
 
 def check_method(method: Any) -> None:
-    """Raise SpecError if `method` is no method of balancing, or cannot run."""
+    """Raise SpecError if `method` is not a balancing method, or cannot run."""
     raise_problems(Problem("spec", f"balance: {message}") for message in _method_problems(method))
 
 

@@ -72,7 +72,7 @@ class LossBlend:
 
 
 def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None) -> list[Term]:
-    """Return the losses with the names `loss`, by default all; raises SpecError if there is no such loss.
+    """Return the losses with the names `loss`, by default all; raises SpecError for an unknown name.
 
     `owner` is the handler's name, for the message.
     """

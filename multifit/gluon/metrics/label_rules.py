@@ -1,6 +1,6 @@
 """What the values of labels must be: classes that exist, or numbers that are finite.
 
-MXNet's losses truncate and clip class indices without a word, and one NaN spoils all parameters. Values that
+MXNet's losses silently truncate and clip class indices, and one NaN spoils all parameters. Values that
 break a rule are looked for in the first batch, and counted on the devices in all others.
 """
 

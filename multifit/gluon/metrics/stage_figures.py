@@ -47,7 +47,7 @@ class StageFigures:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
 
         They are of this process alone, unless :meth:`replace` was called since the last reset. Raises
-        DataError if labels broke a rule, such as one that is no class.
+        DataError if labels broke a rule, such as an index beyond the last class.
         """
         if self._replaced is not None:
             return dict(self._replaced)

@@ -47,7 +47,7 @@ class _NMT(Subject):
         return list(self.batches()[0][:4])
 
     def spec(self, net: Any) -> TaskSpec:
-        """Return the training half of the task's spec: the search is no part of a step."""
+        """Return the training half of the task's spec: a step does not search."""
         return TaskSpec(
             inputs=["source", "target_in", "source_length", "target_length"],
             outputs=["logits", ...],
