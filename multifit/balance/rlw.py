@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from ..arguments import Seed, checked_value
 from .measured import Measured
 from .protocol import LossMethod, State
+
+BLOCK = 256  # batches whose weights are drawn at once
 
 
 class RLW(LossMethod):
@@ -46,4 +49,10 @@ class RLW(LossMethod):
 
     def draw(self, step: int, tasks: int) -> np.ndarray[Any, Any]:
         """Return the normal numbers of a batch."""
-        return np.random.default_rng([self.seed, step]).standard_normal(tasks)
+        return np.asarray(_block(self.seed, step // BLOCK, tasks)[step % BLOCK])
+
+
+@lru_cache(maxsize=4)
+def _block(seed: int, number: int, tasks: int) -> np.ndarray[Any, Any]:
+    """Return the numbers of many batches, as making a generator takes much longer than drawing."""
+    return np.random.default_rng([seed, number]).standard_normal((BLOCK, tasks))

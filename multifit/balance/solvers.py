@@ -20,6 +20,8 @@ def minimum(Q: Array, b: Array, total: Optional[float] = None) -> Array:
     ----------
     C. L. Lawson, R. J. Hanson: Solving Least Squares Problems. 1974, chapter 23.
     """
+    if len(b) == 2:
+        return _minimum_of_two(Q, b, total)
     count, w, free = len(b), np.zeros(len(b)), []
     scale = float(np.abs(Q).max() + np.abs(b).max()) or 1.0
     if total is not None:
@@ -40,6 +42,24 @@ def minimum(Q: Array, b: Array, total: Optional[float] = None) -> Array:
                 break
             w, free = _step_to_bound(w, free, candidate)
     return w
+
+
+def _minimum_of_two(Q: Array, b: Array, total: Optional[float]) -> Array:
+    """Return the minimum for two variables, which is where most time would go into calls of NumPy."""
+    (p, q), (_, r) = Q.tolist()
+    c, d = b.tolist()
+    if total is not None:  # on a line between (total, 0) and (0, total)
+        bend, slope = p - 2 * q + r, (r - q) * total + d - c
+        first = total if slope >= bend * total else max(slope / bend, 0.0)
+        return np.array([first, total - first])
+    if c >= 0 and d >= 0:
+        return np.zeros(2)
+    if c < 0 and d - q * c / p >= 0:
+        return np.array([-c / p, 0.0])
+    if d < 0 and c - q * d / r >= 0:
+        return np.array([0.0, -d / r])
+    first = (q * d - r * c) / (p * r - q * q)
+    return np.array([first, -(d + q * first) / r])
 
 
 def _stationary(Q: Array, b: Array, free: list[int], total: Optional[float], scale: float) -> Array:
@@ -79,5 +99,7 @@ def projected(gramian: Array, lower: Array, regularization: float) -> Array:
     :math:`M' = M / \mathrm{tr}(M) + \varepsilon I`, u being `lower` and :math:`\varepsilon` the
     `regularization`.
     """
-    definite = gramian / np.trace(gramian) + regularization * np.eye(len(gramian))
-    return lower + minimum(definite, definite @ lower)
+    definite = gramian / gramian.trace()
+    definite.flat[:: len(gramian) + 1] += regularization
+    slope = definite @ lower
+    return lower + minimum(definite, slope) if slope.min() < 0 else lower

@@ -41,4 +41,6 @@ class UPGrad(GramianMethod):
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the sum of the projected gradients' weights."""
         lower = np.eye(len(gramian)) / len(gramian)
+        if (gramian >= 0).all():  # no conflict: what is projected stays
+            return np.asarray(lower.sum(axis=0))
         return np.asarray(sum(projected(gramian, each, self.regularization) for each in lower))

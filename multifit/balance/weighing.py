@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,22 @@ def weigh_gradients(
     Tasks whose gradient is 0 are left out, and have a weight of 0. If a number is not finite, or all
     gradients are 0, the weights and the state stay what they were.
     """
-    norms = np.sqrt(np.diag(gramian).clip(min=0.0))
-    there = norms > 0
-    if not (np.isfinite(gramian).all() and np.isfinite(losses).all() and there.any()):
+    squares = gramian.diagonal()
+    if not (isfinite(float(gramian.sum() + losses.sum())) and squares.max() > 0):
         return weights, state
+    if squares.min() > 0 and not getattr(method, "normalize", False):  # the usual case, with fewer arrays
+        tasks, ones = len(squares), np.ones(len(squares))
+        new, state = method.weights(Measured(tasks, losses, ones, epoch * ones, step, gramian), state)
+        return np.asarray(new), state
+    return _weigh_present(method, losses, gramian, squares > 0, state, epoch, step)
+
+
+def _weigh_present(
+    method: Any, losses: Array, gramian: Array, there: Array, state: State, epoch: int, step: int
+) -> tuple[Array, State]:
+    """Let the method see the tasks that are there, with gradients scaled as it wants them."""
     inner = gramian[np.ix_(there, there)]
-    scale = norms[there] if getattr(method, "normalize", False) else np.ones(int(there.sum()))
+    scale = np.sqrt(inner.diagonal()) if getattr(method, "normalize", False) else np.ones(len(inner))
     inner = inner / np.outer(scale, scale)
     of_those = {
         name: value[there] if isinstance(value, np.ndarray) else value for name, value in state.items()

@@ -302,3 +302,14 @@ def test_minimum_meets_the_conditions_of_a_minimum(total: Any, seed: int) -> Non
     assert (slope >= level - 1e-8).all()
     if total is not None:
         assert w.sum() == pytest.approx(total)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_minimum_for_two_variables(seed: int) -> None:
+    """No slope leads down from it, and none along a variable that is above its bound."""
+    random = np.random.RandomState(seed)
+    rows, b = random.randn(2, 3), random.randn(2) - seed % 4 / 2
+    Q = rows @ rows.T
+    w = minimum(Q, b)
+    slope = Q @ w + b
+    assert (w >= 0).all() and (slope >= -1e-12).all() and abs(w @ slope) < 1e-12

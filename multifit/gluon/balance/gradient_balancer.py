@@ -14,13 +14,13 @@ from ...errors import SpecError
 from ...protocols import Context
 from ...spec import TaskSpec
 from ...state import RunState
-from ..compat import mx
 from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
+from .gradient_figures import GradientFigures
 from .task_gradients import task_gradients
-from .tasks import gradient_figures, tasks_of, weight_figure
+from .tasks import tasks_of, weight_figure
 
 
 class GradientBalancer:
@@ -53,8 +53,8 @@ class GradientBalancer:
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
         # a loss of weight 0 has no gradient, and must not move the cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
-        count = len(self.tasks.names)
-        self._weights, self._memory, self._is_new = np.ones(count), method.start(count), True
+        self._count = len(self.tasks.names)
+        self._weights, self._memory, self._is_new = np.ones(self._count), method.start(self._count), True
         self._new_figures()
 
     def fork(self) -> GradientBalancer:
@@ -81,9 +81,9 @@ class GradientBalancer:
                 self.method, losses, gramian, self._weights, self._memory, state.epoch, state.step
             )
             self._is_new = False
-            self._gradient_means.add(_gradient_figures(gramian))
+            self._gradient_means.add_gramian(gramian)
         self._weight_means.add(self._weights)
-        self._gradients.combine(result.partings, self._weights.tolist())
+        self._gradients.combine(result.partings, self._weights)
 
     def after_update(self, again: StepResult) -> None:
         """Do nothing."""
@@ -97,38 +97,17 @@ class GradientBalancer:
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
 
     def _measured(self, result: StepResult) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; reads them at once."""
-        pairs: list[tuple[Any, int]] = [
-            ("loss", self.tasks.of_loss[key]) for [key] in result.objective_losses
-        ]
-        numbers = list(zip(pairs, result.objectives))
-        if result.partings:
-            numbers += self._gradients.products(result.partings, len(self.tasks.names))
-        arrays = [number.astype("float64").as_in_context(self._context) for _, number in numbers]
-        values = mx.nd.concat(*arrays, dim=0).asnumpy() if arrays else ()  # a rank may have no sample
-        count = len(self.tasks.names)
+        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; reads them."""
+        count = self._count
         losses, gramian = np.zeros(count), np.zeros((count, count))
-        for (one, other), value in zip((place for place, _ in numbers), values):
-            if one == "loss":
-                losses[other] += value
-            else:
-                gramian[one, other] += value
-        sums = self._world.sum(np.append(losses, gramian))
-        losses, gramian = sums[:count], sums[count:].reshape(count, count)
-        return losses, np.triu(gramian) + np.triu(gramian, 1).T
+        if result.partings:  # a rank may have no sample
+            losses, gramian = self._gradients.measure(result, self.tasks)
+        if not self._world.alone:
+            sums = self._world.sum(np.append(losses, gramian))
+            losses, gramian = sums[:count], sums[count:].reshape(count, count)
+        return losses, (gramian + gramian.T) / 2
 
     def _new_figures(self) -> None:
         names = self.tasks.names
         self._weight_means = Means([weight_figure(name) for name in names])
-        self._gradient_means = Means(gradient_figures(names))
-
-
-def _gradient_figures(gramian: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the norms, the cosines of all pairs, and the share of pairs that conflict.
-
-    The cosine with a gradient of 0 is 0.
-    """
-    norms = np.sqrt(np.diag(gramian).clip(min=0))
-    lengths = np.where(norms > 0, norms, 1.0)
-    cosines = (gramian / np.outer(lengths, lengths))[np.triu_indices(len(norms), 1)]
-    return np.concatenate([norms, cosines, [np.mean(cosines < 0)]])
+        self._gradient_means = GradientFigures(names)

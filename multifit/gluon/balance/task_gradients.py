@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping, Protocol, Sequence
 
+import numpy as np
+
+from ...distributed import ALONE
 from ...errors import SpecError, suggest
 from ...protocols import Array
 from ..compat import mx
-from ..execution.split_graph import Parting
+from ..execution.parting import Parting
+from ..execution.result import StepResult
+from .tasks import Tasks
 
-Products = list["tuple[tuple[int, int], Array]"]
-"""Pairs of tasks with inner products of their gradients, each of shape (1,), which are added up."""
+Numbers = np.ndarray
+
+
+Weights = np.ndarray
+"""The weights of the tasks, of shape (tasks,)."""
 
 
 class TaskGradients(Protocol):
@@ -19,10 +27,10 @@ class TaskGradients(Protocol):
 
     repeats: bool  # whether the body is passed back several times
 
-    def products(self, partings: Sequence[Parting], tasks: int) -> Products:
-        """Return inner products of the tasks' gradients in a batch, without reading them."""
+    def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
+        """Return the tasks' losses (K,) and Gramian (K, K) in a batch over all devices; reads them."""
 
-    def combine(self, partings: Sequence[Parting], weights: Sequence[float]) -> None:
+    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""
 
 
@@ -31,12 +39,20 @@ class FeatureGradients:
 
     repeats = False
 
-    def products(self, partings: Sequence[Parting], tasks: int) -> Products:
-        """Return the products of all devices."""
-        pairs = [pair for parting in partings for pair in parting.inner_products().items()]
-        return [(pair, product) for pair, products in pairs for product in products]
+    def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
+        """Return losses and products, which are added up over the devices."""
+        count, one_device = len(tasks.names), len(result.partings) == 1
+        gramian = np.zeros((count, count))
+        for parting in result.partings:
+            gramians, values = parting.measure(result.objectives if one_device else ())
+            for of_tasks, products in gramians:
+                if len(of_tasks) == count:
+                    gramian += products
+                else:
+                    gramian[np.ix_(of_tasks, of_tasks)] += products
+        return tasks.losses(result, values) if one_device else tasks.read_losses(result, ALONE), gramian
 
-    def combine(self, partings: Sequence[Parting], weights: Sequence[float]) -> None:
+    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
         """Pass the weighted sum of the features' gradients back."""
         for parting in partings:
             parting.backward(weights)
@@ -55,9 +71,10 @@ class ParameterGradients:
         self._chosen = None if pattern is None else _matching(pattern, parameters)
         self._rows: list[list[Array]] = []  # by device and parameter, in the batch that is measured
 
-    def products(self, partings: Sequence[Parting], tasks: int) -> Products:
-        """Return the products; the gradients of several devices are added up before."""
-        self._rows = [parting.parameter_rows(tasks) for parting in partings]
+    def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
+        """Return losses and products; the gradients of several devices are added up before."""
+        partings, count = result.partings, len(tasks.names)
+        self._rows = [parting.parameter_rows(count) for parting in partings]
         compared = [
             number
             for number, parameter in enumerate(partings[0].parameters)
@@ -68,15 +85,13 @@ class ParameterGradients:
                 f'balance: on="{self._pattern}" selects no parameter that tasks share; use on="parameters"'
             )
         context = partings[0].arrays[0].context
-        gramian = mx.nd.zeros((tasks, tasks), ctx=context, dtype="float64")
+        gramian = mx.nd.zeros((count, count), ctx=context, dtype="float64")
         for number in compared:
             rows = mx.nd.add_n(*[device[number].as_in_context(context) for device in self._rows])
             gramian = gramian + mx.nd.dot(rows, rows, transpose_b=True).astype("float64")
-        flat = gramian.reshape((-1,))
-        places = [(one, other) for one in range(tasks) for other in range(one, tasks)]
-        return [((one, other), flat[one * tasks + other : one * tasks + other + 1]) for one, other in places]
+        return tasks.read_losses(result, ALONE), gramian.asnumpy()
 
-    def combine(self, partings: Sequence[Parting], weights: Sequence[float]) -> None:
+    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
         """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
         if not self._rows:
             FeatureGradients().combine(partings, weights)

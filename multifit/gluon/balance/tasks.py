@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
 from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
 from ...balance import Balance
+from ...distributed import World
 from ...errors import Problem, names, raise_problems, shown, suggest
 from ...spec import TaskSpec
+from ..execution.result import StepResult
+from .gradient_figures import gradient_figures
 
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with what its Balance has"
 
 
 NEEDS = ("nothing", "losses", "gramian")
+
+
+Places = tuple[tuple[int, ...], ...]
+"""For each of several arrays of losses, the tasks of its elements."""
 
 
 class Tasks(NamedTuple):
@@ -24,12 +30,21 @@ class Tasks(NamedTuple):
     names: tuple[str, ...]
     of_loss: dict[str, int]
 
-    def sums(self, losses: Sequence[str]) -> np.ndarray[Any, Any] | None:
-        """Return the matrix (tasks, losses) that adds up losses by task; None if it changes nothing."""
-        matrix = np.zeros((len(self.names), len(losses)))
-        matrix[[self.of_loss[loss] for loss in losses], range(len(losses))] = 1.0
-        is_identity = matrix.shape[0] == matrix.shape[1] and bool((matrix == np.eye(len(matrix))).all())
-        return None if is_identity else matrix
+    def places(self, losses: Sequence[Sequence[str]]) -> Places:
+        """Return the tasks of the losses of each objective."""
+        return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
+
+    def read_losses(self, result: StepResult, world: World) -> np.ndarray[Any, Any]:
+        """Return the tasks' losses over all devices and ranks; this waits for them."""
+        values = [value for objective in result.objectives for value in objective.asnumpy().tolist()]
+        return np.asarray(world.sum(self.losses(result, values)))
+
+    def losses(self, result: StepResult, values: Sequence[float]) -> np.ndarray[Any, Any]:
+        """Return the tasks' losses, for the values of the objectives' elements."""
+        losses = np.zeros(len(self.names))
+        for key, value in zip((key for keys in result.objective_losses for key in keys), values):
+            losses[self.of_loss[key]] += value
+        return losses
 
 
 def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
@@ -94,12 +109,6 @@ def _task_problems(tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
             yield f'the figure "{figure}" is that of a loss or metric; rename it'
         elif count > 1:
             yield f'two pairs of tasks have the figure "{figure}"; rename a task'
-
-
-def gradient_figures(names: Sequence[str]) -> list[str]:
-    """Return the names of the figures of gradients."""
-    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
-    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
 def weight_figure(task: str) -> str:

@@ -37,7 +37,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         object.__setattr__(self, "_parameters", parameters)
         self._is_array: list[bool] = []  # which arrays were not None when it was traced
         self._arguments: _Arguments | None = None
-        self._static_op: Any = None
+        self._static_ops: dict[bool, Any] = {}  # by whether gradients are recorded
         self._first_signature = signature
         self._stability: dict[Any, _ShapeStability] = {}
         self.hybridize()
@@ -73,20 +73,25 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._call(arguments, stability.repeats(signature))
 
     def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
-        if planned and self._static_op is None:
-            is_data = [is_data for is_data, _ in self._cached_op_args]
-            self._static_op = self._planned_operator(self._cached_graph[1], is_data)
-        outputs = (self._static_op if planned else self._cached_op)(*arguments)
+        outputs = (self._static_op() if planned else self._cached_op)(*arguments)
         return outputs if isinstance(outputs, list) else [outputs]
 
     def _release_plans(self) -> None:
-        self._static_op = None
+        self._static_ops.clear()
 
     def _trace(self, arrays: Sequence[Any]) -> _Arguments:
         _build(self, arrays)
         self._is_array = [array is not None for array in arrays]
         self._arguments = _Arguments(self._cached_op_args)
         return self._arguments
+
+    def _static_op(self) -> Any:
+        """Return the planned operator; one that runs with and without gradients would plan anew each time."""
+        recorded = mx.autograd.is_recording()
+        if recorded not in self._static_ops:
+            is_data = [is_data for is_data, _ in self._cached_op_args]
+            self._static_ops[recorded] = self._planned_operator(self._cached_graph[1], is_data)
+        return self._static_ops[recorded]
 
     def _planned_operator(self, symbol: Any, is_data: Sequence[bool]) -> Any:
         """Return an operator with planned memory; `is_data` says which of its inputs are no parameters."""

@@ -11,7 +11,7 @@ from ...spec.names import Ref, listed
 from ..data.batches import Batch
 from .loss_graph import by_reference
 from .loss_weights import BatchLossScale
-from .split_graph import Parting
+from .parting import Parting
 
 
 @dataclass

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Callable, Hashable, Sequence
-
-import numpy as np
+from typing import Any, Callable, Hashable, Mapping, Sequence
 
 from ...errors import SpecError, counted
 from ...protocols import Array
 from ..compat import mx
 from .cached_graph import CachedGraph
 from .graph_cut import Cut, cut_graph
+from .parting import Parting, TaskRows
 from .second_backward import drops
 
 NOTHING_SHARED = (
@@ -33,58 +31,6 @@ ADDED = (
     "gradients that are added up cannot be taken apart; leave GradientAccumulation and accumulate=True out"
 )
 SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
-
-
-@dataclass
-class Parting:
-    """The arrays of one device and batch at which tasks part: what the body computed, and the tasks' copies.
-
-    After a backward pass of the losses, the copies have each task's gradient. `parameters` are those of the
-    body.
-    """
-
-    arrays: list[mx.nd.NDArray]
-    copies: list[dict[int, mx.nd.NDArray]]
-    parameters: list[mx.gluon.Parameter]
-
-    def inner_products(self) -> dict[tuple[int, int], list[Array]]:
-        """Return the inner products of the tasks' gradients, one for each array that both take."""
-        products: dict[tuple[int, int], list[Array]] = {}
-        for copies in self.copies:
-            gradients = [(task, _flat(copy.grad)) for task, copy in sorted(copies.items())]
-            for number, (task, gradient) in enumerate(gradients):
-                for other, another in gradients[number:]:
-                    products.setdefault((task, other), []).append(mx.nd.dot(gradient, another))
-        return products
-
-    def backward(self, weights: Sequence[float]) -> None:
-        """Pass the weighted sum of the tasks' gradients back through the body."""
-        mx.autograd.backward(self.arrays, [_weighted(copies, weights) for copies in self.copies])
-
-    def parameter_rows(self, tasks: int) -> list[Array]:
-        """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
-
-        There is a backward pass for each task.
-        """
-        gradients = self._gradients()
-        rows = [mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients]
-        present = sorted({task for copies in self.copies for task in copies})
-        for task in present:
-            pairs = zip(self.arrays, self.copies)
-            heads = [copies[task].grad if task in copies else mx.nd.zeros_like(a) for a, copies in pairs]
-            mx.autograd.backward(self.arrays, heads, retain_graph=task != present[-1])
-            for row, gradient in zip(rows, gradients):
-                gradient.reshape((-1,)).copyto(row[task])
-        return rows
-
-    def set_gradients(self, rows: Sequence[Array], weights: Sequence[float]) -> None:
-        """Give the parameters of the body the weighted sums of rows."""
-        for gradient, row in zip(self._gradients(), rows):
-            factors = mx.nd.array([weights], ctx=gradient.context, dtype=gradient.dtype)
-            mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
-
-    def _gradients(self) -> list[Any]:
-        return [parameter.grad(self.arrays[0].context) for parameter in self.parameters]
 
 
 class SplitGraph(CachedGraph):
@@ -111,6 +57,8 @@ class SplitGraph(CachedGraph):
         object.__setattr__(self, "_tasks", tasks)
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
+        self._rows: dict[Any, list[TaskRows]] = {}  # by device
+        self._inputs: list[list[str]] = []  # the names of the whole graph's, the body's and the rest's
         self.parting: Parting | None = None
 
     def describe(self) -> str:
@@ -130,20 +78,27 @@ class SplitGraph(CachedGraph):
     def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
         cut = self._cut = self._cut or self._new_cut()
         body, rest = self._operators_for(cut, planned)
-        named = dict(zip(self._cached_graph[1].list_inputs(), arguments))
-        arrays = body(*[named[name] for name in cut.body.list_inputs()])
+        named = dict(zip(self._inputs[0], arguments))
+        arrays = body(*[named[name] for name in self._inputs[1]])
         arrays = arrays if isinstance(arrays, list) else [arrays]
         copies = []
         for array, variables in zip(arrays, cut.copies):
             taken = {task: array.detach() for task in variables}
             named.update({name: taken[task] for task, name in variables.items()})
             copies.append({task: copy for task, copy in taken.items() if task is not None})
-            for copy in copies[-1].values():
-                copy.attach_grad()
         used = [number for number, taken in enumerate(copies) if taken]
-        self.parting = Parting([arrays[i] for i in used], [copies[i] for i in used], self._body_parameters)
-        outputs = rest(*[named[name] for name in cut.rest.list_inputs()])
+        ends = [(arrays[number], copies[number]) for number in used]
+        self.parting = Parting(self._rows_for(ends), ends, self._body_parameters)
+        outputs = rest(*[named[name] for name in self._inputs[2]])
         return outputs if isinstance(outputs, list) else [outputs]
+
+    def _rows_for(self, ends: Sequence[tuple[Array, Mapping[int, Array]]]) -> list[TaskRows]:
+        """Return where the tasks' gradients go: the same arrays again if the shapes are those of before."""
+        context = mx.context.current_context()
+        rows = self._rows.get(context, [])
+        if [each.shape for each in rows] != [array.shape for array, _ in ends]:
+            rows = self._rows[context] = [TaskRows(array, sorted(copies)) for array, copies in ends]
+        return rows
 
     def _new_cut(self) -> Cut:
         parameters = self._parameters().values()
@@ -151,7 +106,8 @@ class SplitGraph(CachedGraph):
         cut = cut_graph(self._cached_graph[1], self._tasks(), trained)
         if cut is None:
             raise SpecError(NOTHING_SHARED)
-        names = set(cut.body.list_inputs())
+        self._inputs = [symbol.list_inputs() for symbol in (self._cached_graph[1], cut.body, cut.rest)]
+        names = set(self._inputs[1])
         self._body_parameters[:] = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
@@ -181,16 +137,3 @@ class SplitGraph(CachedGraph):
 
     def _release_plans(self) -> None:
         self._operators.pop(True, None)
-
-
-def _flat(gradient: Array) -> Array:
-    flat = gradient.reshape((-1,))
-    return flat if np.dtype(flat.dtype).kind == "f" else flat.astype("float32")
-
-
-def _weighted(copies: dict[int, mx.nd.NDArray], weights: Sequence[float]) -> Array:
-    terms: list[Any] = [
-        copy.grad if weights[task] == 1 else copy.grad * weights[task]
-        for task, copy in sorted(copies.items())
-    ]
-    return mx.nd.add_n(*terms) if len(terms) > 1 else terms[0]

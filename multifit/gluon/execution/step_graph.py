@@ -13,7 +13,8 @@ from .cached_graph import CachedGraph
 from .forms import ResultForms
 from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
-from .split_graph import Parting, SplitGraph
+from .parting import Parting
+from .split_graph import SplitGraph
 
 NOT_TRACED = (
     "balance: the gradients of tasks are compared in the graph of net and losses, which cannot be traced"

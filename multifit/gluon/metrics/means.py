@@ -23,7 +23,10 @@ class Means:
         self._host_sum = np.zeros(len(self.names))
 
     def add(self, values: Array | np.ndarray) -> None:
-        """Add the numbers of a batch: an array of float64, NumPy's or on a device, by the order of names."""
+        """Add the numbers of a batch: an array of float64, NumPy's or on a device, by the order of names.
+
+        Elements that an array on a device has beyond these are ignored.
+        """
         if isinstance(values, np.ndarray):
             self._host_sum = self._host_sum + values
         else:
@@ -32,7 +35,7 @@ class Means:
 
     def read(self) -> dict[str, float]:
         """Return the means by name, NaN without a batch; this waits for the engine."""
-        sums = self._host_sum + self._sum.read()
+        sums = self._host_sum + np.ravel(self._sum.read())[: len(self.names)]
         return {
             name: float(value) / self._batches if self._batches else np.nan
             for name, value in zip(self.names, sums)

@@ -1,0 +1,62 @@
+"""The figures of the tasks' gradients: lengths, cosines, and how many conflict."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, Sequence
+
+import numpy as np
+
+from ..metrics.means import Means
+
+CHUNK = 64  # batches whose figures are computed at once, which costs as much as those of one
+
+
+class GradientFigures(Means):
+    """The means over an epoch of what the Gramians of its batches say; see :func:`gradient_figures`."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._pending: list[np.ndarray[Any, Any]] = []
+        super().__init__(gradient_figures(tasks))
+
+    def reset(self) -> None:
+        """Discard everything, as at the beginning of an epoch."""
+        self._pending = []
+        super().reset()
+
+    def add_gramian(self, gramian: np.ndarray[Any, Any]) -> None:
+        """Add the inner products of a batch, of shape (tasks, tasks)."""
+        self._pending.append(gramian)
+        if len(self._pending) == CHUNK:
+            self._flush()
+
+    def read(self) -> dict[str, float]:
+        """Return the means by name, NaN without a batch."""
+        self._flush()
+        return super().read()
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums, for a checkpoint."""
+        self._flush()
+        return super().state()
+
+    def _flush(self) -> None:
+        if self._pending:
+            for row in _figures(np.stack(self._pending)):
+                self.add(row)
+        self._pending = []
+
+
+def gradient_figures(names: Sequence[str]) -> list[str]:
+    """Return the names of the figures: norms, cosines of pairs, and the share of pairs that conflict."""
+    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
+    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
+
+
+def _figures(gramians: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the figures of each batch, in the order of their names; the cosine with a gradient of 0 is 0."""
+    norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
+    lengths = np.where(norms > 0, norms, 1.0)
+    one, other = np.triu_indices(norms.shape[1], 1)
+    cosines = gramians[:, one, other] / (lengths[:, one] * lengths[:, other])
+    return np.hstack([norms, cosines, (cosines < 0).mean(axis=1, keepdims=True)])

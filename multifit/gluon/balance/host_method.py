@@ -1,0 +1,66 @@
+"""A method of balancing that computes in NumPy, and what it remembers."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import numpy as np
+
+from ...balance import Balance
+from ...balance.measured import Measured, measured_losses
+from ...balance.weighing import weigh_losses
+from ...distributed import World
+from ...protocols import Array, Context
+from ...state import RunState
+from ..data.arrays import uploaded
+from ..execution.result import StepResult
+from .tasks import Tasks
+
+
+class HostMethod:
+    """Runs a method on the losses of each batch, which are read if it needs them."""
+
+    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World) -> None:
+        self._method, self._tasks, self._world = method, tasks, world
+        self._ones = np.ones(len(tasks.names))
+        self._weights, self._memory = self._ones, method.start(len(tasks.names))
+        self._measured: Measured | None = None
+
+    @property
+    def figures(self) -> np.ndarray[Any, Any]:
+        """The last weights."""
+        return self._weights
+
+    def weigh(self, result: StepResult, state: RunState) -> list[Array]:
+        """Compute new weights; return the head gradients of a batch's objectives."""
+        count, ones = len(self._tasks.names), self._ones
+        epochs = ones * state.epoch
+        if self._method.needs == "nothing":
+            self._measured = Measured(count, ones, ones, epochs, state.step)
+            self._weights, self._memory = self._method.weights(self._measured, self._memory)
+        else:
+            losses = self._tasks.read_losses(result, self._world)
+            self._measured = measured_losses(np, count, losses, epochs, state.step)
+            self._weights, self._memory = weigh_losses(
+                self._method, self._measured, self._weights, self._memory
+            )
+        return self.keep(result)
+
+    def keep(self, result: StepResult) -> list[Array]:
+        """Return the head gradients of a batch's objectives for the last weights."""
+        pairs = zip(result.objectives, self._tasks.places(result.objective_losses))
+        return [uploaded(self._weights[list(place)], objective) for objective, place in pairs]
+
+    def look_back(self, again: StepResult) -> None:
+        """Let the method see the losses of the same batch after the update."""
+        method: Any = self._method
+        losses = self._tasks.read_losses(again, self._world)
+        self._memory = method.after_update(self._measured, losses, self._memory)
+
+    def state(self) -> dict[str, Any]:
+        """Return weights and memory, for a checkpoint."""
+        return {"weights": self._weights, "memory": self._memory}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._weights, self._memory = state["weights"], dict(state["memory"])

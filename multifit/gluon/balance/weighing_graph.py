@@ -1,0 +1,76 @@
+"""The computations of a method of balancing on a device, each as one operator."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from ...balance import State
+from ...balance.measured import measured_losses
+from ...protocols import Array
+from ..compat import mx
+from .tasks import Places
+
+Function = Callable[..., "tuple[Any, State]"]
+"""``function(measured, weights, memory, *further_losses) -> weights, memory``"""
+
+PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
+
+
+class WeighingGraph:
+    """Runs a function on losses, and returns head gradients; a planned graph costs as much as one operator.
+
+    The weights and what the method remembers, by `names`, are the rows of one array, as every input and
+    output costs time too. `losses` are the tasks of the elements of its arrays of losses, for each argument
+    of `function`; `heads` those of the head gradients, with their dtypes. Without a function, the rows stay.
+    """
+
+    def __init__(
+        self,
+        function: Function | None,
+        names: Sequence[str],
+        tasks: int,
+        losses: Sequence[Places],
+        heads: Sequence[tuple[Sequence[int], str]],
+    ) -> None:
+        rows, epoch = mx.sym.var("rows"), mx.sym.var("epoch")
+        inputs = [[mx.sym.var(f"losses{i}_{j}") for j in range(len(each))] for i, each in enumerate(losses)]
+        weights, *memory = mx.sym.split(rows, num_outputs=1 + len(names), axis=0, squeeze_axis=True)
+        outputs = []
+        if function is not None:
+            first, *further = (_by_task(*pair, tasks) for pair in zip(inputs, losses))
+            measured = measured_losses(mx.sym, tasks, first, epoch)
+            weights, state = function(measured, weights, dict(zip(names, memory)), *further)
+            outputs = [mx.sym.stack(weights, *(state[name] for name in names), axis=0)]
+        outputs += [mx.sym.cast(_taken(weights, places), dtype) for places, dtype in heads]
+        symbol = mx.sym.Group(outputs)
+        order = ["rows", "epoch", *(each.name for group in inputs for each in group)]
+        self._used = [order.index(name) for name in symbol.list_inputs()]
+        self._operator = mx.nd.CachedOp(symbol, PLANNED)
+
+    def __call__(self, rows: Array, epoch: Array | None, arrays: Sequence[Array]) -> list[Array]:
+        """Return the rows after it, if there is a function, and the head gradients."""
+        given = [rows, epoch, *arrays]
+        outputs = self._operator(*[given[number] for number in self._used])
+        return outputs if isinstance(outputs, list) else [outputs]
+
+
+def _by_task(arrays: Sequence[Any], places: Places, tasks: int) -> Any:
+    """Return the losses of tasks, float64, as sums of the elements of arrays."""
+    vectors = [mx.sym.cast(array, "float64") for array in arrays]
+    if len(places) == 1 and list(places[0]) == list(range(tasks)):
+        return vectors[0]
+    parts: list[list[Any]] = [[] for _ in range(tasks)]
+    for vector, each in zip(vectors, places):
+        for number, task in enumerate(each):
+            parts[task].append(_element(vector, number))
+    zeros = mx.sym.zeros((1,), dtype="float64")  # of a task without a loss in this process
+    return mx.sym.concat(*(mx.sym.add_n(*each) if each else zeros for each in parts), dim=0)
+
+
+def _taken(weights: Any, places: Sequence[int]) -> Any:
+    """Return the weights of the tasks at `places`."""
+    return mx.sym.concat(*(_element(weights, task) for task in places), dim=0)
+
+
+def _element(vector: Any, number: int) -> Any:
+    return mx.sym.slice_axis(vector, axis=0, begin=number, end=number + 1)

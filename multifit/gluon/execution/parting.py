@@ -1,0 +1,108 @@
+"""Where tasks part in a batch: the arrays that the body computed, and each task's gradient there."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...protocols import Array
+from ..compat import mx
+from ..data.arrays import uploaded
+
+PLANNED = (("static_alloc", True), ("static_shape", True))
+
+
+class TaskRows:
+    """The gradients of some tasks with respect to an array, in one array: each batch writes them anew.
+
+    `tasks` are theirs, in order; `shape` is that of a gradient; `values` are the rows, and `views` the
+    gradients.
+    """
+
+    def __init__(self, array: Array, tasks: Sequence[int]) -> None:
+        self.tasks, self.shape = list(tasks), array.shape
+        self.values = mx.nd.zeros((len(tasks), array.size), ctx=array.context, dtype=array.dtype)
+        self.views = [self.values[number].reshape(self.shape) for number in range(len(tasks))]
+        self.is_float = np.dtype(array.dtype).kind == "f"
+        weighted = mx.sym.dot(mx.sym.var("weights"), mx.sym.var("rows"))
+        self._combine = mx.nd.CachedOp(mx.sym.reshape(weighted, shape=self.shape), PLANNED)
+        self._weights: tuple[list[float], Any] = [], None  # the last ones, and their array
+
+    def combined(self, weights: np.ndarray[Any, Any]) -> Array:
+        """Return the weighted sum of the gradients; `weights` are those of all tasks."""
+        own = weights[self.tasks]
+        if self._weights[0] != own.tolist():
+            self._weights = own.tolist(), uploaded(own[np.newaxis], self.values)
+        return self._combine(self._weights[1], self.values)
+
+
+class Parting:
+    """The arrays of one device and batch at which tasks part, with the tasks' copies, and `rows` for each.
+
+    After a backward pass of the losses, the rows have each task's gradient. `parameters` are those of the
+    body.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[TaskRows],
+        ends: Sequence[tuple[Array, Mapping[int, Array]]],
+        parameters: Sequence[Any],
+    ) -> None:
+        self.rows, self.arrays, self.parameters = rows, [array for array, _ in ends], parameters
+        copies = [copies[task] for (_, copies), each in zip(ends, rows) for task in each.tasks]
+        mx.autograd.mark_variables(copies, [view for each in rows for view in each.views])
+
+    def measure(self, losses: Sequence[Array]) -> tuple[list[Any], list[float]]:
+        """Return the Gramian of each array's gradients, with its tasks, and losses; reads them at once."""
+        measure = _measure(len(losses), tuple(each.is_float for each in self.rows))
+        values = measure(*(each.values for each in self.rows), *losses).asnumpy()
+        gramians, start = [], 0
+        for each in self.rows:
+            count = len(each.tasks)
+            gramians.append((each.tasks, values[start : start + count * count].reshape(count, count)))
+            start += count * count
+        return gramians, values[start:].tolist()
+
+    def backward(self, weights: np.ndarray[Any, Any]) -> None:
+        """Pass the weighted sum of the tasks' gradients back through the body."""
+        mx.autograd.backward(self.arrays, [each.combined(weights) for each in self.rows])
+
+    def parameter_rows(self, tasks: int) -> list[Array]:
+        """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
+
+        There is a backward pass for each task.
+        """
+        gradients = self._gradients()
+        rows = [mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients]
+        present = sorted({task for each in self.rows for task in each.tasks})
+        for task in present:
+            heads = [
+                each.views[each.tasks.index(task)] if task in each.tasks else mx.nd.zeros_like(array)
+                for each, array in zip(self.rows, self.arrays)
+            ]
+            mx.autograd.backward(self.arrays, heads, retain_graph=task != present[-1])
+            for row, gradient in zip(rows, gradients):
+                gradient.reshape((-1,)).copyto(row[task])
+        return rows
+
+    def set_gradients(self, rows: Sequence[Array], weights: np.ndarray[Any, Any]) -> None:
+        """Give the parameters of the body the weighted sums of rows."""
+        for gradient, row in zip(self._gradients(), rows):
+            factors = uploaded(weights[np.newaxis], gradient)
+            mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
+
+    def _gradients(self) -> list[Any]:
+        return [parameter.grad(self.arrays[0].context) for parameter in self.parameters]
+
+
+@cache
+def _measure(losses: int, are_floats: tuple[bool, ...]) -> Any:
+    """Return an operator that computes Gramians of rows, and appends losses."""
+    rows = [mx.sym.var(f"rows{number}") for number in range(len(are_floats))]
+    exact = [each if is_float else mx.sym.cast(each, "float32") for each, is_float in zip(rows, are_floats)]
+    gramians = [mx.sym.reshape(mx.sym.dot(each, each, transpose_b=True), shape=(-1,)) for each in exact]
+    numbers = [*gramians, *(mx.sym.var(f"loss{number}") for number in range(losses))]
+    return mx.nd.CachedOp(mx.sym.concat(*(mx.sym.cast(each, "float64") for each in numbers), dim=0), PLANNED)
