@@ -17,13 +17,15 @@ from ..spec.terms import MetricTerm
 from ..stages import STAGES
 from ..state import RunState
 from .balance.make import AnyBalancer
+from .bound_losses import bound_parameters
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
 from .distributed.gradients import Gradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
-from .execution.balanced import NOTHING_BALANCED
+from .execution.balanced import NOTHING_BALANCED, Balanced
+from .execution.loss_graph import APART
 from .execution.network import Network
 from .execution.stage import Stage
 from .metrics import copy_metric
@@ -90,10 +92,18 @@ class Engine:
         network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
         finite_only = hooks is None or not hooks.handle_non_finite
         dtype, contexts = self.model.dtype, self.model.contexts
-        balanced = self.balancer.balanced if training and self.balancer is not None else NOTHING_BALANCED
+        balanced = self._balanced() if training else NOTHING_BALANCED
         return Stage(
             network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, balanced
         )
+
+    def _balanced(self) -> Balanced:
+        """Return what training keeps apart; losses are not both balanced and bound to trainers."""
+        if self.balancer is not None:
+            return self.balancer.balanced
+        if not any(term.trainers for term in self.spec.terms):
+            return NOTHING_BALANCED
+        return Balanced(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:

@@ -12,6 +12,7 @@ from ..events import BEFORE_UPDATE, TrainingHooks
 from .compat import mx
 from .data.batches import Batch
 from .engine import Engine
+from .execution.balanced import NOTHING_BALANCED, Balanced
 from .execution.result import StepResult
 from .execution.second_backward import refuse_second_backward
 from .execution.stage import Timer, untimed
@@ -82,7 +83,7 @@ class TrainStep:
         with self._timer("backward"):
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
-                    _change_objective(result, self._hooks, self._balancer is not None)
+                    _change_objective(result, self._hooks, self._stage.balanced)
             if not result.objectives:  # no sample is this process's
                 return
             try:
@@ -160,7 +161,7 @@ class TrainStep:
         self._stage.measure(result, self._timer)
 
 
-def _change_objective(result: StepResult, hooks: TrainingHooks, balanced: bool) -> None:
+def _change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balanced) -> None:
     views = result.named()
     with mx.autograd.record():
         # One way back into the graph, however many handlers take it: gradients are then added in the same
@@ -168,10 +169,13 @@ def _change_objective(result: StepResult, hooks: TrainingHooks, balanced: bool) 
         for kind in ("pred", "loss"):
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
         objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
-    if balanced and _shapes(objectives) != _shapes(result.objectives):
+    if balanced is not NOTHING_BALANCED and _shapes(objectives) != _shapes(result.objectives):
+        what, of_what, option = "balance", "of which task", "balance="
+        if balanced.bound is not None:
+            what, of_what, option = "losses", "which trainers it moves", "trainers="
         raise SpecError(
-            "balance: a handler adds to the objective, or takes from it, and it is not known of which task; "
-            "leave the handler or balance= out"
+            f"{what}: a handler adds to the objective, or takes from it, and it is not known {of_what}; "
+            f"leave the handler or {option} out"
         )
     result.objectives = objectives
 

@@ -7,7 +7,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 from ..checks import describe
 from ..spec import Declarations
 from ..spec.links import FEEDS, Link, links, targets
-from ..spec.summary import call_text, loss_text
+from ..spec.summary import bound_text, call_text, loss_text
 from ..spec.terms import MetricTerm, Term
 from .stage import Row, StagePlan
 
@@ -57,7 +57,7 @@ def _with_missing(row: Row, declarations: Declarations) -> Row:
 
 
 def _loss_rows(term: Term, parts: Mapping[str, Any]) -> Iterator[Row]:
-    computed = f"{loss_text(term)} / {_divisor(term)}"
+    computed = f"{loss_text(term)} / {_divisor(term)}{bound_text(term)}"
     yield Row("loss", term.key, describe.array(parts.get(term.key)), computed)
     for i, part in enumerate(name for name in term.parts if name):
         name = f"{term.key}.{part}"

@@ -42,6 +42,9 @@ class LossSpec(_OneLineRepr):
         so is the term where several processes train together.
     arguments : sequence of str, optional
         Another order of the outputs and labels; ``outputs.x`` and ``labels.x`` if a name is both.
+    trainers : str or sequence of str, optional
+        The trainers whose parameters its gradient reaches, as if all other parameters were constants.
+        Defaults to all.
     """
 
     fn: Callable[..., Any] | None = None
@@ -53,6 +56,7 @@ class LossSpec(_OneLineRepr):
     normalize_by: str | Callable[[Mapping[str, Any]], Any] | None = None
     scope: str = "device"
     arguments: Sequence[str] | None = None
+    trainers: str | Sequence[str] | None = None
 
 
 @dataclass(frozen=True, repr=False)

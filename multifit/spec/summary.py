@@ -61,6 +61,11 @@ def loss_text(term: Term) -> str:
     return f"{factor} x {call_text(term.spec.fn, term.args)}"
 
 
+def bound_text(term: Term) -> str:
+    """Return which trainers a loss moves, to follow a loss's text; "" if it moves all."""
+    return f", moves {', '.join(term.trainers)}" if term.trainers else ""
+
+
 def call_text(fn: Any, args: Iterable[object]) -> str:
     """Return a call, such as ``L2Loss(outputs.a, labels.a)``; for a loss without function, the output."""
     name = "the output" if fn is None else _function_name(fn)
@@ -80,7 +85,7 @@ def _loss_row_text(term: Term) -> str:
     divisor = "" if by is None else f" / {by}" if isinstance(by, str) else " / a function of the slots"
     minimized = term.parts[term.minimized]
     parts = f" -> {', '.join(term.parts)}; minimizes {minimized}" if term.spec.returns else ""
-    return f"{loss_text(term)}{divisor}{parts}"
+    return f"{loss_text(term)}{divisor}{parts}{bound_text(term)}"
 
 
 def _metric_text(metric: MetricTerm) -> str:

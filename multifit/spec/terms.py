@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from .names import OUTPUTS, SLOTS, Ref
+from .names import OUTPUTS, SLOTS, Ref, listed
 from .specs import LossSpec, MetricSpec
 
 
@@ -29,6 +29,11 @@ class Term:
     def counts_samples(self) -> bool:
         """Whether its normalizer is the number of samples."""
         return self.spec.normalize_by is None and not self.present
+
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """The trainers whose parameters it moves; none if it moves all."""
+        return listed(self.spec.trainers)
 
     @property
     def where(self) -> str:

@@ -69,6 +69,11 @@ def _loss(term: Term) -> Iterator[str]:
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
     if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
         yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
+    yield from _strings(where, "trainers", loss.trainers)
+    if loss.trainers is not None and not term.trainers:
+        yield f"{where}: trainers is empty; name at least one, or leave it out to move all parameters"
+    if term.trainers and loss.scope == "batch":
+        yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'
     if term.present and loss.scope == "batch":
         labels = names([ref.name.partition(".")[2] for ref in term.present])
         yield f'{where}: takes {labels}, which may be missing, with scope="batch"; use scope="device"'

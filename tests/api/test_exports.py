@@ -40,7 +40,7 @@ SIGNATURES: dict[str, str] = {
     "MultiEstimator": "net spec trainers context initializer frozen precision balance world",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name",
-    "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments",
+    "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments trainers",
     "MetricSpec": "metric outputs labels losses mode stage transform names arguments",
     "TrainerSpec": "params optimizer optimizer_params lr_scheduler clip_norm every accumulate",
     "LabelSpec": "name dtype classes ignore missing",

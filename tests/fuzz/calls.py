@@ -47,7 +47,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "LivePlot": {"figures": "train_loss", "path": "/plot.png", "display": None},
     "LogFile": {"path": "/log.csv"},
     "LoggingHandler": {"log_interval": 1, "figures": None},
-    "LossSpec": {"fn": None, "weight": 1.0},
+    "LossSpec": {"fn": None, "weight": 1.0, "trainers": None},
     "MetricSpec": {"metric": None},
     "MixUp": {"inputs": "x", "label": "y", "loss": "p", "alpha": 0.4, "random": 3},
     "PlateauHandler": {

@@ -79,6 +79,7 @@ FIELDS = {
         "normalize_by",
         "scope",
         "arguments",
+        "trainers",
     ],
     "metric": ["metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "arguments"],
     "label": ["name", "dtype", "classes", "ignore", "missing"],

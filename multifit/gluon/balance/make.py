@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping, Union
 
 from ...distributed import World
+from ...errors import SpecError, names
 from ...protocols import Context
 from ...spec import TaskSpec
 from .balancer import Balancer
@@ -21,6 +22,12 @@ def make_balancer(
     if method is None:
         return None
     check_method(method)
+    bound = [term.key for term in spec.terms if term.trainers]
+    if bound:
+        raise SpecError(
+            f"balance: the losses {names(bound)} are bound to trainers, and weighed by nothing else; leave "
+            "balance= out, or their trainers="
+        )
     if method.needs == "gramian":
         return GradientBalancer(method, spec, context, world, parameters)
     return Balancer(method, spec, context, world)

@@ -1,9 +1,9 @@
-"""What a training stage keeps apart, so that a method of balancing can weigh its losses."""
+"""What a training stage keeps apart: for a method of balancing, or for losses that are bound to trainers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping
+from typing import Callable, Mapping
 
 from ..metrics.means import Means
 from .loss_graph import SUM
@@ -14,18 +14,25 @@ class Balanced:
     """How the objective is computed, and what further figures there are; by default, nothing is balanced.
 
     With `tasks`, the task of each loss, the graph of net and losses is cut where these part; its body is
-    passed back several times if it `repeats`.
+    passed back several times if it `repeats`. `bound` returns the names of the parameters that losses move,
+    by loss; those of all others move all.
     """
 
     form: str = SUM
     means: tuple[Means, ...] = ()
     tasks: Mapping[str, int] | None = None
     repeats: bool = False
+    bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
 
     @property
     def active(self) -> bool:
         """Whether something is balanced."""
-        return self.form != SUM
+        return self.form != SUM and self.bound is None
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether net and losses must be one graph, also for the first batch."""
+        return self.tasks is not None or self.bound is not None
 
 
 NOTHING_BALANCED = Balanced()

@@ -87,7 +87,7 @@ def _split(
     """Return the cut; the `parameters` of the body reach the rest through it."""
     nodes = graph["nodes"]
     outputs: dict[Entry, int] = {}  # of the body
-    result, rest = Cut(None, None), _Builder(nodes)
+    result, rest = Cut(None, None), GraphBuilder(nodes)
 
     def taken(entry: Entry, task: int | None) -> list[int]:
         """Return the input of the rest in place of an entry of the body."""
@@ -112,7 +112,7 @@ def _split(
         for at, out, *_ in graph["heads"]
     ]
     result.rest = rest.symbol(heads, graph)
-    whole = _Builder(nodes)
+    whole = GraphBuilder(nodes)
     for i in sorted(body):
         whole.add(i, [whole.copied((at, out)) for at, out, *_ in nodes[i]["inputs"]])
     # an output must not be a variable itself
@@ -122,7 +122,7 @@ def _split(
     return result
 
 
-class _Builder:
+class GraphBuilder:
     """Builds a graph of nodes of another one."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -131,7 +131,11 @@ class _Builder:
 
     def add(self, node: int, inputs: list[list[int]]) -> None:
         """Add a node of the other graph with new inputs."""
-        self._at[node] = self._append({**self._all[node], "inputs": inputs})
+        self._at[node] = self.node(node, inputs)
+
+    def node(self, node: int, inputs: list[list[int]]) -> int:
+        """Add a node of the other graph with new inputs, as often as needed; return its place."""
+        return self._append({**self._all[node], "inputs": inputs})
 
     def copied(self, entry: Entry) -> list[int]:
         """Return an entry of a node that was added before, or of a variable, which is added now."""
@@ -148,8 +152,12 @@ class _Builder:
 
     def identity(self, entry: list[int]) -> list[int]:
         """Return a copy of an entry."""
-        name = f"cut_identity{len(self._nodes)}"
-        return [self._append({"op": "_copy", "name": name, "inputs": [entry]}), 0, 0]
+        return self.operator("_copy", entry)
+
+    def operator(self, op: str, entry: list[int]) -> list[int]:
+        """Return the result of a new operator on an entry."""
+        name = f"cut_{op.strip('_').lower()}{len(self._nodes)}"
+        return [self._append({"op": op, "name": name, "inputs": [entry]}), 0, 0]
 
     def symbol(self, heads: list[list[int]], graph: Mapping[str, Any]) -> Any:
         """Return the symbol whose outputs are `heads`."""

@@ -47,7 +47,7 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
-    that are not finite are an error. `balanced` is what is kept apart for a method of balancing.
+    that are not finite are an error. `balanced` is what is kept apart.
 
     `figures` are what was measured so far, and `checked` says whether a first batch was checked. Set
     `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
@@ -86,7 +86,7 @@ class Stage:
 
     def rehearsal(self) -> AbstractContextManager[Any]:
         """Return a scope in which the net runs once more than it should, and its statistics stay."""
-        if self.balanced.tasks is None:
+        if not self.balanced.needs_graph:
             return _NOTHING
         return kept_statistics(self.network.net.collect_params().values())
 
@@ -167,9 +167,9 @@ class Stage:
             losses = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
             arrays = [*slots.values(), *_last_arrays([(graph, losses)])]
             self._throttle.fit_to(arrays * len(result.batch.contexts))
-            if self.balanced.tasks is not None:
+            if self.balanced.needs_graph:
                 self._seed(state, len(result.outputs))
-                losses[0] = self._cut(graph, slots, scale, samples, losses[0])
+                outputs, losses = self._run_again(graph, slots, scale, samples, outputs, losses)
         else:
             needs_outputs = self.needs_outputs or bool(self.figures.on_host)
             weights = self._weights(graph, scale, context)
@@ -186,25 +186,32 @@ class Stage:
             result.partings.append(graph.parting)
         return graph, losses
 
-    def _cut(
+    def _run_again(
         self,
         graph: StepGraph,
         slots: Mapping[str, Any],
         scale: BatchLossScale,
         samples: Array,
-        checked: LossOutputs,
-    ) -> LossOutputs:
-        """Run the graph, which is cut, after a first batch that ran without it; return its objectives."""
+        outputs: dict[str, Array],
+        checked: list[LossOutputs],
+    ) -> tuple[dict[str, Array], list[LossOutputs]]:
+        """Run a graph that is needed after a first batch that ran without it, for its objectives.
+
+        Outputs and the parts of losses stay those that were checked, unless something outside of the graph
+        passes gradients back through them.
+        """
         weights = self._weights(graph, scale, mx.context.current_context())
-        _, [losses] = graph.run(slots, weights, samples, None, self.needs_outputs)
-        return replace(checked, objective=None, objectives=losses.objectives)
+        again, losses = graph.run(slots, weights, samples, None, self.needs_outputs)
+        if self.graphs.differentiable or graph.eager.terms:
+            return again, losses
+        return outputs, [replace(checked[0], objective=None, objectives=losses[0].objectives), *checked[1:]]
 
     def _seed(self, state: RunState | None, device: int) -> None:
-        """Seed MXNet's generator for a graph that is cut, if the run has a seed.
+        """Seed MXNet's generator for a graph that is needed, if the run has a seed.
 
         A first batch runs twice, and draws twice: without this, a resumed run would draw other numbers.
         """
-        if self.balanced.tasks is not None and state is not None and state.seed is not None:
+        if self.balanced.needs_graph and state is not None and state.seed is not None:
             place = state.epoch, state.step, device, self._rank
             mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
 

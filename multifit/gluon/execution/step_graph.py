@@ -9,6 +9,7 @@ from ...errors import SpecError, counted, last_line
 from ..compat import mx
 from ..user_code import user_code
 from .balanced import NOTHING_BALANCED, Balanced
+from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
 from .forms import ResultForms
 from .loss_graph import LossGraph, LossOutputs, by_reference
@@ -16,9 +17,7 @@ from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
 
-NOT_TRACED = (
-    "balance: the gradients of tasks are compared in the graph of net and losses, which cannot be traced"
-)
+NOT_TRACED = "the graph of net and losses, which cannot be traced"
 
 
 class StepGraph:
@@ -28,7 +27,8 @@ class StepGraph:
     it. The eager losses run operator by operator. The first batch of every signature runs without a graph: it
     is the one that is checked; `forms` hold what runs without a graph to it. `differentiable` says whether
     something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
-    graph is cut where these part; it must then be one graph with the net.
+    graph is cut where these part; if it has bound losses, their gradients reach some parameters only. It must
+    then be one graph with the net.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class StepGraph:
         differentiable: bool = False,
         balanced: Balanced = NOTHING_BALANCED,
     ) -> None:
-        self._tasks, self._repeats = balanced.tasks, balanced.repeats
+        self._balanced, self._tasks = balanced, balanced.tasks
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs = (traced, eager)
         self._forms, self._differentiable = forms, differentiable
@@ -83,8 +83,12 @@ class StepGraph:
                         raise
                 # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
                 # real error is raised again by the eager run, which can name it.
-                if self._tasks is not None:
-                    raise SpecError(f"{NOT_TRACED}: {last_line(error.__cause__ or error)}") from error
+                if self._balanced.needs_graph:
+                    use = "losses: they are bound to trainers in"
+                    if self._tasks is not None:
+                        use = "balance: the gradients of tasks are compared in"
+                    reason = last_line(error.__cause__ or error)
+                    raise SpecError(f"{use} {NOT_TRACED}: {reason}") from error
                 self._is_graph = False
                 self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
             else:
@@ -163,7 +167,7 @@ class StepGraph:
             return CachedGraph(trace, self._parameters, signature), names
         tasks = {f"objective.{loss}": task for loss, task in self._tasks.items()}
         of_outputs = partial(_of_names, names, tasks)
-        return SplitGraph(trace, self._parameters, signature, of_outputs, self._repeats), names
+        return SplitGraph(trace, self._parameters, signature, of_outputs, self._balanced.repeats), names
 
     def _trace(
         self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any
@@ -185,7 +189,24 @@ class StepGraph:
             views.update({f"part.{name}": part for name, part in losses.parts.items()})
             results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
         names[:] = results
-        return list(results.values())
+        return self._bind(F, results)
+
+    def _bind(self, F: Any, results: Mapping[str, Any]) -> list[Any]:
+        """Return the graph's outputs; the gradients of losses that are bound to trainers stop elsewhere."""
+        outputs = list(results.values())
+        if self._balanced.bound is None:
+            return outputs
+        graph, bound = F.Group(outputs), self._balanced.bound()
+        trained = frozenset(p.name for p in self._parameters().values() if p.grad_req != "null")
+        reaches = [bound.get(name.partition("objective.")[2], trained) for name in results]
+        for name, learns in zip(results, reaches_any(graph, reaches)):
+            loss = name.partition("objective.")[2]
+            if loss in bound and not learns:
+                raise SpecError(
+                    f'losses["{loss}"]: its gradient reaches no parameter of the trainers that it is bound '
+                    "to; name others, or take out what stops it on its way, such as BlockGrad"
+                )
+        return list(bound_graph(graph, reaches, trained))
 
     def _view(self, F: Any, symbol: Any) -> Any:
         """Return an output of the graph, without its gradient if nothing outside needs one.

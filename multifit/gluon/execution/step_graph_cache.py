@@ -20,11 +20,11 @@ MAX_GRAPHS = 32  # batches of more signatures than this (sequences of many lengt
 class StepGraphCache:
     """Finds and builds the step graphs of a stage.
 
-    `figures` decides which metrics are computed in the graphs. `differentiable` says whether something
+    `figures` decides which metrics are computed in the graphs, and `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
     those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
     the gradient that they receive, which the check of the first batch finds. `balanced` is
-    what is kept apart for a method of balancing.
+    what is kept apart.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class StepGraphCache:
         dtype: str,
         balanced: Balanced = NOTHING_BALANCED,
     ) -> None:
-        self._network, self._figures, self._differentiable = network, figures, differentiable
+        self._network, self._figures, self.differentiable = network, figures, differentiable
         self._dtype, self._balanced = dtype, balanced
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
@@ -82,7 +82,7 @@ class StepGraphCache:
         eager = LossGraph(
             self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._balanced.form
         )
-        graph = StepGraph(self._network, traced, eager, self.forms, self._differentiable, self._balanced)
+        graph = StepGraph(self._network, traced, eager, self.forms, self.differentiable, self._balanced)
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph
         return graph

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DataError, Problem, UserCodeError, raise_problems
+from ..bound_losses import bound_problems
 from ..data.batches import Batch
 from ..data.seeding import preserve_rng
 from ..engine import Engine
@@ -42,7 +43,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             if batch is not None and not uninitialized:
                 batches[name] = batch
     if not uninitialized:  # otherwise neither trainers nor net can be checked
-        problems += engine.trainers.build()
+        trainer_problems = engine.trainers.build()
+        problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     try:
         for name, batch in batches.items():
             if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ...errors import Problem, raise_problems
+from ...errors import Problem, names, raise_problems
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ...state import RunState
@@ -42,19 +42,25 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
 
 
 def _not_in_one_graph(stage: Stage) -> list[Problem]:
-    """Return what keeps net and losses from being one graph, if it is to be cut where the tasks part."""
-    if stage.balanced.tasks is None:
+    """Return what keeps net and losses from being one graph, if they must be."""
+    if not stage.balanced.needs_graph:
         return []
-    why = "the gradients of tasks are compared in the traced graph of net and losses"
+    bound = {term.key for term in stage.spec.terms if term.trainers}
+    start = "balance: the gradients of tasks are compared in the traced graph of net and losses"
+    use = "or use a method of losses, such as DWA or Uncertainty"
+    outside = stage.graphs.outside_terms
+    if bound:
+        start = f"losses: the traced graph of net and losses binds {names(sorted(bound))} to trainers"
+        use = "or leave trainers= out"
+        outside = [term for term in outside if term.key in bound]
     reason = (
         "it has a forward or hooks of its own, or a handler changes its outputs"
         if stage.network.hybridized
         else "call net.hybridize()"
     )
     problems = [] if stage.network.joins_losses else [f"the net is not in it: {reason}"]
-    problems += [f"{term.where} is not in it: {_why_not(term)}" for term in stage.graphs.outside_terms]
-    use = "or use a method of losses, such as DWA or Uncertainty"
-    return [Problem("spec", f"balance: {why}, and {problem}; {use}") for problem in problems]
+    problems += [f"{term.where} is not in it: {_why_not(term)}" for term in outside]
+    return [Problem("spec", f"{start}, and {problem}; {use}") for problem in problems]
 
 
 def _why_not(term: Term) -> str:

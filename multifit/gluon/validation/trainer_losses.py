@@ -43,7 +43,9 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
             except mx.base.MXNetError:
                 continue  # a constant
             for trainer, parameters in moved.items():
-                if any(gradient.asnumpy().any() for p in parameters for gradient in p.list_grad()):
+                if trainer in (term.trainers or moved) and any(
+                    gradient.asnumpy().any() for p in parameters for gradient in p.list_grad()
+                ):
                     reached[trainer] += (term.key,)
     return reached
 
@@ -60,7 +62,10 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
         return
     arrays = result.arrays()[0]
     gradients = {term.key: _output_gradients(term, arrays) for term in terms}
+    moved = {term.key: set(term.trainers or trainers) for term in terms}
     for one, other in combinations(gradients, 2):
+        if not moved[one] & moved[other]:
+            continue
         for first, second in product(gradients[one], gradients[other]):
             if first == second or np.array_equal(arrays[first].asnumpy(), arrays[second].asnumpy()):
                 cosine = _cosine(gradients[one][first], gradients[other][second])
@@ -68,9 +73,9 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
                     yield (
                         f'the losses "{one}" and "{other}" pull the output "{first.name}" in opposite '
                         f"directions (cosine {cosine:.2f}), and each of the trainers {names(trainers)} moves "
-                        "its parameters by the weighted sum of all losses that reach them; a loss cannot be "
-                        "bound to some trainers: train adversarial nets with two estimators, each with its "
-                        "own losses and with the other net's parameters in frozen="
+                        "its parameters by the weighted sum of all losses that reach them; bind losses that "
+                        "are adversaries to their trainers, as in "
+                        f'LossSpec(..., trainers="{next(iter(trainers))}")'
                     )
 
 

@@ -1,0 +1,45 @@
+"""Losses that are bound to trainers: the parameters that they move, and what is wrong with their names."""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence
+
+from ..errors import Problem, names, suggest
+from ..spec.terms import Term
+from .model_trainers import ModelTrainers
+from .optim.gradients import moved_parameters
+from .optim.trainers import Trainers
+
+
+def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
+    """Return the names of the parameters that each loss moves which is bound to trainers."""
+    held = {name: moved_parameters(trainer) for name, trainer in trainers.get().items()}
+    return {
+        term.key: frozenset(parameter.name for name in term.trainers for parameter in held[name])
+        for term in terms
+        if term.trainers
+    }
+
+
+def bound_problems(terms: Sequence[Term], trainers: Trainers) -> list[Problem]:
+    """Return the names of trainers that do not exist, and the trainers that no loss moves."""
+    return [Problem("spec", message) for message in _messages(terms, trainers)]
+
+
+def _messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
+    unknown = False
+    for term in terms:
+        for name in term.trainers:
+            if name not in trainers:
+                unknown = True
+                near = suggest(name, trainers)
+                yield f"{term.where}: there is no trainer {names([name])}{near}; valid are {names(trainers)}"
+    if unknown or not all(term.trainers for term in terms):
+        return
+    bound = {name for term in terms for name in term.trainers}
+    for name in trainers:
+        if name not in bound:
+            yield (
+                f'trainers["{name}"]: no loss moves it, as all are bound to other trainers; name it in the '
+                "trainers= of a loss, or leave its parameters to frozen="
+            )

@@ -1,0 +1,286 @@
+"""Losses that are bound to trainers: adversarial nets train as in a loop by hand, without detach."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    HandlerError,
+    LossSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
+from multifit.balance import DWA
+from multifit.distributed import ALONE, World
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
+from tests.common.grids import ONE, TWO
+from tests.common.hand_loop import SGD, SILENT
+from tests.common.nets import hybridized, sequential
+from tests.common.ranks import run_ranks
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+RANDOM = np.random.RandomState(0)
+BATCHES = [tuple(RANDOM.randn(n, width).astype("float32") for width in (3, 4)) for n in (6, 6, 6, 5, 6, 1)]
+PARTS = ("generator", "discriminator")
+
+
+class Softplus(gluon.HybridBlock):
+    """The cross entropy of a score against real (-1) or made (1)."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__()
+        self.sign = sign
+
+    def hybrid_forward(self, F: Any, score: Any) -> Any:
+        return F.Activation(self.sign * score, act_type="softrelu")
+
+
+class Adversarial(gluon.HybridBlock):
+    """A generator, and a discriminator of what is real and of what it makes."""
+
+    def __init__(self, *layers: Any) -> None:
+        super().__init__()
+        self.generator = sequential(nn.Dense(8, in_units=3, activation="tanh"), nn.Dense(4, in_units=8))
+        self.discriminator = sequential(
+            nn.Dense(8, in_units=4, activation="tanh"), *layers, nn.Dense(1, in_units=8)
+        )
+
+    def hybrid_forward(self, F: Any, noise: Any, image: Any) -> Any:
+        return self.discriminator(image), self.discriminator(self.generator(noise))
+
+
+def make_net(*layers: Any, devices: Any = ONE) -> Any:
+    """Return the nets, with further layers in the discriminator."""
+    mx.random.seed(4)
+    net = Adversarial(*layers)
+    net.initialize(mx.init.Xavier(), ctx=devices)
+    return hybridized(net)
+
+
+def make_spec(hybrid: bool = True, **changes: Any) -> TaskSpec:
+    real, made = (hybridized(Softplus(sign), hybrid) for sign in (-1, 1))
+    losses = {
+        "real": LossSpec(real, "real", trainers="discriminator"),
+        "made": LossSpec(made, "made", trainers=["discriminator"]),
+        "fool": LossSpec(real, "made", trainers="generator", weight=0.5),
+    }
+    return TaskSpec(["real", "made"], (), {**losses, **changes}, inputs=["noise", "image"])
+
+
+def make_trainers(**options: Any) -> dict[str, TrainerSpec]:
+    return {part: TrainerSpec(f"{part}.*", "sgd", SGD, **options) for part in PARTS}
+
+
+def fit(
+    net: Any,
+    spec: TaskSpec,
+    devices: Any = ONE,
+    handlers: Any = SILENT,
+    world: World = ALONE,
+    trainers: Any = None,
+    epochs: int = 2,
+    **options: Any,
+) -> MultiEstimator:
+    estimator = MultiEstimator(net, spec, trainers or make_trainers(), devices, world=world)
+    estimator.fit(BATCHES, epochs=epochs, event_handlers=handlers, **options)
+    return estimator
+
+
+def train_by_hand(net: Any) -> None:
+    """Train both by what they did before either moves."""
+    real, made = Softplus(-1), Softplus(1)
+    trainers = [gluon.Trainer(getattr(net, part).collect_params(), "sgd", SGD) for part in PARTS]
+    for noise, image in BATCHES * 2:
+        with autograd.record():
+            picture = net.generator(nd.array(noise))
+            judged = real(net.discriminator(nd.array(image))), made(net.discriminator(picture.detach()))
+            fooled = 0.5 * real(net.discriminator(picture))
+        parameters = [p for p in net.discriminator.collect_params().values() if p.grad_req != "null"]
+        fooled.backward(retain_graph=True)
+        autograd.backward(judged)  # which overwrites the gradients of the discriminator alone
+        for parameter in parameters:
+            assert parameter.grad().shape == parameter.shape
+        for trainer in trainers:
+            trainer.step(len(noise))
+
+
+def test_adversarial_nets_train_as_by_hand(caplog: Any) -> None:
+    hand, net = (make_net(nn.BatchNorm(in_channels=8)) for _ in range(2))
+    hand.hybridize(False)
+    train_by_hand(hand)
+    with caplog.at_level(logging.WARNING, logger="multifit"):
+        fit(net, make_spec())
+    assert not caplog.records
+    for name, parameter in net._collect_params_with_prefix().items():
+        if parameter.grad_req != "null":  # statistics are counted in another order
+            expected = hand._collect_params_with_prefix()[name].data().asnumpy()
+            np.testing.assert_allclose(parameter.data().asnumpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_two_devices_equal_one() -> None:
+    nets = [make_net(devices=devices) for devices in (ONE, TWO)]
+    for net, devices in zip(nets, (ONE, TWO)):
+        fit(net, make_spec(), devices)
+    assert_same_parameters(nets[1], nets[0])
+
+
+def test_two_ranks_equal_one() -> None:
+    def trained(world: World) -> Any:
+        net = make_net()
+        fit(net, make_spec(), world=world)
+        return net
+
+    alone = trained(ALONE)
+    for net in run_ranks(2, trained):
+        assert_same_parameters(net, alone)
+
+
+def test_binding_to_all_trainers_changes_nothing() -> None:
+    nets = make_net(), make_net()
+    losses = make_spec().losses
+    for net, trainers in zip(nets, (None, list(PARTS))):
+        fit(net, make_spec(**{name: replace(loss, trainers=trainers) for name, loss in losses.items()}))
+    for first, second in zip(*(snapshot(net).values() for net in nets)):
+        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_of_all_trainers_and_eager_ones_go_beside() -> None:
+    """A function runs behind the graph, and reaches everything."""
+
+    def penalty(score: Any) -> Any:
+        return 0.1 * score**2
+
+    nets = make_net(), make_net()
+    for net, fn in zip(nets, (penalty, hybridized(nn.HybridLambda(lambda F, score: 0.1 * score**2)))):
+        fit(net, make_spec(penalty=LossSpec(fn, "made")))
+    assert_same_parameters(*nets)
+
+
+def test_accumulated_gradients_are_bound_too() -> None:
+    nets = make_net(), make_net()
+    fit(nets[0], make_spec(), handlers=[*SILENT, GradientAccumulation(2)])
+    fit(nets[1], make_spec(), trainers=make_trainers(every=2, accumulate=True))
+    assert_same_parameters(*nets)
+
+
+def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
+    """With dropout, whose masks are drawn anew."""
+
+    def run(name: str, *handlers: Any) -> Any:
+        checkpoints = CheckpointHandler(tmp_path / name, Every(2, "batch"), seed=7)
+        net = make_net(nn.BatchNorm(in_channels=8), nn.Dropout(0.3))
+        fit(net, make_spec(), handlers=[*SILENT, checkpoints, *handlers], resume=tmp_path / name)
+        return snapshot(net)
+
+    def batch_end(estimator: Any) -> None:
+        if estimator.state.step == 7:
+            raise RuntimeError
+
+    whole = run("whole")
+    with pytest.raises(HandlerError):
+        run("stopped", SimpleNamespace(batch_end=batch_end))
+    np.testing.assert_equal(run("stopped"), whole)
+
+
+def test_the_plan_and_the_summary_say_what_moves_what() -> None:
+    plan = MultiEstimator(make_net(), make_spec(), make_trainers()).check(BATCHES)
+    by_trainer = {trainer.name: trainer.losses for trainer in plan.trainers}
+    assert by_trainer == {"generator": ("fool",), "discriminator": ("real", "made")}
+    row = next(row for row in plan.train.rows if row.name == "fool")
+    assert row.goes_to == "0.5 x Softplus(outputs.made) / samples, moves generator"
+    assert "Softplus(outputs.made), moves discriminator" in make_spec().summary()
+
+
+def test_another_binding_is_another_run(tmp_path: Path) -> None:
+    fit(make_net(), make_spec(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
+    fool = replace(make_spec().losses["fool"], trainers=None)
+    with pytest.raises(SpecError, match=r'losses\["fool"\].trainers: \["generator"\] in the checkpoint'):
+        fit(make_net(), make_spec(fool=fool), resume=tmp_path)
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+
+def bound(**options: Any) -> TaskSpec:
+    return make_spec(fool=replace(make_spec().losses["fool"], **options))
+
+
+# fmt: off
+DECLARED = {
+    "no name": (lambda: bound(trainers=[]), "trainers is empty; name at least one, or leave it out"),
+    "a number": (lambda: bound(trainers=[1]), "trainers holds 1; give a list of strings"),
+    "twice": (lambda: bound(trainers=["generator", "generator"]), 'trainers names "generator" 2 times'),
+    "scope batch": (lambda: bound(scope="batch"), 'is bound to trainers, with scope="batch"; use scope="dev'),
+    "balanced": (lambda: MultiEstimator(make_net(), make_spec(), balance=DWA()),
+        'balance: the losses "real", "made", "fool" are bound to trainers'),
+}
+FAULTS = {
+    "an unknown trainer": (lambda: (make_net(), bound(trainers="generatr")),
+        'losses["fool"]: there is no trainer "generatr" (did you mean "generator"?); valid are "generator"'),
+    "a trainer without losses": (lambda: (make_net(), bound(trainers="discriminator")),
+        'trainers["generator"]: no loss moves it, as all are bound to other trainers'),
+    "a net that is not hybridized": (lambda: (hybridized_not(make_net()), make_spec()),
+        'binds "fool", "made", "real" to trainers, and the net is not in it: call net.hybridize()'),
+    "losses that cannot be traced": (lambda: (make_net(), make_spec(hybrid=False)),
+        'and losses["real"] is not in it: make it a HybridBlock and hybridize it; or leave trainers= out'),
+    "a loss that never gets there": (lambda: (make_net(), bound(outputs="real")),
+        'losses["fool"]: its gradient reaches no parameter of the trainers that it is bound to'),
+    "a loss that looks at shapes": (lambda: (make_net(), bound(fn=ByShape())),
+        "losses: they are bound to trainers in the graph of net and losses, which cannot be traced: 'Sym"),
+}
+# fmt: on
+
+
+class ByShape(gluon.HybridBlock):
+    """A loss of a toolkit that looks at a shape."""
+
+    __module__ = "gluoncv.loss"
+
+    def hybrid_forward(self, F: Any, score: Any) -> Any:
+        return F.sum(score) / score.shape[0]
+
+
+def hybridized_not(net: Any) -> Any:
+    net.hybridize(False)
+    return net
+
+
+@pytest.mark.parametrize(("declare", "text"), DECLARED.values(), ids=DECLARED)
+def test_wrong_declarations_are_refused(declare: Any, text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        declare()
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(("make", "text"), FAULTS.values(), ids=FAULTS)
+def test_what_cannot_be_bound_is_refused(make: Any, text: str) -> None:
+    net, spec = make()
+    net.initialize(force_reinit=True)
+    before = snapshot(net)
+    with pytest.raises(SpecError) as caught:
+        fit(net, spec)
+    assert text in str(caught.value)
+    assert_unchanged(net, before)
+
+
+def test_handlers_may_not_add_to_the_objective() -> None:
+    handler = SimpleNamespace(
+        change_objective=lambda estimator, objectives: [*objectives, objectives[0] * 0.1]
+    )
+    with pytest.raises(SpecError, match="it is not known which trainers it moves; leave the handler or tra"):
+        fit(make_net(), make_spec(), handlers=[*SILENT, handler])

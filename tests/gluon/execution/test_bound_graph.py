@@ -1,0 +1,98 @@
+"""Graphs whose outputs' gradients reach some parameters only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.gluon.execution.bound_graph import bound_graph, reaches_any
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, nd, sym  # isort: skip
+
+PARAMETERS = {"a": (4, 3), "b": (4, 4), "c": (1, 4), "mean": (4,), "variance": (4,)}
+TRAINED = {"a", "b", "c"}
+ALL = frozenset(TRAINED)
+
+
+def graph(dropout: float = 0.0) -> Any:
+    """Return a score of x, a score of what is made of z, that score once more, and what has no gradient."""
+    x, z, a, b, c, mean, variance = map(sym.var, ("x", "z", *PARAMETERS))
+
+    def score(features: Any) -> Any:
+        hidden = sym.tanh(sym.dot(features, b, transpose_b=True))
+        hidden = sym.BatchNorm(
+            hidden, sym.ones_like(mean), sym.zeros_like(mean), mean, variance, fix_gamma=False
+        )
+        hidden = sym.Dropout(hidden, p=dropout) if dropout else hidden
+        return sym.sum(sym.square(sym.dot(hidden, c, transpose_b=True)))
+
+    made = sym.tanh(sym.dot(z, a, transpose_b=True))
+    of_made = score(made)
+    return sym.Group([score(x), of_made, of_made * 3, sym.sum(sym.BlockGrad(made))])
+
+
+def arrays() -> dict[str, Any]:
+    random = np.random.RandomState(0)
+    shapes = {"x": (6, 4), "z": (6, 3), **PARAMETERS}
+    values = {name: nd.array(random.rand(*shape)) for name, shape in shapes.items()}
+    for name in TRAINED:
+        values[name].attach_grad()
+    return values
+
+
+def passed_back(symbol: Any, *heads: int) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Return the outputs, and the gradients of the sum of some of them."""
+    values = arrays()
+    with autograd.record():
+        names = symbol.list_inputs()
+        outputs = mx.nd.CachedOp(symbol, ())(*[values[name] for name in names])
+    mx.random.seed(1)
+    autograd.backward([outputs[head] for head in heads])
+    return [output.asscalar() for output in outputs], {name: values[name].grad.asnumpy() for name in TRAINED}
+
+
+GROUPS = {
+    "one each": (frozenset("bc"), frozenset("bc"), frozenset("a"), ALL),
+    "overlapping": (frozenset("c"), frozenset("ac"), frozenset("ab"), ALL),
+    "all": (ALL, ALL, ALL, ALL),
+    "one moves all": (ALL, frozenset("a"), frozenset("a"), ALL),
+    "of no use": (frozenset("b"), frozenset(), frozenset("c"), ALL),
+}
+
+
+@pytest.mark.parametrize("reaches", GROUPS.values(), ids=GROUPS)
+def test_gradients_are_those_of_the_parameters_that_are_named(reaches: Any) -> None:
+    whole, bound = graph(), bound_graph(graph(), reaches, TRAINED)
+    assert sorted(set(bound.list_arguments())) == sorted(set(whole.list_arguments()))
+    values, got = passed_back(bound, 0, 1, 2)
+    expected = {name: np.zeros_like(gradient) for name, gradient in got.items()}
+    for head in (0, 1, 2):
+        outputs, gradients = passed_back(whole, head)
+        assert values == pytest.approx(outputs, rel=1e-6)
+        for name in reaches[head]:
+            expected[name] += gradients[name]
+    for name, gradient in got.items():
+        np.testing.assert_allclose(gradient, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("group", "times"), [("all", 2), ("one each", 3), ("one moves all", 2)])
+def test_what_need_not_be_computed_again_is_not(group: str, times: int) -> None:
+    nodes = json.loads(bound_graph(graph(), GROUPS[group], TRAINED).tojson())["nodes"]
+    assert sum(node["op"] == "BatchNorm" for node in nodes) == times
+    assert sum(node["name"] == "a" for node in nodes) == 1
+
+
+def test_dropout_is_passed_back_as_it_was_computed() -> None:
+    """The output is a square form of "c": its value is half the product with the gradient."""
+    bound = bound_graph(graph(0.5), (frozenset("b"), frozenset("c"), frozenset("a"), ALL), TRAINED)
+    values, gradients = passed_back(bound, 0, 1, 2)
+    c = arrays()["c"].asnumpy()
+    assert (gradients["c"] * c).sum() / 2 == pytest.approx(values[1], rel=1e-5)
+
+
+def test_which_outputs_reach_anything() -> None:
+    assert reaches_any(graph(), (*[frozenset("a")] * 3, ALL)) == [False, True, True, False]
