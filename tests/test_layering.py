@@ -32,9 +32,9 @@ ONLY = {
 # The same within gluon/, room by room.
 ROOMS = [
     "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
-    "optim", "precision", "metrics", "distributed", "execution", "model", "model_trainers", "defaults",
-    "facade", "balance", "engine", "validation", "train_step", "batch_pass", "trial_run", "evaluation",
-    "export", "snapshot", "handlers", "__init__",
+    "optim", "precision", "metrics", "distributed", "execution", "model", "model_trainers",
+    "bound_losses", "defaults", "facade", "balance", "engine", "validation", "train_step", "batch_pass",
+    "trial_run", "evaluation", "export", "snapshot", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 
