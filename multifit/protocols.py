@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array",
+    "BatchResult",
     "Context",
     "Dataset",
     "Figures",
@@ -97,6 +98,15 @@ class Array(Tensor, Protocol):
 
 Slots = dict[str, Optional[Array]]
 """The inputs, labels and weights of one device's batch by name; None for a label that is missing."""
+
+
+class BatchResult(Protocol):
+    """What a step computed from a batch."""
+
+    @property
+    def batch(self) -> Any: ...  # its samples, and what the loader yielded
+    def views(self) -> dict[str, Any]:
+        """Return ``pred``, ``label`` and ``loss``: lists of arrays, one per device, or dicts of lists."""
 
 
 class Parameter(Protocol):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Callable, Mapping, Optional, Sequence
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
 from ..balance import Balance
 from ..distributed import ALONE, World
+from ..engines import AUTO, ENGINES, Runner, choose_engine, runner_module
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.balance.make import make_balancer
 from ..gluon.batch_pass import run_evaluation
@@ -19,8 +20,6 @@ from ..gluon.data.loaders import batch_count
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine
-from ..gluon.evaluation import evaluate_batch, predict
-from ..gluon.execution.result import StepResult
 from ..gluon.export.export import export
 from ..gluon.export.formats import FORMATS
 from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, single_loss, single_trainer
@@ -31,7 +30,7 @@ from ..gluon.validation.make_plan import make_plan
 from ..history import History
 from ..plan import Plan
 from ..profiling import Profile, profile
-from ..protocols import Array, Context, Loader, Loss, Net, Parameter
+from ..protocols import Array, BatchResult, Context, Loader, Loss, Net, Parameter
 from ..rate_search import RateSearch, find_learning_rate
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
@@ -44,6 +43,7 @@ from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
 from .run import Run
 
+_Engine = Annotated[str, one_of(*ENGINES)]
 _World = Annotated[World, Valid("what multifit.connect() returns")]
 
 
@@ -74,6 +74,10 @@ class MultiEstimator:
     balance : method of multifit.balance, optional
         How the tasks are weighed against each other while training; default: by the losses' weights alone,
         which are also multiplied with a method's.
+    engine : {"auto", "mxnet", "torch"}
+        What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
+        ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" is MXNet,
+        unless `context` is a CUDA device by PyTorch's name.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Batches are then those of all
         processes together, each of which takes its share; the result is that of one process. All of them
@@ -85,7 +89,9 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         A context that does not exist, an unknown precision, or one that the devices do not support; a `world`
-        that is none.
+        that is none, or an unknown `engine`.
+    ImportError
+        The engine is not installed.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class MultiEstimator:
         precision: str = "float32",
         balance: Balance | None = None,
         world: World = ALONE,
+        engine: str = AUTO,
     ) -> None:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
@@ -106,20 +113,24 @@ class MultiEstimator:
         self.net = net
         self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
         self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
-        self._model = Model(net, self.spec, context, initializer, precision, self._log_once)
+        name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
+        self._runners, self._context = runner_module(name), context
+        host = self._runners.host(context)
+        self._model = Model(net, self.spec, host, initializer, precision, self._log_once)
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
         balancer = make_balancer(balance, self.spec, self._model.contexts[0], world, self._model.parameters)
         state = self._run.state
-        engine = Engine(
+        gluon_engine = Engine(
             self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer, world=world
         )
-        self._assemble(engine, self._run)
+        self._assemble(gluon_engine, self._run)
 
     def _assemble(self, engine: Engine, run: Run) -> None:
         self._engine, self._run = engine, run
+        self._runner: Runner = self._runners.Runner(engine, self._context, self._log_once)
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(engine, run, self._handlers, self._log_once)
-        self._fit_loop = FitLoop(engine, run, self._handlers, self._log_once)
+        self._fit_loop = FitLoop(engine, self._runner, run, self._handlers, self._log_once)
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -188,8 +199,11 @@ class MultiEstimator:
         events, val_batch = fit_events(self, event_handlers, val_data, self._engine)
         hooks = TrainingHooks(events)
         self._engine.restart(hooks if hooks.active() else None)
+        self._runner.restart(hooks.changing())
         self._run.start(epochs, batches)
-        loop = self._fit_loop = FitLoop(self._engine, self._run, self._handlers, self._log_once, val_batch)
+        loop = self._fit_loop = FitLoop(
+            self._engine, self._runner, self._run, self._handlers, self._log_once, val_batch
+        )
         declared = [
             (metric.metric, figure)
             for name, figures in ((TRAIN, self.train_metrics), (EVALUATE, self.val_metrics))
@@ -205,11 +219,12 @@ class MultiEstimator:
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
             start_together(self.world, self._engine, events.handlers, epochs=epochs, batches=batches)
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
-            loop.train(train_data, self.fit_batch, checkpoint)
+            with self._runner.session():
+                loop.train(train_data, self.fit_batch, checkpoint)
             self._engine.shared.average_statistics()
         return self._run.history
 
-    def fit_batch(self, batch: Any) -> StepResult:
+    def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
 
         The first batch of a fit is checked, and trained on only if everything fits.
@@ -270,13 +285,14 @@ class MultiEstimator:
         check_divisible(self.world, {"data": data})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
         around = hooks.around("evaluation") if hooks else nullcontext()
-        with engine.samples_along(batch_axis), handlers.evaluation(event_handlers), around:
+        session, along = self._runner.session(), engine.samples_along(batch_axis)
+        with session, along, handlers.evaluation(event_handlers), around:
             engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
             return run_evaluation(engine, batches, batch_count(data), self.evaluate_batch, handlers)
 
-    def evaluate_batch(self, batch: Any) -> StepResult:
+    def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
-        return evaluate_batch(self._engine, batch)
+        return self._runner.evaluate_batch(batch)
 
     def predict(self, data: Any, batch_axis: int = 0, gather: bool = True) -> dict[str, Any]:
         """Run the net on `data`.
@@ -303,8 +319,8 @@ class MultiEstimator:
             The data or the net does not fit the spec.
         """
         check_divisible(self.world, {"data": data})
-        with self.world.guarded(), self._engine.samples_along(batch_axis):
-            return predict(self._engine, data, gather)
+        with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
+            return self._runner.predict(data, gather)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 
@@ -346,6 +362,7 @@ class MultiEstimator:
         """
         self._check_idle("find_learning_rate")
         self._check_alone("find_learning_rate")
+        self._runner.check_tool("find_learning_rate")
         engine = self._scratch(None)._engine
         with engine.samples_along(batch_axis):
             return find_learning_rate(engine, data, start, end, batches, trainer)
@@ -394,6 +411,7 @@ class MultiEstimator:
         """
         self._check_idle("profile")
         self._check_alone("profile")
+        self._runner.check_tool("profile")
         scratch = self._scratch(batches)
         engine, run_handlers = scratch._engine, scratch._handlers.fit
         scratch.history.open_row()
@@ -498,11 +516,12 @@ class MultiEstimator:
         Parameters that the batch did not reach are left out, and so are trainers that do not move after it.
         Changed in place within ``change_gradients``, they are what the trainers use.
         """
-        return self._trainers.gradients()
+        return self._runner.gradients()
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
+        self._runner.publish()
         return self._model.parameters
 
     @property
@@ -560,6 +579,7 @@ class MultiEstimator:
 
         With several ranks, call :meth:`collect_checkpoint` on all of them before.
         """
+        self._runner.publish()
         self._checkpointer.write(Path(folder))
 
     def reseed(self) -> None:

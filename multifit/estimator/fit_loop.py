@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import one_shot
 from ..distributed import unwrapped
+from ..engines import Runner, TrainStep
 from ..errors import raise_problems
 from ..events import TRAINING_EVENTS
 from ..gluon.batch_pass import run_pass
@@ -16,10 +17,9 @@ from ..gluon.data.shares import Peeked
 from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.distributed.figures import join_figures
 from ..gluon.engine import Engine
-from ..gluon.execution.result import StepResult
-from ..gluon.train_step import TrainStep
 from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.make_plan import make_plan
+from ..protocols import BatchResult
 from ..stages import TRAIN
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
@@ -43,17 +43,18 @@ class FitLoop:
     def __init__(
         self,
         engine: Engine,
+        runner: Runner,
         run: Run,
         handlers: HandlerRunner,
         log_once: LogOnce,
         val_data: Peeked | None = None,
     ) -> None:
-        self._engine, self._run, self._handlers = engine, run, handlers
+        self._engine, self._runner, self._run, self._handlers = engine, runner, run, handlers
         self._log_once, self._val_data = log_once, val_data
         self._reader = engine.readers[TRAIN]
         self._train_step: TrainStep | None = None  # made with the first batch, which is checked
 
-    def train(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path | None) -> None:
+    def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
         """Train until the run stops; with a checkpoint that was restored, the rest of its epoch first.
 
         `fit_batch` trains on one batch: :meth:`train_batch`, or the user's own method around it. Raises
@@ -67,25 +68,26 @@ class FitLoop:
             batches = self._reader.iterate(data, self._run.state.epoch)
             self._train_epoch(data, _after(self._run.remember_order, batches), fit_batch)
 
-    def train_batch(self, batch: Any) -> StepResult:
+    def train_batch(self, batch: Any) -> BatchResult:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
         if self._train_step is not None:
             return self._train_step(batch)
-        result = self._check(batch)
-        self._train_step = TrainStep(self._engine)
-        self._train_step.learn(result)
+        checked = self._check(batch)
+        self._train_step = self._runner.train_step()
+        result = self._train_step.first(checked)
         self._engine.wait()  # so that memory of the check is free before graphs allocate theirs
         return result
 
-    def _check(self, batch: Any) -> StepResult:
-        run = dry_run(self._engine, batch, self._val_data)
+    def _check(self, batch: Any) -> BatchResult:
+        with self._runner.checking():
+            run = dry_run(self._engine, batch, self._val_data)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
         check_copies(self._engine, self._handlers.handlers)
-        self._run.plan = make_plan(self._engine, run, self._log_once, trained=True)
+        self._run.plan = self._runner.described(make_plan(self._engine, run, self._log_once, trained=True))
         self._val_data = None
         return run.train
 
-    def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], StepResult], checkpoint: Path) -> None:
+    def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
         run, state = self._run, self._run.state
         if has_own_workers(unwrapped(data)) and not seedable(unwrapped(data)):
@@ -101,7 +103,7 @@ class FitLoop:
             self._train_epoch(data, _after(run.restore_order, batches), fit_batch, done)
 
     def _train_epoch(
-        self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], StepResult], done: int = 0
+        self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], BatchResult], done: int = 0
     ) -> None:
         run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
         run.epoch_complete = False
@@ -112,13 +114,15 @@ class FitLoop:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         run.epoch_complete = not state.stopped or done == total
         join_figures(self._engine.world, self._engine.stages[TRAIN].figures)
+        self._runner.publish()
         self._handlers.emit(events.end)
+        self._runner.refresh()
         state.agree()
         state.epoch += 1
         if one_shot(data):
             state.end("the data is exhausted")
 
-    def _step(self, fit_batch: Callable[[Any], StepResult], batch: Any) -> StepResult:
+    def _step(self, fit_batch: Callable[[Any], BatchResult], batch: Any) -> BatchResult:
         if self._engine.hooks is None:
             return fit_batch(batch)
         with self._engine.hooks.step(batch):

@@ -6,11 +6,11 @@ from typing import Any, Callable, Iterable, Mapping, Protocol
 
 from ..errors import DataError, SpecError, UserCodeError
 from ..events import EVALUATION_EVENTS, PassEvents
+from ..protocols import BatchResult
 from ..stages import EVALUATE
 from ..state import RunState
 from .distributed.figures import join_figures
 from .engine import Engine
-from .execution.result import StepResult
 
 
 class Emitter(Protocol):
@@ -25,7 +25,7 @@ class Emitter(Protocol):
 
 def run_pass(
     batches: Iterable[Any],
-    step: Callable[[Any], StepResult],
+    step: Callable[[Any], BatchResult],
     events: PassEvents,
     handlers: Emitter,
     state: RunState,
@@ -61,7 +61,7 @@ def run_evaluation(
     engine: Engine,
     batches: Iterable[Any],
     total: int | None,
-    step: Callable[[Any], StepResult],
+    step: Callable[[Any], BatchResult],
     handlers: Emitter,
 ) -> dict[str, float]:
     """Measure losses and metrics on batches; return the figures by name, without prefix.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 from ..errors import raise_problems
 from .data.arrays import joined, to_numpy
@@ -12,6 +12,8 @@ from .engine import Engine
 from .execution.result import StepResult
 from .user_code import user_code
 from .validation.first_batch import run_batch
+
+PredictBatch = Callable[[Engine, Any], "list[tuple[dict[str, Any], int]]"]
 
 
 def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
@@ -64,12 +66,15 @@ def batches_of(engine: Engine, data: Any) -> Iterator[Any]:
     return engine.readers["evaluate"].peek_first([data] if is_batch else data, "data")[1]
 
 
-def predict(engine: Engine, data: Any, gather: bool = True) -> dict[str, Any]:
+def predict(
+    engine: Engine, data: Any, gather: bool = True, run: PredictBatch = predict_batch
+) -> dict[str, Any]:
     """Return every output by name, the batches concatenated; a list of arrays where that is impossible.
 
-    With several ranks, those of all of them, unless ``gather=False``.
+    With several ranks, those of all of them, unless ``gather=False``. `run` computes a batch's outputs, as
+    :func:`predict_batch` does.
     """
-    batches = [predict_batch(engine, batch) for batch in batches_of(engine, data)]
+    batches = [run(engine, batch) for batch in batches_of(engine, data)]
     batches = gather_pieces(engine.world, batches) if gather else batches
     pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}

@@ -41,6 +41,11 @@ class TrainStep:
         self.measure(result)
         return result
 
+    def first(self, checked: StepResult) -> StepResult:
+        """Train on the first batch, which was checked and is measured already."""
+        self.learn(checked)
+        return checked
+
     def fetch(self, raw: Any) -> Batch:
         """Name, cast and place the arrays of a batch; raises DataError if they are not as declared."""
         with self._timer("fetch"):

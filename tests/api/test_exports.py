@@ -37,7 +37,7 @@ def test_everything_exported_is_documented() -> None:
 
 
 SIGNATURES: dict[str, str] = {
-    "MultiEstimator": "net spec trainers context initializer frozen precision balance world",
+    "MultiEstimator": "net spec trainers context initializer frozen precision balance world engine",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments trainers",

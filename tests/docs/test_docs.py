@@ -7,6 +7,7 @@ import pkgutil
 import re
 import shlex
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ def run(page: Path) -> None:
     names = {"__name__": page.stem}
     for line, code, printed in blocks(page):
         if "bfloat16" in code and not cpu_supports_bfloat16():
+            continue
+        if 'engine="torch"' in code and find_spec("torch") is None:
             continue
         output = io.StringIO()
         with redirect_stdout(output):

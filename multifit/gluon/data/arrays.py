@@ -94,6 +94,11 @@ def to_numpy(array: RawArray) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
+def from_numpy(array: np.ndarray) -> Array:
+    """Return a NumPy array as an NDArray of its dtype, on the CPU."""
+    return mx.nd.array(array, ctx=mx.cpu(), dtype=array.dtype)
+
+
 def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> np.ndarray | list[np.ndarray]:
     """Concatenate an output's pieces, one per device and batch, over the batch axis, or else the first one.
 

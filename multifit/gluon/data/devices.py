@@ -9,6 +9,7 @@ from ...errors import MAX_SHOWN, shown
 from ...protocols import Context, Parameter
 from ..compat import mx
 
+CPU: Context = mx.cpu(0)
 VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Callable, Iterator
 
 import numpy as np
 
 from ..compat import mx
 
 RANK = 2  # a stream of random numbers besides those for steps (0) and epochs (1)
+SEEDERS: list[Callable[[int], object]] = [mx.random.seed]  # of the generators of operators, by engine
 
 
 def seed_everything(seed: int) -> None:
@@ -24,7 +25,13 @@ def seed_everything(seed: int) -> None:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
     random.seed(seed)
     np.random.seed(seed)
-    mx.random.seed(seed % 2**31)
+    seed_operators(seed)
+
+
+def seed_operators(seed: int) -> None:
+    """Seed the generators of operators, such as dropout's, whose states cannot be read."""
+    for seeder in SEEDERS:
+        seeder(seed % 2**31)
 
 
 def mixed(*numbers: int) -> int:

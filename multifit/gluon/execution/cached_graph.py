@@ -55,6 +55,12 @@ class CachedGraph(mx.gluon.HybridBlock):
         """Trace the function."""
         return self._function(F, *arrays)
 
+    def symbol(self, arrays: Sequence[Any]) -> tuple[list[str], Any]:
+        """Trace the graph and do not compile it; return the names of its inputs, and the symbol."""
+        with _TRACING:
+            inputs, symbol = self._get_graph(*arrays)
+        return [each.name for each in inputs], symbol
+
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
         """Run the graph on arrays of one device, some of which may be None; the first call traces it.
 

@@ -41,6 +41,11 @@ class BatchLossScale:
         """Return this process's part of a term's normaliser, from 0 to 1, as :meth:`factor` does."""
         return self._cached(term, context, self.own[term.key], "part")
 
+    def is_empty(self, term: Term) -> bool:
+        """Whether a term's normaliser is 0; this waits if it is computed from slots."""
+        norm = self.norms[term.key]
+        return not np.any(norm.asnumpy() if isinstance(norm, mx.nd.NDArray) else norm)
+
     def _cached(self, term: Term, context: Context, value: Any, kind: str) -> Any:
         key = kind, term.key, context
         if key not in self.vectors:

@@ -13,6 +13,7 @@ from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph, give_graph
+from .traced_graph import TracedGraph
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 MAX_DEPTH = 32  # of the lists in what a net returns
@@ -84,6 +85,11 @@ class Network:
         return self.traced and self._change_outputs is None
 
     @property
+    def failure(self) -> str:
+        """Why the net could not be traced; "" if it could, or was not tried."""
+        return self._failure
+
+    @property
     def precision_note(self) -> str:
         """How many operators compute in a lower precision, as a note for the plan; "" if none does."""
         if not self._lowered_operators:
@@ -99,6 +105,14 @@ class Network:
         flat: list[Any] = []
         structure = _flatten(self.net(*inputs), flat)
         return self._pick(_regroup(structure, iter(self._lower(flat))))
+
+    def trace(self, slots: Mapping[str, Any]) -> TracedGraph:
+        """Trace the declared outputs for another engine; the net was called before."""
+        inputs = list(self.spec.inputs)
+        graph = CachedGraph(lambda F, *arrays: list(self.symbols(arrays).values()), self.net.collect_params)
+        variables, symbol = graph.symbol([slots[name] for name in inputs])
+        present = [name for name in inputs if slots[name] is not None]
+        return TracedGraph(symbol.tojson(), dict(zip(variables, present)), tuple(self.paths or ()))
 
     @property
     def _where(self) -> str:

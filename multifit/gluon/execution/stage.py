@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ...distributed import ALONE, World
 from ...protocols import Array, Context
@@ -34,6 +34,15 @@ Timer = Callable[..., "AbstractContextManager[Any]"]
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 BALANCED_STEP = 2  # a stream of random numbers beside those of gluon/snapshot/random.py
+
+
+class Prepared(NamedTuple):
+    """A batch's graph, the scale and the weights of its losses, and its number of samples as an array."""
+
+    graph: StepGraph
+    scale: BatchLossScale
+    weights: Array | None
+    samples: Array
 
 
 def untimed(*phase: str) -> AbstractContextManager[Any]:
@@ -122,6 +131,22 @@ class Stage:
                     self._run_device(result, slots, size, scale, state)
             self._batch_losses(result, scale)
         return result
+
+    def prepare(self, batch: Batch, state: RunState | None = None) -> Prepared:
+        """Return a batch's graph and what it is called with besides the slots, for another engine.
+
+        No figure changes. The first batch of a form runs through the net, to show what it returns.
+        """
+        scale = self._scaler.scale(batch, state)
+        context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
+        graph = self.graphs.find(batch.shapes or shapes_of(slots.values()), size)
+        if graph is None:
+            self.graphs.forms.samples, self.graphs.forms.batch_axis = size, batch.axis
+            result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
+            with self.recording(), context, kept_statistics(statistics):
+                graph, _ = self._run_device(result, slots, size, scale, state)
+        samples = self._scaler.constant((float(size),), context)
+        return Prepared(graph, scale, self._weights(graph, scale, context)[0], samples)
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""

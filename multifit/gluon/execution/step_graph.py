@@ -16,6 +16,7 @@ from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
+from .traced_graph import SAMPLES, WEIGHTS, TracedGraph
 
 NOT_TRACED = "the graph of net and losses, which cannot be traced"
 
@@ -104,6 +105,19 @@ class StepGraph:
         """Run all losses and metrics operator by operator on existing outputs."""
         arrays = by_reference(outputs, slots)
         return [losses(mx.nd, arrays, w, size) for losses, w in zip(self.loss_graphs, weights)]
+
+    def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
+        """Trace net, losses and metrics for another engine, with all of their outputs.
+
+        `weighted` says whether there is an objective. Besides slots, its inputs are SAMPLES and WEIGHTS.
+        """
+        names: list[str] = []
+        graph = CachedGraph(partial(self._trace, names, True, weighted), self._parameters)
+        given = [SAMPLES, *[WEIGHTS] * weighted, *self._slot_names]
+        stand_in = next(iter(slots.values()))  # only whether an array is None matters
+        variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
+        present = [name for name in given if slots.get(name, stand_in) is not None]
+        return TracedGraph(symbol.tojson(), dict(zip(variables, present)), tuple(names))
 
     @property
     def parting(self) -> Parting | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Collection, Mapping, Protocol, Sequence
+
+import numpy as np
 
 from ...checks import counted_labels_problem
 from ...errors import Problem, raise_problems
@@ -19,6 +21,16 @@ from .stage_metric import Place, StageMetric
 
 WrongLabels = Mapping[str, Sequence[int]]
 """How many labels broke a rule, and in which batch, from 1, the first one: by rule."""
+
+
+class SumsElsewhere(Protocol):
+    """Sums that another engine holds, until figures are read."""
+
+    def fetch(self) -> None:
+        """Add them to the figures, and begin again at 0."""
+
+    def clear(self) -> None:
+        """Discard them."""
 
 
 class StageFigures:
@@ -42,6 +54,7 @@ class StageFigures:
         self._finite_only, self.means = finite_only, list(means)
         self._rules: dict[str, LabelRule] = {}
         self._replaced: dict[str, float] | None = None
+        self.elsewhere: SumsElsewhere | None = None  # what another engine adds up
 
     def read(self) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
@@ -59,6 +72,7 @@ class StageFigures:
 
     def totals(self) -> tuple[Totals, WrongLabels]:
         """Return everything that was added up on the devices; this waits for the engine."""
+        self.fetch()
         with user_code(lambda: "an operator in one of the batches so far"):
             return self.sums.totals(), self.labels.read()  # the engine raises when it is read
 
@@ -74,8 +88,15 @@ class StageFigures:
             figures.update(means.read())
         return figures
 
+    def fetch(self) -> None:
+        """Add what another engine has summed so far, if there is one; this waits for it."""
+        if self.elsewhere is not None:
+            self.elsewhere.fetch()
+
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
+        if self.elsewhere is not None:
+            self.elsewhere.clear()
         self.sums.clear()
         self.labels.clear()
         for means in self.means:
@@ -108,10 +129,14 @@ class StageFigures:
         for metric in self.metrics:
             group = None if metric.place is Place.HOST else _group(metric, groups)
             device = None if group is None else metric.bind(arrays, size, self._one_device)
-            metric.move_to(Place.HOST if device is None else Place.DEVICE, self.sums.read)
+            metric.move_to(Place.HOST if device is None else Place.DEVICE, self._read_sums)
             if group is not None and device is not None:
                 placed[group].append((metric.term, device))
         return placed
+
+    def _read_sums(self) -> dict[str, np.ndarray]:
+        self.fetch()
+        return self.sums.read()
 
     def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
         """Return the rules for labels, by one device's outputs and slots."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping, Sequence
 
+import numpy as np
+
 from ...errors import Problem, shown, suggest
 from ...errors import names as quoted
 from ...protocols import Parameter
@@ -45,6 +47,17 @@ def trainable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluo
 def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
     """Return the parameters whose values are row_sparse: their trainer's kvstore holds all rows."""
     return {name: p for name, p in parameters.items() if p._stype != "default"}
+
+
+def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
+    """Return the values of the parameters that have some, those of the first device; waits for the engine."""
+    return {name: p._data[0].asnumpy() for name, p in parameters.items() if p._data is not None}
+
+
+def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
+    """Set the values of parameters on all of their devices."""
+    for name, value in values.items():
+        parameters[name].set_data(mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype))
 
 
 LISTED = 6  # names in a message

@@ -15,6 +15,7 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
     Its ``lost`` are the keys of metrics whose state cannot be saved; they restart from zero. The tree refers
     to the stage's arrays: write it, or load it elsewhere, before the next batch.
     """
+    figures.fetch()
     metrics = {metric.term.key: _save_metric(metric) for metric in figures.metrics}
     return {
         "tally": figures.sums.state(),

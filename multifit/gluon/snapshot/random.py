@@ -7,8 +7,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from ..compat import mx
-from ..data.seeding import mixed, seed_everything
+from ..data.seeding import mixed, seed_everything, seed_operators
 
 STEP, EPOCH = 0, 1  # separate streams for steps and epochs
 
@@ -26,7 +25,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 def reseed(seed: int, epoch: int, step: int) -> None:
     """Seed MXNet's generators, on all devices, for a step of the run; all arguments are at least 0."""
-    mx.random.seed(mixed(seed, STEP, epoch, step) % 2**31)
+    seed_operators(mixed(seed, STEP, epoch, step))
 
 
 def reseed_epoch(seed: int, epoch: int) -> None:

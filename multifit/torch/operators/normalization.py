@@ -36,8 +36,9 @@ def batch_norm(
     axes = [0, *range(2, x.ndim)]
     with torch.no_grad():
         var, mean = torch.var_mean(x.to(running_var.dtype), axes, correction=0)
-        running_mean.lerp_(mean, 1 - momentum)
-        running_var.lerp_(var, 1 - momentum)
+        share = float(1 - torch.tensor(momentum))  # MXNet's momentum is a float32
+        running_mean.lerp_(mean, share)
+        running_var.lerp_(var, share)
     if x.numel() == x.shape[1]:  # torch refuses one value a channel
         return (x * 0 + beta.reshape(1, -1, *[1] * (x.ndim - 2))).movedim(1, axis)
     return F.batch_norm(x, None, None, weight, beta, True, 0.0, eps).movedim(1, axis)

@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from multifit.gluon.compat import mx  # noqa: E402
-from multifit.torch.optim.group import Group  # noqa: E402
-from multifit.torch.optim.rules import RULES  # noqa: E402
+from multifit.gluon.compat import mx
+from multifit.torch.optim.group import Group
+from multifit.torch.optim.rules import RULES
 
 STEPS = 30
 SHAPES = [(4, 3), (2, 5), (6, 1)]

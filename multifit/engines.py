@@ -1,0 +1,98 @@
+"""The engines that run an estimator's batches, by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Callable, ContextManager, Protocol
+
+from .errors import last_line
+from .plan import Plan
+from .protocols import Array, BatchResult
+
+AUTO = "auto"
+RUNNERS = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.engine.runner"}
+ENGINES = (AUTO, *RUNNERS)
+INSTALL = 'engine="torch" needs PyTorch: pip install "multifit[torch]"'
+
+
+class TrainStep(Protocol):
+    """Trains on a batch."""
+
+    def __call__(self, raw: Any) -> BatchResult:
+        """Train on a batch, as the loader yielded it."""
+
+    def first(self, checked: Any) -> BatchResult:
+        """Train on the first batch, which was checked."""
+
+
+class Runner(Protocol):
+    """Runs batches; MXNet, which every engine builds on, checks the first batch and traces the graphs.
+
+    Within a :meth:`session`, an engine may hold the values of parameters itself.
+    """
+
+    def restart(self, changing: str) -> None:
+        """Begin a fit; `changing` names the handlers that change what flows, "" if there are none."""
+
+    def session(self) -> ContextManager[None]:
+        """Return a block in which batches are run; sessions within it change nothing."""
+
+    def checking(self) -> ContextManager[None]:
+        """Return a block in which MXNet checks the first batch of a fit."""
+
+    def train_step(self) -> TrainStep:
+        """Return what trains on a batch, once the first one was checked."""
+
+    def evaluate_batch(self, raw: Any) -> BatchResult:
+        """Measure losses and metrics on a batch; the first one is checked."""
+
+    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
+        """Return every output by name."""
+
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
+        """Return the gradients of the last batch by trainer and parameter."""
+
+    def publish(self) -> None:
+        """Let the net and its trainers have the values that the last batch left."""
+
+    def refresh(self) -> None:
+        """Take the values of the net and its trainers, which handlers may have changed."""
+
+    def described(self, plan: Plan) -> Plan:
+        """Return a plan that says where batches are run."""
+
+    def check_tool(self, tool: str) -> None:
+        """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
+
+
+def choose_engine(engine: str, context: Any, notice: Callable[[str], None]) -> str:
+    """Return the engine's name.
+
+    "auto" is MXNet, unless the context is a CUDA device by torch's name; `notice` is then called with a line
+    to log.
+    """
+    if engine != AUTO:
+        return engine
+    if not _is_of_torch(context):
+        return "mxnet"
+    notice(f'engine: torch, as context is "{context}"')
+    return "torch"
+
+
+def runner_module(engine: str) -> Any:
+    """Return the module of an engine, with ``Runner`` and ``host``; raises ImportError if it is missing."""
+    if engine == "torch" and find_spec("torch") is None:
+        raise ImportError(INSTALL)
+    try:
+        return import_module(RUNNERS[engine])
+    except ImportError as error:
+        raise ImportError(f"{INSTALL}: {last_line(error)}") from error
+
+
+def _is_of_torch(context: Any) -> bool:
+    contexts = context if isinstance(context, (list, tuple)) else [context]
+    return any(
+        each.startswith("cuda") if isinstance(each, str) else type(each).__module__ == "torch"
+        for each in contexts
+    )

@@ -1,0 +1,27 @@
+"""A graph as another engine reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Names of inputs that are no slots: no slot has such a name.
+SAMPLES, WEIGHTS = "#samples", "#weights"
+
+
+@dataclass(frozen=True)
+class TracedGraph:
+    """A graph that MXNet traced.
+
+    Parameters
+    ----------
+    symbol : str
+        The graph, as MXNet writes it in JSON.
+    inputs : dict of str to str
+        What each variable of the symbol stands for that is given with each call. All others are parameters.
+    outputs : tuple of str
+        The names of what the graph returns, in order.
+    """
+
+    symbol: str
+    inputs: dict[str, str]
+    outputs: tuple[str, ...]

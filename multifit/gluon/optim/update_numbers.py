@@ -1,0 +1,64 @@
+"""A trainer's optimizer as another engine reads it: options, rates, counts and states."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from ..compat import mx
+
+
+class UpdateNumbers:
+    """The numbers by which an engine moves a trainer's parameters, which stay with its optimizer.
+
+    So the schedule, the controls of a trainer, and its checkpoints are the same for all engines.
+
+    Parameters
+    ----------
+    trainer : gluon.Trainer
+        Its own update is never called.
+    parameters : sequence of gluon.Parameter
+        Those that it moves; they are numbered in this order.
+    """
+
+    def __init__(self, trainer: mx.gluon.Trainer, parameters: Sequence[mx.gluon.Parameter]) -> None:
+        self._trainer, self.options = trainer, trainer.optimizer
+        places = {id(parameter): index for index, parameter in enumerate(trainer._params)}
+        self._indices = [places[id(parameter)] for parameter in parameters]
+
+    @property
+    def kind(self) -> str:
+        """The name of the optimizer's class, in lower case."""
+        return type(self._trainer.optimizer).__name__.lower()
+
+    def count(self, numbers: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
+        """Count an update of some parameters; return the rate, the weight decay and the count of each."""
+        optimizer, indices = self._trainer.optimizer, [self._indices[number] for number in numbers]
+        self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
+        optimizer._set_current_context(0)
+        optimizer._update_count(indices)
+        counts = optimizer._index_update_count
+        return optimizer._get_lrs(indices), optimizer._get_wds(indices), [counts[i] for i in indices]
+
+    def states(self) -> list[Any]:
+        """Return each parameter's state in NumPy arrays; None where there is none yet."""
+        states = self._trainer._updaters[0].states
+        return [_mapped(states.get(index), lambda array: array.asnumpy()) for index in self._indices]
+
+    def set_states(self, numbers: Sequence[int], states: Sequence[Any]) -> None:
+        """Set the states of some parameters, as :meth:`states` returns them."""
+        updater = self._trainer._updaters[0]
+        for index, state in zip([self._indices[number] for number in numbers], states):
+            updater.states[index] = _mapped(state, _array)
+            updater.states_synced[index] = True
+
+
+def _array(value: np.ndarray) -> Any:
+    return mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype)
+
+
+def _mapped(state: Any, function: Any) -> Any:
+    if isinstance(state, (tuple, list)):
+        return type(state)(_mapped(part, function) for part in state)
+    return None if state is None else function(state)

@@ -1,0 +1,67 @@
+"""Runs an estimator's batches with MXNet; see :class:`multifit.engines.Runner`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Callable
+
+from ..plan import Plan
+from ..protocols import Array
+from .engine import Engine
+from .evaluation import evaluate_batch, predict
+from .execution.result import StepResult
+from .train_step import TrainStep
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+def host(context: Any) -> Any:
+    """Return the context of the net's own parameters: that of the run."""
+    return context
+
+
+class Runner:
+    """Runs batches where the net's parameters are, so that nothing is ever copied."""
+
+    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None]) -> None:
+        self._engine = engine
+
+    def restart(self, changing: str) -> None:
+        """Begin a fit."""
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return a block in which batches are run."""
+        return _NOTHING
+
+    def checking(self) -> AbstractContextManager[None]:
+        """Return a block in which the first batch is checked, which is then trained on."""
+        return _NOTHING
+
+    def train_step(self) -> TrainStep:
+        """Return what trains on a batch."""
+        return TrainStep(self._engine)
+
+    def evaluate_batch(self, raw: Any) -> StepResult:
+        """Measure losses and metrics on a batch."""
+        return evaluate_batch(self._engine, raw)
+
+    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
+        """Return every output by name."""
+        return predict(self._engine, data, gather)
+
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
+        """Return the gradients of the last batch by trainer and parameter."""
+        return self._engine.trainers.gradients()
+
+    def publish(self) -> None:
+        """Do nothing: the net has its values."""
+
+    def refresh(self) -> None:
+        """Do nothing: the values are those of the net."""
+
+    def described(self, plan: Plan) -> Plan:
+        """Return the plan."""
+        return plan
+
+    def check_tool(self, tool: str) -> None:
+        """Accept every tool."""

@@ -1,0 +1,1 @@
+"""Runs an estimator's batches with torch, on graphs that MXNet traced; see `runner`."""

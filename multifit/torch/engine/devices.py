@@ -1,0 +1,36 @@
+"""The device of a run on torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...errors import shown
+
+VALID = 'give one device, such as context="cuda:0" or context="cpu"'
+
+
+def device_of(context: Any) -> torch.device:
+    """Return the device that a context names; by default the first GPU, else the CPU.
+
+    `context` is a string or a device of torch, or MXNet's context. Raises ValueError if there is no such
+    device, or if there are several.
+    """
+    contexts = list(context) if isinstance(context, (list, tuple)) else [context]
+    if len(contexts) != 1:
+        raise ValueError(f'context: engine="torch" trains on one device, not on {len(contexts)}; {VALID}')
+    (item,) = contexts
+    if item is None:
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    if hasattr(item, "device_type"):
+        item = f"cuda:{item.device_id}" if item.device_type == "gpu" else "cpu"
+    try:
+        device = torch.device(item)
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise ValueError(f"this machine has {torch.cuda.device_count()} CUDA devices for torch")
+        torch.empty(0, device=device)
+    except Exception as error:  # whatever torch raises for what is no device, or one that it lacks
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"context: {shown(item)} is no device of torch's: {why}; {VALID}") from error
+    return device

@@ -1,0 +1,110 @@
+"""What the engine on torch does not do, each with the way out."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import numpy as np
+
+from ...errors import Problem, names
+from ...gluon.engine import Engine
+from ...gluon.execution.network import Network
+from ...gluon.execution.stage import Stage
+from ..optim.rules import RULES
+
+WAY_OUT = 'or use engine="mxnet"'
+
+
+def refuse(what: str, way_out: str = "", kind: str = "spec") -> Problem:
+    """Return the problem of something that this engine does not do."""
+    return Problem(kind, f'engine="torch": {what}; {way_out}{", " if way_out else ""}{WAY_OUT}')
+
+
+def of_options(engine: Engine) -> list[Problem]:
+    """Return what is wrong with an estimator's options."""
+    problems = []
+    if engine.balancer is not None:
+        problems.append(refuse("balance= is not supported", "leave it out"))
+    if not engine.world.alone:
+        problems.append(refuse("several processes are not supported", "leave world= out"))
+    if engine.model.precision.name != "float32":
+        name = engine.model.precision.name
+        problems.append(refuse(f'precision="{name}" is not supported', 'use precision="float32"'))
+    return problems
+
+
+def of_handlers(changing: str) -> list[Problem]:
+    """Return the problem of handlers that change what flows, by their names."""
+    what = f"handlers that change a training step are not supported: {changing}"
+    return [refuse(what, "leave them out")] if changing else []
+
+
+def of_trainers(engine: Engine) -> list[Problem]:
+    """Return what is wrong with trainers and parameters, once they are built and initialised."""
+    return [*_of_parameters(engine), *_of_optimizers(engine)]
+
+
+def of_graph(stage: Stage) -> list[Problem]:
+    """Return why a stage's net and losses are no single graph, once its first batch was checked."""
+    problems = of_network(stage.network)
+    for term in stage.graphs.outside_terms:
+        if term.spec.scope == "batch":
+            problems.append(refuse(f'{term.where} has scope="batch"', "give a loss of one device's arrays"))
+        else:
+            way_out = "make it a HybridBlock and hybridize it"
+            problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
+    for term in stage.spec.terms:
+        if term.trainers:
+            problems.append(refuse(f"{term.where}: trainers= is not supported", "leave it out"))
+        if term.key in stage.graphs.own_gradients:
+            problems.append(refuse(f"{term.where} ignores the gradient that it receives", "use another loss"))
+    return problems
+
+
+def of_network(network: Network) -> list[Problem]:
+    """Return why a net is no graph, once it was called."""
+    if network.joins_losses:
+        return []
+    if network.spec.forward is not None:
+        way_out = "do what it does in a HybridBlock's hybrid_forward"
+        return [refuse("the TaskSpec's forward= is no graph", way_out)]
+    if not network.hybridized:
+        return [refuse("the net is not hybridized", "call net.hybridize()")]
+    why = network.failure or "it has a forward or hooks of its own"
+    return [refuse(f"the net cannot be traced: {why}", "write it as a hybrid_forward of F's operators")]
+
+
+def _of_parameters(engine: Engine) -> Iterator[Problem]:
+    sparse, added, low = [], [], []
+    for name, parameter in engine.model.parameters.items():
+        if parameter._stype != "default" or parameter._grad_stype != "default":
+            sparse.append(name)
+        if parameter.grad_req == "add":
+            added.append(name)
+        if np.dtype(parameter.dtype).name not in ("float32", "float64"):
+            low.append(name)
+    if sparse:
+        yield refuse(f"{names(sparse)} are sparse, or have sparse gradients", "use dense layers", "trainer")
+    if added:
+        yield refuse(f'{names(added)} have grad_req="add"', 'set it to "write"', "trainer")
+    if low:
+        yield refuse(f"{names(low)} are neither float32 nor float64", 'call net.cast("float32")', "trainer")
+
+
+def _of_optimizers(engine: Engine) -> Iterator[Problem]:
+    trainers = engine.trainers.get()
+    for name, handle in trainers.items():
+        kind = type(handle.optimizer).__name__
+        where = f'trainers["{name}"]'
+        if kind.lower() not in RULES:
+            valid = f"supported are {names(sorted(RULES))}"
+            yield refuse(f"{where}: {kind} has no translation ({valid})", "use one of these", "trainer")
+        if name in trainers.rhythms and trainers.rhythms[name].accumulate:
+            yield refuse(f"{where}: accumulate=True is not supported", "leave it out", "trainer")
+        if _moves_elsewhere(handle):
+            yield refuse(f"{where}: it updates on its kvstore", "give a TrainerSpec", "trainer")
+
+
+def _moves_elsewhere(handle: Any) -> bool:
+    kvstore = handle.trainer._kvstore_params.get("kvstore")
+    return "dist" in str(getattr(kvstore, "type", kvstore))

@@ -1,0 +1,180 @@
+"""Runs an estimator's batches with torch; see :class:`multifit.engines.Runner`.
+
+MXNet, on the CPU, initialises the net, checks the first batch and traces the graphs. Torch then has the
+values of the parameters, until the run ends or somebody looks at them.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Callable, Iterator
+
+import torch
+
+from ...errors import SpecError, raise_problems
+from ...gluon import evaluation
+from ...gluon.data.devices import CPU
+from ...gluon.data.seeding import SEEDERS
+from ...gluon.engine import Engine
+from ...gluon.optim.preserve_state import kept_statistics
+from ...gluon.snapshot.figures import load_figures, save_figures
+from ...gluon.validation.first_batch import check_first_batch
+from ...plan import Plan
+from ...protocols import Array
+from ...stages import EVALUATE, TRAIN
+from . import refusals
+from .devices import device_of
+from .parameters import Parameters
+from .prediction import Predictor
+from .stage import Stage
+from .tensors import to_array
+from .train_step import TrainStep
+from .trainers import Trainers
+
+SEEDERS.append(torch.manual_seed)
+
+
+def host(context: Any) -> Any:
+    """Return the context of the net's own parameters: the CPU, wherever torch runs."""
+    device_of(context)  # raises ValueError
+    return CPU
+
+
+class Runner:
+    """Runs batches on a device of torch."""
+
+    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None]) -> None:
+        raise_problems(refusals.of_options(engine))
+        self._engine, self._device, self._log_once = engine, device_of(context), log_once
+        self._parameters = Parameters(engine.model.parameters, self._device)
+        self._trainers: Trainers | None = None
+        self._step: TrainStep | None = None
+        self._running = False
+        self.restart("")
+
+    def restart(self, changing: str) -> None:
+        """Begin a fit: all graphs are traced again."""
+        raise_problems(refusals.of_handlers(changing))
+        self._stages: dict[str, Stage] = {}
+        self._predictor: Predictor | None = None
+        self._on_host = ""  # why evaluations run with MXNet
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Hold the values of the parameters within the outermost block."""
+        if self._running:
+            yield
+            return
+        self._running = True
+        try:
+            self._parameters.take()
+            yield
+        finally:
+            self._running = False
+            self._give_back()
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Restore figures and running statistics after the block: the batch runs again, with torch."""
+        figures = self._engine.stages[TRAIN].figures
+        before = save_figures(figures) if figures.sums.batches else None  # of a run that is resumed
+        with kept_statistics(self._engine.model.parameters.values()):
+            yield
+        figures.reset()
+        if before is not None:
+            load_figures(figures, before)
+
+    def train_step(self) -> TrainStep:
+        """Return what trains on a batch; raises SpecError or TrainerError for what it cannot train."""
+        engine = self._engine
+        raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
+        self._parameters.take_new()
+        self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
+        self._trainers.take()
+        splitter, stage = engine.splitter(TRAIN), self._stage(TRAIN)
+        self._step = TrainStep(splitter, stage, self._trainers, self._parameters, engine.state)
+        return self._step
+
+    def evaluate_batch(self, raw: Any) -> Any:
+        """Measure losses and metrics on a batch; with MXNet, if the stage is no graph of torch."""
+        engine, stage = self._engine, self._engine.stages[EVALUATE]
+        if not self._on_host:
+            batch = engine.splitter(EVALUATE).split(raw)
+            if not stage.checked:
+                engine.trainers.prepare()
+                raise_problems(check_first_batch(stage, batch)[1])
+            try:
+                raise_problems(refusals.of_graph(stage))
+                result = self._stage(EVALUATE).run(batch, engine.state)
+            except SpecError as error:
+                self._evaluate_on_host(error)
+            else:
+                self._stage(EVALUATE).measure(result)
+                return result
+        self.publish()
+        return evaluation.evaluate_batch(engine, raw)
+
+    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
+        """Return every output by name."""
+        return evaluation.predict(self._engine, data, gather, self._predict_batch)
+
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
+        """Return copies of the last batch's gradients by trainer and parameter; this waits for the device."""
+        gradients = {} if self._step is None else self._step.gradients
+        return {
+            trainer: {name: [to_array(gradients[name])] for name in parameters if name in gradients}
+            for trainer, parameters in self._engine.trainers.get().parameter_names.items()
+        }
+
+    def publish(self) -> None:
+        """Copy the values of parameters and optimizers' states to the net and its trainers."""
+        if self._running:
+            self._give_back()
+
+    def refresh(self) -> None:
+        """Copy the values of the net and of its trainers' states to the device."""
+        self._parameters.take()
+        if self._trainers is not None:
+            self._trainers.take()
+
+    def described(self, plan: Plan) -> Plan:
+        """Return the plan with the device of torch."""
+        return replace(plan, devices=(f"{self._device} (torch)",))
+
+    def check_tool(self, tool: str) -> None:
+        """Raise ValueError: tools measure MXNet's own step."""
+        raise ValueError(f'{tool} does not work with engine="torch"; use an estimator with engine="mxnet"')
+
+    def _give_back(self) -> None:
+        if self._trainers is not None and self._trainers.moved:
+            self._parameters.give_back()
+            self._trainers.give_back()
+
+    def _stage(self, name: str) -> Stage:
+        if name not in self._stages:
+            self._stages[name] = Stage(self._engine.stages[name], self._parameters, self._device)
+        return self._stages[name]
+
+    def _evaluate_on_host(self, error: SpecError) -> None:
+        self._on_host = str(error)
+        self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
+
+    def _predict_batch(self, engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
+        """See :func:`multifit.gluon.evaluation.predict_batch`, which runs if the net is no graph of torch."""
+        network = engine.stages[EVALUATE].network
+        batch = engine.splitter(EVALUATE, labels=False).split(raw)
+        if self._predictor is None and not self._on_host:
+            if network.paths is None:
+                engine.trainers.prepare()
+                with engine.stages[EVALUATE].recording():
+                    raise_problems(network.bind(batch.slots[0])[1])
+            try:
+                raise_problems(refusals.of_network(network))
+                self._predictor = Predictor(network, batch, self._parameters, self._device)
+            except SpecError as error:
+                self._evaluate_on_host(error)
+        if self._predictor is not None:
+            return self._predictor(batch)
+        self.publish()
+        return evaluation.predict_batch(engine, raw)

@@ -1,0 +1,80 @@
+"""One stage, training or evaluating: runs batches through net, losses and metrics as programs of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...gluon.data.batches import Batch
+from ...gluon.execution.stage import Stage as GluonStage
+from ...gluon.execution.step_graph import StepGraph
+from ...gluon.execution.traced_graph import SAMPLES, WEIGHTS
+from ...gluon.user_code import user_code
+from ...state import RunState
+from .parameters import Parameters
+from .program import Program
+from .result import Result, Tensors
+from .sums import Sums
+from .tensors import to_tensor
+
+GRAPH = "the graph of the net and its losses on torch"
+MAX_PROGRAMS = 64  # one for each form of batches; then all are discarded
+MAX_CONSTANTS = 256
+
+
+class Stage:
+    """Runs batches for one TaskSpec.
+
+    `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and has the figures.
+    """
+
+    def __init__(self, gluon: GluonStage, parameters: Parameters, device: torch.device) -> None:
+        self._gluon, self._parameters, self._device = gluon, parameters, device
+        self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
+        self._programs: dict[StepGraph, Program] = {}
+        self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
+
+    def run(self, batch: Batch, state: RunState) -> Result:
+        """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
+        graph, scale, weights, samples = self._gluon.prepare(batch, state)
+        program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
+        given = {name: self._tensor(slots[name]) for name in program.inputs if name in slots}
+        given[SAMPLES] = self._constant(samples)
+        if weights is not None:
+            given[WEIGHTS] = self._constant(weights)
+        with torch.set_grad_enabled(self._gluon.training), user_code(lambda: GRAPH, *slots.items()):
+            values = program(given)
+        objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
+        self._sums.add(graph.traced, statistics, scale, batch)
+        outputs, parts = _of_kind("output.", values), _of_kind("part.", values)
+        return Result(self._gluon.spec, batch, outputs, parts, objective, program.trained)
+
+    def measure(self, result: Result) -> None:
+        """Update the metrics that are computed on the host; they wait for the device."""
+        if self._gluon.figures.on_host:
+            self._gluon.measure(result.on_host)
+
+    def _new_program(self, graph: StepGraph, batch: Batch) -> Program:
+        if len(self._programs) == MAX_PROGRAMS:
+            self._programs.clear()
+        with self._gluon.recording():  # a net may look at the mode
+            traced = graph.trace(batch.slots[0], weighted=self._gluon.training)
+        program = self._programs[graph] = Program(traced, self._parameters, self._gluon.training)
+        return program
+
+    def _tensor(self, array: Any) -> torch.Tensor | None:
+        return None if array is None else to_tensor(array, self._device)
+
+    def _constant(self, array: Any) -> torch.Tensor:
+        """Return an array that is often the same one as a tensor."""
+        known = self._constants.get(id(array))
+        if known is None:
+            if len(self._constants) == MAX_CONSTANTS:
+                self._constants.clear()
+            known = self._constants[id(array)] = array, to_tensor(array, self._device)
+        return known[1]
+
+
+def _of_kind(prefix: str, values: Tensors) -> Tensors:
+    return {name[len(prefix) :]: value for name, value in values.items() if name.startswith(prefix)}

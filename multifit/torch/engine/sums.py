@@ -1,0 +1,72 @@
+"""What a stage adds up on the device, until somebody reads its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...gluon.data.batches import Batch
+from ...gluon.execution.loss_graph import LossGraph
+from ...gluon.execution.loss_weights import BatchLossScale
+from ...gluon.metrics.stage_figures import StageFigures
+from .tensors import to_array
+from .wrong_labels import WrongLabels
+
+
+class Sums:
+    """The sums of a stage's losses and metrics in float64; adding to them does not wait for the device."""
+
+    def __init__(self, figures: StageFigures) -> None:
+        self._figures = figures
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard everything."""
+        self._totals: dict[Any, torch.Tensor] = {}
+        self._weighted: dict[str, torch.Tensor] = {}
+        self._labels: dict[tuple[str, ...], WrongLabels] = {}
+
+    def add(
+        self, losses: LossGraph, statistics: torch.Tensor | None, scale: BatchLossScale, batch: Batch
+    ) -> None:
+        """Add a batch: what its graph computed, and its numbers."""
+        sums = self._figures.sums
+        if statistics is not None:
+            statistics = _without_empty(losses, statistics, scale)
+            total = self._totals.get(losses.layout)
+            self._totals[losses.layout] = statistics.clone() if total is None else total.add_(statistics)
+            self._add_weighted(losses, statistics, scale)
+            if losses.label_keys:
+                wrong = self._labels.setdefault(losses.label_keys, WrongLabels())
+                wrong.add(statistics[slice(*losses.label_columns)], sums.batches + 1)
+        for key, norm in sums.norms.items():
+            norm.add(scale.own[key])
+        sums.batches += 1
+        sums.samples += batch.samples
+
+    def fetch(self) -> None:
+        """Add everything to the stage's figures, and begin again at 0; this waits for the device."""
+        for layout, total in self._totals.items():
+            self._figures.sums.add(layout, to_array(total))
+        for key, weighted in self._weighted.items():
+            self._figures.sums.weighted[key].add(weighted.item())
+        self._figures.labels.merge([(keys, to_array(w.counts())) for keys, w in self._labels.items()])
+        self.clear()
+
+    def _add_weighted(self, losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> None:
+        for term in losses.terms:
+            if term.key in self._figures.sums.weighted:
+                part = statistics[losses.slices[term.where].start + term.minimized]
+                before = self._weighted.get(term.key, 0.0)
+                self._weighted[term.key] = before + part * scale.weights[term.key]
+
+
+def _without_empty(losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> torch.Tensor:
+    """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
+    empty = [term for term in losses.terms if not term.counts_samples and scale.is_empty(term)]
+    if empty:
+        statistics = statistics.clone()
+        for term in empty:
+            statistics[losses.slices[term.where]] = 0
+    return statistics

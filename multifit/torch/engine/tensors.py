@@ -1,0 +1,24 @@
+"""Arrays of MXNet, NumPy and torch: from one to the other."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+
+from ...gluon.data.arrays import from_numpy, to_numpy
+
+
+def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
+    """Return an array of MXNet's or NumPy's as a tensor on a device, copied."""
+    return torch.from_numpy(to_numpy(array)).to(device, non_blocking=True)
+
+
+def to_array(tensor: torch.Tensor) -> Any:
+    """Return a tensor as an NDArray on the CPU; this waits for the device."""
+    return from_numpy(tensor.detach().cpu().numpy())
+
+
+def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return tensors as NDArrays on the CPU; this waits for the device."""
+    return {name: to_array(tensor) for name, tensor in tensors.items()}

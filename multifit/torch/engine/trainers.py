@@ -1,0 +1,116 @@
+"""The trainers of a net on torch: clip gradients and move parameters by the rules of MXNet's optimizers."""
+
+from __future__ import annotations
+
+from typing import Mapping, Sequence
+
+import torch
+
+from ...gluon.optim.trainers import Trainers as GluonTrainers
+from ...gluon.optim.update_numbers import UpdateNumbers
+from ..optim.group import Group, State, Tensors
+from ..optim.rules import RULES
+from .parameters import Parameters
+
+Gradients = Mapping[str, torch.Tensor]
+
+
+class Trainers:
+    """Moves parameters as trainers say, whose optimizers keep their options, schedules and counts.
+
+    `moved` says whether states and parameters are newer than those of the trainers and the net.
+    """
+
+    def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
+        self._trainers, self.moved = trainers, False
+        self._movers = {
+            name: _Mover(
+                parameters.numbers(trainers[name], names), names, trainers.clip_norms.get(name), parameters
+            )
+            for name, names in trainers.parameter_names.items()
+        }
+
+    def update(self, gradients: Gradients, step: int) -> None:
+        """Clip gradients and move the parameters of the trainers that are due after a batch of the run."""
+        due = self._trainers.due(step) if self._trainers.rhythms else self._trainers
+        with torch.no_grad():
+            clipped = {name: self._movers[name].clip(gradients) for name in due}
+            for name, of_trainer in clipped.items():
+                self._movers[name].move(of_trainer)
+        self.moved = True
+
+    def take(self) -> None:
+        """Copy the optimizers' states from the trainers."""
+        for mover in self._movers.values():
+            mover.take()
+
+    def give_back(self) -> None:
+        """Copy the optimizers' states to the trainers; this waits for the device."""
+        for mover in self._movers.values():
+            mover.give_back()
+        self.moved = False
+
+
+class _Mover:
+    """Moves the parameters of one trainer."""
+
+    def __init__(
+        self, numbers: UpdateNumbers, names: Sequence[str], clip_norm: float | None, parameters: Parameters
+    ) -> None:
+        self._numbers, self._names, self._clip_norm = numbers, list(names), clip_norm
+        self._parameters, self._rule = parameters, RULES[numbers.kind]
+        self._states: dict[str, State] = {}
+
+    def clip(self, gradients: Gradients) -> dict[str, torch.Tensor]:
+        """Return the gradients of this trainer's parameters, scaled down to its largest global norm."""
+        own = {name: gradients[name] for name in self._names if name in gradients}
+        if self._clip_norm is None or not own:
+            return own
+        tensors = list(own.values())
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+        factor = torch.clamp_max(self._clip_norm / (total + 1e-8), 1.0)
+        return dict(zip(own, torch._foreach_mul(tensors, factor)))
+
+    def move(self, gradients: Gradients) -> None:
+        """Move the parameters that have gradients."""
+        places = [place for place, name in enumerate(self._names) if name in gradients]
+        if not places:
+            return
+        names = [self._names[place] for place in places]
+        rates, decays, counts = self._numbers.count(places)
+        weights: Tensors = [self._parameters.tensors[name] for name in names]
+        states = [self._state(name, weight) for name, weight in zip(names, weights)]
+        of_names = [gradients[name] for name in names]
+        self._rule.move(self._numbers.options, Group(weights, of_names, states, rates, decays, counts))
+
+    def take(self) -> None:
+        """Copy the states from the trainer's optimizer."""
+        for name, state in zip(self._names, self._numbers.states()):
+            if state is None:
+                self._states.pop(name, None)
+            else:
+                self._states[name] = _on_device(state, self._parameters.tensors[name].device)
+
+    def give_back(self) -> None:
+        """Copy the states to the trainer's optimizer."""
+        places = [place for place, name in enumerate(self._names) if name in self._states]
+        states = [_on_host(self._states[self._names[place]]) for place in places]
+        self._numbers.set_states(places, states)
+
+    def _state(self, name: str, weight: torch.Tensor) -> State:
+        state = self._states.get(name)
+        if state is None:  # momentum may have been raised from 0
+            state = self._states[name] = self._rule.create(self._numbers.options, weight)
+        return state
+
+
+def _on_device(state: object, device: torch.device) -> State:
+    if isinstance(state, tuple):
+        return tuple(_on_device(part, device) for part in state)
+    return torch.from_numpy(state).to(device)
+
+
+def _on_host(state: State) -> object:
+    if isinstance(state, tuple):
+        return tuple(_on_host(part) for part in state)
+    return None if state is None else state.cpu().numpy()

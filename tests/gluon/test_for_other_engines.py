@@ -1,0 +1,163 @@
+"""What MXNet's side hands to another engine: graphs, numbers of updates, and sums that are fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import LossSpec, TrainerSpec
+from multifit.gluon.compat import mx
+from multifit.gluon.data.arrays import from_numpy
+from multifit.gluon.data.seeding import SEEDERS, seed_everything
+from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
+from multifit.gluon.optim.parameters import set_values, values_of
+from multifit.gluon.optim.update_numbers import UpdateNumbers
+from multifit.gluon.snapshot.figures import save_figures
+from multifit.gluon.train_step import TrainStep
+from multifit.gluon.validation.dry_run import dry_run
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import two_heads
+from tests.common.specs import CE, L2, two_head_spec
+from tests.engines import new_engine
+
+BATCHES = in_batches(two_head_arrays(21).values(), 8)
+
+
+@pytest.fixture
+def engine() -> Any:
+    trainers = TrainerSpec(".*", "sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
+    engine = new_engine(two_heads("hybridized"), two_head_spec(), trainers)
+    dry_run(engine, BATCHES[0])
+    return engine
+
+
+def computed(traced: TracedGraph, engine: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Run a traced graph with MXNet."""
+    symbol = mx.sym.load_json(traced.symbol)
+    values = {p.name: p.data() for p in engine.model.parameters.values()}
+    values.update({variable: given[name] for variable, name in traced.inputs.items()})
+    with mx.autograd.pause():
+        outputs = mx.nd.CachedOp(symbol)(*[values[name] for name in symbol.list_inputs()])
+    return dict(zip(traced.outputs, outputs if isinstance(outputs, list) else [outputs]))
+
+
+@pytest.mark.parametrize("batch", [BATCHES[1], BATCHES[2]], ids=["as the first", "smaller"])
+@pytest.mark.parametrize("training", [True, False], ids=["train", "evaluate"])
+def test_the_graph_of_a_step_can_run_elsewhere(engine: Any, training: bool, batch: Any) -> None:
+    name = "train" if training else "evaluate"
+    stage, split = engine.stages[name], engine.splitter(name).split(batch)
+    if not training:
+        stage.network.bind(split.slots[0])
+    graph, scale, weights, samples = stage.prepare(split, engine.state)
+    assert stage.figures.sums.batches == (1 if training else 0)  # as after the check
+    traced = graph.trace(split.slots[0], weighted=training)
+    given = {SAMPLES: samples, WEIGHTS: weights, **split.slots[0]}
+    values, result = computed(traced, engine, given), stage.run(split, engine.state)
+    for output, array in result.outputs[0].items():
+        np.testing.assert_allclose(values[f"output.{output}"].asnumpy(), array.asnumpy(), rtol=1e-5)
+    for part, array in result.parts[0].items():
+        np.testing.assert_allclose(values[f"part.{part}"].asnumpy(), array.asnumpy(), rtol=1e-5)
+    assert ("objective" in values) is training
+    assert not any(scale.is_empty(term) for term in engine.spec.terms)
+
+
+def test_a_form_of_batches_that_is_new_runs_once_and_changes_nothing(engine: Any) -> None:
+    stage = engine.stages["train"]
+    small = engine.splitter("train").split([array[:1] for array in BATCHES[0]])
+    before, batches = values_of(engine.model.parameters), stage.figures.sums.batches
+    assert stage.prepare(small).graph is stage.prepare(small).graph
+    assert stage.figures.sums.batches == batches
+    for name, value in values_of(engine.model.parameters).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_a_normaliser_of_0_is_seen() -> None:
+    by = {"size": 0.0, "digit": lambda slots: slots["digit"] * 0}
+    losses = {
+        "digit": LossSpec(CE, normalize_by=by["digit"]),
+        "size": LossSpec(L2, normalize_by=lambda slots: 0.0),
+    }
+    engine = new_engine(two_heads("hybridized"), two_head_spec(losses=losses), TrainerSpec(".*"))
+    dry_run(engine, BATCHES[0])
+    scale = engine.stages["train"].prepare(engine.splitter("train").split(BATCHES[0])).scale
+    assert all(scale.is_empty(term) for term in engine.spec.terms)
+
+
+def test_the_net_alone_can_run_elsewhere(engine: Any) -> None:
+    network = engine.stages["train"].network
+    slots = engine.splitter("train").split(BATCHES[1]).slots[0]
+    values = computed(network.trace(slots), engine, slots)
+    assert network.failure == ""
+    for name, array in network(slots).items():
+        np.testing.assert_allclose(values[name].asnumpy(), array.asnumpy(), rtol=1e-5)
+
+
+def test_numbers_of_updates_are_those_of_the_trainer(engine: Any) -> None:
+    handle = engine.trainers.get()["trainer"]
+    parameters = [engine.model.parameters[name] for name in ("digit.bias", "body.weight")]
+    parameters[1].lr_mult, parameters[0].wd_mult = 0.5, 0.0
+    numbers = UpdateNumbers(handle.trainer, parameters)
+    assert numbers.kind == "sgd" and numbers.states() == [None, None]
+    assert numbers.count([0, 1]) == ([0.1, 0.05], [0.0, 0.01], [1, 1])
+    assert numbers.count([1]) == ([0.05], [0.01], [2])
+    velocity = np.ones(parameters[1].shape, "float32")
+    numbers.set_states([1], [velocity])
+    assert numbers.states()[0] is None
+    np.testing.assert_array_equal(numbers.states()[1], velocity)
+    TrainStep(engine)(BATCHES[1])  # MXNet goes on from them
+    assert (numbers.states()[1] != velocity).any() and numbers.options is handle.optimizer
+
+
+def test_states_of_several_arrays() -> None:
+    engine = new_engine(two_heads("hybridized"), two_head_spec(), TrainerSpec(".*", "adam"))
+    dry_run(engine, BATCHES[0])
+    TrainStep(engine)(BATCHES[0])
+    names = list(engine.model.parameters)
+    trainer = engine.trainers.get()["trainer"].trainer
+    numbers = UpdateNumbers(trainer, [engine.model.parameters[name] for name in names])
+    states = numbers.states()
+    numbers.set_states(range(len(names)), states)
+    for one, other in zip(states, numbers.states()):
+        assert isinstance(one, tuple) and len(one) == 2
+        np.testing.assert_array_equal(one, other)
+
+
+def test_values_can_be_read_and_set(engine: Any) -> None:
+    values = {name: value + 1 for name, value in values_of(engine.model.parameters).items()}
+    set_values(engine.model.parameters, values)
+    for name, value in values_of(engine.model.parameters).items():
+        np.testing.assert_array_equal(value, values[name])
+    array = from_numpy(np.arange(3, dtype="int64"))
+    assert array.dtype == np.int64 and array.context == mx.cpu()
+
+
+class Elsewhere:
+    """Sums of another engine, which are fetched once."""
+
+    def __init__(self, figures: Any) -> None:
+        self.figures, self.calls = figures, list[str]()
+
+    def fetch(self) -> None:
+        self.calls.append("fetch")
+        self.figures.sums.samples += 1
+
+    def clear(self) -> None:
+        self.calls.append("clear")
+
+
+def test_sums_of_another_engine_are_fetched_before_figures_are_read(engine: Any) -> None:
+    figures = engine.stages["train"].figures
+    other = figures.elsewhere = Elsewhere(figures)
+    figures.read()
+    save_figures(figures)
+    figures.reset()
+    assert other.calls == ["fetch", "fetch", "clear"]
+
+
+def test_generators_of_other_engines_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr("multifit.gluon.data.seeding.SEEDERS", [*SEEDERS, seeds.append])
+    seed_everything(7)
+    assert seeds == [7]

@@ -1,0 +1,57 @@
+"""The registry of engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multifit import MultiEstimator, engines
+from multifit.engines import choose_engine, runner_module
+from multifit.gluon.compat import mx
+from tests.common.nets import two_heads
+from tests.common.specs import two_head_spec
+
+
+class Device:
+    """Stands for torch.device."""
+
+    __module__ = "torch"
+
+    def __str__(self) -> str:
+        return "cuda:1"
+
+
+@pytest.mark.parametrize("context", [None, mx.cpu(), [mx.cpu(0), mx.cpu(1)], "cpu"])
+def test_auto_is_mxnet(context: Any) -> None:
+    assert choose_engine("auto", context, pytest.fail) == "mxnet"
+
+
+@pytest.mark.parametrize("context", ["cuda", "cuda:1", Device(), ["cuda:0"]], ids=str)
+def test_auto_is_torch_on_a_device_of_torch(context: Any) -> None:
+    lines: list[str] = []
+    assert choose_engine("auto", context, lines.append) == "torch"
+    assert lines == [f'engine: torch, as context is "{context}"']
+
+
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_an_engine_that_is_named_is_taken(engine: str) -> None:
+    assert choose_engine(engine, "cuda:0", pytest.fail) == engine
+
+
+def test_an_unknown_engine() -> None:
+    with pytest.raises(ValueError, match='valid is "auto", "mxnet" or "torch"'):
+        MultiEstimator(two_heads(), two_head_spec(), engine="tensorflow")
+
+
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r'engine="torch" needs PyTorch: pip install "multifit\[torch\]"'):
+        MultiEstimator(two_heads(), two_head_spec(), engine="torch")
+
+
+def test_an_engine_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: object())
+    monkeypatch.setitem(engines.RUNNERS, "torch", "multifit.nothing")
+    with pytest.raises(ImportError, match="needs PyTorch.*No module named"):
+        runner_module("torch")

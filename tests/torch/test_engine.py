@@ -1,0 +1,149 @@
+"""Training, evaluating and predicting with torch: equal to MXNet, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit.gluon.compat import mx
+from multifit.gluon.data.seeding import seed_everything
+from tests.common.nets import normed_heads, two_heads
+from tests.common.specs import CE, L2, two_head_spec
+
+TOLERANCE = 1e-10
+ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02, "wd": 0.01})
+
+
+def batches(sizes: Any = (8, 8, 8, 8, 5)) -> list[tuple[np.ndarray, ...]]:
+    random, made = np.random.RandomState(1), []
+    for size in sizes:
+        image = random.randn(size, 6)
+        digit, weight = image[:, :3].argmax(axis=1).astype("float64"), random.rand(size)
+        made.append((image, digit, image[:, 3:4] * 2, weight))
+    return made
+
+
+def run(
+    engine: str, net: Any, spec: TaskSpec, trainers: Any, data: Any, epochs: int = 4, **options: Any
+) -> Any:
+    """Return what one engine makes of a fit: history, figures, outputs and parameters."""
+    context = "cpu" if engine == "torch" else mx.cpu()
+    estimator = MultiEstimator(net, spec, trainers, context=context, engine=engine, **options)
+    history = estimator.fit(data, data, epochs=epochs, event_handlers=[])
+    values = {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+    return dict(history), estimator.evaluate(data, event_handlers=[]), estimator.predict(data), values
+
+
+def assert_close(one: Any, other: Any, where: str = "") -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_allclose(
+            other[name], one[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{where}{name}"
+        )
+
+
+@dataclass
+class Case:
+    net: Callable[[], Any] = lambda: two_heads("hybrid")
+    spec: Callable[[], TaskSpec] = lambda: spec_with()
+    trainers: Callable[[], Any] = lambda: ADAM
+    data: Any = field(default_factory=batches)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def spec_with(**changes: Any) -> TaskSpec:
+    declared = {"labels": ["digit", "size", "weight"], "unused": ["weight"], **changes}
+    return two_head_spec(**declared)
+
+
+def host_metric(labels: np.ndarray, outputs: np.ndarray) -> float:
+    return float(np.abs(labels - outputs).max())
+
+
+CASES = {
+    "adam": Case(),
+    "running statistics": Case(net=lambda: normed_heads(dropout=0.0)),
+    "clip_norm": Case(trainers=lambda: TrainerSpec(".*", "sgd", {"momentum": 0.9}, clip_norm=0.1)),
+    "schedule": Case(
+        trainers=lambda: TrainerSpec(
+            ".*", "nag", {"momentum": 0.9}, lr_scheduler=mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=0.1)
+        )
+    ),
+    "several trainers": Case(
+        trainers=lambda: {
+            "body": TrainerSpec("body.*", "ftml", {"learning_rate": 0.01}, clip_norm=0.2, every=2),
+            "heads": TrainerSpec("digit.*|size.*", "nadam", {"learning_rate": 0.01}),
+        }
+    ),
+    "frozen": Case(options={"frozen": ["body.*"]}),
+    "a weight that is a function": Case(
+        spec=lambda: spec_with(
+            losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
+        )
+    ),
+    "a normaliser": Case(
+        spec=lambda: spec_with(
+            unused=[],
+            losses={"digit": LossSpec(CE, normalize_by="weight"), "size": L2},
+        )
+    ),
+    "a normaliser of 0": Case(
+        spec=lambda: spec_with(
+            losses={"digit": LossSpec(CE, normalize_by=lambda slots: 0.0 * slots["weight"]), "size": L2},
+        )
+    ),
+    "a metric on the host": Case(
+        spec=lambda: spec_with(metrics={"far": MetricSpec(host_metric, "size", "size", mode="min")})
+    ),
+    "a loss of several parts, and of numbers": Case(
+        spec=lambda: spec_with(
+            losses={"digit": CE, "size": LossSpec(Parts(), "size", "size", returns=["mean", "square"])}
+        )
+    ),
+    "a loss with parameters": Case(
+        spec=lambda: spec_with(losses={"digit": CE, "size": LossSpec(Scaled(), "size", "size")})
+    ),
+}
+
+
+class Parts(mx.gluon.HybridBlock):
+    """Returns a mean, which is a number, and squares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hybridize()
+
+    def hybrid_forward(self, F: Any, size: Any, label: Any) -> Any:
+        return F.mean(F.abs(size - label)), F.square(size - label)
+
+
+class Scaled(mx.gluon.HybridBlock):
+    """A loss that learns a scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_scale = self.params.get("log_scale", shape=(1,), init="zeros", dtype="float64")
+        self.hybridize()
+
+    def hybrid_forward(self, F: Any, size: Any, label: Any, log_scale: Any) -> Any:
+        return F.broadcast_add(F.broadcast_mul(F.square(size - label), F.exp(-log_scale)), log_scale)
+
+
+def made(case: Case) -> tuple[Any, ...]:
+    seed_everything(3)
+    net = case.net()
+    net.cast("float64")
+    net.hybridize()
+    return net, case.spec(), case.trainers(), case.data
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_twenty_steps_are_those_of_mxnet(name: str) -> None:
+    case = CASES[name]
+    of_mxnet, of_torch = (run(engine, *made(case), **case.options) for engine in ("mxnet", "torch"))
+    for where, one, other in zip(("history ", "figures ", "outputs ", "parameters "), of_mxnet, of_torch):
+        assert_close(one, other, where)
