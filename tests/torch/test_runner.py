@@ -29,7 +29,7 @@ from multifit.gluon.data.seeding import seed_everything
 from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
-from tests.common.specs import one_loss_spec, two_head_spec
+from tests.common.specs import CE, L2, one_loss_spec, two_head_spec
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
 BATCHES = in_batches(two_head_arrays(40).values())

@@ -23,7 +23,7 @@ class WrongLabels:
             self.counts()
 
     def counts(self) -> torch.Tensor:
-        """Return by rule the count, and NEVER minus the first batch with one, as `LabelCounts` has them."""
+        """Return by rule the count, and NEVER minus the first batch with one."""
         if self._held:
             counts = torch.stack(self._held)
             scores = torch.tensor([NEVER - batch for batch in self._batches], dtype=counts.dtype)
