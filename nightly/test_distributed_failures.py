@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.common.launch import KINDS, launch
+from tests.common.launch import KINDS, launch, time_of
 
 TIMEOUT = 6.0  # of meetings
 LATE = TIMEOUT + 5
@@ -55,10 +55,3 @@ def test_the_others_know_of_a_failure_and_end(
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "distributed.md").open("a", encoding="utf-8") as table:
         table.write(f"| {kind} | {size} | {case.how} | {known:.2f} s | {over:.1f} s | {job.code} |\n")
-
-
-def time_of(word: str, output: str) -> float:
-    """Return the time that stands after a word."""
-    match = re.search(rf"\b{word} ([0-9.]+)", output)
-    assert match, output
-    return float(match[1])

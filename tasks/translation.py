@@ -101,7 +101,10 @@ def spec(net):
 
 
 def beam_search(net):
-    """Return the forward function for evaluation: a beam search, then one pass for the attention weights."""
+    """Return the forward function for evaluation: a beam search, then one pass for the attention weights.
+
+    Its outputs are padded, so that batches and devices have equal shapes.
+    """
     begin, end = bitext().target[[bitext().target.bos_token, bitext().target.eos_token]]
     search = BeamSearchSampler(
         beam,
@@ -118,9 +121,19 @@ def beam_search(net):
         sequences, _, lengths = search(first, states)
         best, steps = sequences[:, 0], lengths[:, 0].astype("float32") - 1  # without the first token
         _, (_, weights) = net(source, nd.relu(best[:, :-1]), length, steps)
-        return best[:, 1:], weights[-1][-1]
+        return padded(best[:, 1:], 1, -1), padded(weights[-1][-1], -2, 0)
 
     return forward
+
+
+def padded(array, axis, value):
+    """Return an array with room for a whole sentence and its end along an axis."""
+    room = longest + 1 - array.shape[axis]
+    if room <= 0:
+        return array
+    shape = list(array.shape)
+    shape[axis] = room
+    return nd.concat(array, nd.full(shape, value, ctx=array.context, dtype=array.dtype), dim=axis)
 
 
 def trainers(data):

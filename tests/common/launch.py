@@ -107,3 +107,10 @@ def free_port() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return str(free.getsockname()[1])
+
+
+def time_of(word: str, output: str) -> float:
+    """Return the time that stands after a word."""
+    match = re.search(rf"\b{word} ([0-9.]+)", output)
+    assert match, output
+    return float(match[1])

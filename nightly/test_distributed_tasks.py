@@ -1,0 +1,38 @@
+"""Tasks have the same figures in two processes as on two devices: BatchNorm sees the same samples on both."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.common.launch import KINDS, ROOT, launch
+
+COMMON = ("epochs=2", "train_count=12", "val_count=6", "batch_size=4")
+TASKS = {
+    "scenes": ("size=64",),
+    "detection": ("size=64", "data=shapes", "base=tiny"),
+    "segmentation": ("size=32", "model=fcn"),
+    "translation": ("units=8", "beam=2"),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_have_the_figures_of_two_devices(kind: str, task: str, tmp_path: Path) -> None:
+    command = ["-m", "multifit", "train", f"tasks/{task}.py", "--quiet", "--seed", "3"]
+    settings = ["--set", *COMMON, *TASKS[task]]
+    one, two = tmp_path / "one", tmp_path / "two"
+    subprocess.run(
+        [sys.executable, *command, "--devices", "2", "--output", str(one), *settings], cwd=ROOT, check=True
+    )
+    job = launch(kind, 2, *command, "--output", str(two), *settings, limit=600)
+    assert job.code == 0, job.outputs
+    expected, joint = (json.loads((folder / "history.json").read_text()) for folder in (one, two))
+    assert expected.keys() == joint.keys()
+    for figure, values in expected.items():
+        np.testing.assert_allclose(joint[figure], values, rtol=1e-3, atol=1e-4, err_msg=figure)
