@@ -1,10 +1,10 @@
 """Task files: Python modules that declare a training, as functions that get each other's results by name.
 
 A task file has the functions ``net``, ``spec`` and ``data``, and optionally ``trainers``, ``initializer``,
-``frozen`` and ``balance``. They return what `MultiEstimator` takes under these names; ``pictures`` returns
-figures to save. As with pytest's fixtures, a parameter names what a function needs: ``def data(net)`` gets
-what ``net()`` returned. Each function is called once. Values at the top of the module (``epochs = 20``) are
-its settings.
+``frozen``, ``balance`` and ``sampling``. They return what `MultiEstimator` and its ``fit`` take under these
+names; ``pictures`` returns figures to save. As with pytest's fixtures, a parameter names what a function
+needs: ``def data(net)`` gets what ``net()`` returned. Each function is called once. Values at the top of the
+module (``epochs = 20``) are its settings.
 
 Two more functions are for ``multifit predict``: ``inputs(arguments)`` makes a batch for
 `MultiEstimator.predict` from the arguments of the command line (paths or texts), and ``show(outputs)``
@@ -24,7 +24,7 @@ from .errors import names, suggest
 from .settings import change_setting, parse_setting, restored, settings_of
 
 NEEDED = ("net", "spec", "data")
-OPTIONAL = ("trainers", "initializer", "frozen", "balance", "pictures", "inputs", "show")
+OPTIONAL = ("trainers", "initializer", "frozen", "balance", "sampling", "pictures", "inputs", "show")
 
 
 class UsageError(ValueError):

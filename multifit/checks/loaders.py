@@ -21,7 +21,7 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     """Check a loader before it is read; `once` if it will be read only once."""
     data = unwrapped(data)
     if isinstance(data, Mapping):
-        wrong = "is a dict; one loader per task is not supported yet: give one whose batches hold all slots"
+        wrong = "is a dict; only fit, check and evaluate take a loader for each task"
     elif isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():
         wrong = (
             f"is {shown(data)}, which yields no batches; give a DataLoader, a DataIter or a list of batches"

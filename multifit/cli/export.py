@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from ..gluon.export.formats import FORMATS
 from ..taskfile import UsageError
@@ -34,10 +35,11 @@ def run(options: argparse.Namespace) -> None:
         task = trained_run(options)
         make_folder(task.output)
         train_data, val_data = task.data
+        data = train_data if val_data is None else val_data
+        if isinstance(data, Mapping):  # of a loader for each task
+            data = next(iter(data.values()))
         try:
-            paths = task.estimator.export(
-                task.output, train_data if val_data is None else val_data, format=options.format
-            )
+            paths = task.estimator.export(task.output, data, format=options.format)
         except ImportError as error:
             raise UsageError(str(error)) from None
     print(f"wrote {task.output}: {', '.join(path.name for path in paths)}")

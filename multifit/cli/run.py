@@ -71,6 +71,7 @@ class Run:
                 "initializer": None,
                 "frozen": (),
                 "balance": None,
+                "sampling": None,
                 "world": world,
             },
             self.task.path,
@@ -109,7 +110,7 @@ class Run:
 
     def check(self) -> Plan:
         """Check everything on a batch and return the plan."""
-        return self.estimator.check(*self.data)
+        return self.estimator.check(*self.data, sampling=self.results["sampling"])
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
         """Train with these event handlers, resuming from a run's folder if one is given."""
@@ -149,7 +150,11 @@ class Run:
 
     def _train(self) -> History:
         return self.estimator.fit(
-            *self.data, epochs=self.epochs, event_handlers=self._handlers, resume=self._resume
+            *self.data,
+            epochs=self.epochs,
+            event_handlers=self._handlers,
+            resume=self._resume,
+            sampling=self.results["sampling"],
         )
 
 

@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> None:
     with quiet(True):
         task = Run(options, functions={"estimator": estimator, "history": lambda: None})
         handlers = [LoggingHandler(), ProgressBar(enabled=False if options.quiet else None)]
-        history = task.estimator.fit(task.data[0], batches=options.batches, event_handlers=handlers)
+        limits = {"batches": options.batches, "sampling": task.results["sampling"]}
+        history = task.estimator.fit(task.data[0], event_handlers=handlers, **limits)
     figures = {name: values[-1] for name, values in history.items()}
     names = [name[len("train_weight_") :] for name in figures if name.startswith("train_weight_")]
     print_result(_text(names, figures, task.estimator.state.step))

@@ -26,12 +26,14 @@ from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, 
 from ..gluon.model import Model
 from ..gluon.model_trainers import ModelTrainers
 from ..gluon.validation.dry_run import dry_run
+from ..gluon.validation.first_batches import first_batches
 from ..gluon.validation.make_plan import make_plan
 from ..history import History
 from ..plan import Plan
 from ..profiling import Profile, profile
 from ..protocols import Array, BatchResult, Context, Loader, Loss, Net, Parameter
 from ..rate_search import RateSearch, find_learning_rate
+from ..sampling import TaskLoaders
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import JointRunState, RunState
@@ -42,6 +44,7 @@ from .joint_start import check_divisible, start_together
 from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
 from .run import Run
+from .task_data import evaluation_loaders, task_loaders
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _World = Annotated[World, Valid("what multifit.connect() returns")]
@@ -144,13 +147,15 @@ class MultiEstimator:
         event_handlers: Any = None,
         resume: Optional[PathLike] = None,
         batch_axis: FromZero = 0,
+        sampling: Any = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
         Parameters
         ----------
-        train_data, val_data : DataLoader, DataIter or re-iterable of batches
-            `val_data` is evaluated after each epoch.
+        train_data, val_data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
+            `val_data` is evaluated after each epoch. A dict has a loader for each task, whose batches lack
+            the labels of others.
         epochs, batches : int
             How many *more*; exactly one of them.
         event_handlers : handler or list of handlers, optional
@@ -163,6 +168,9 @@ class MultiEstimator:
             Without a checkpoint yet, training starts from scratch.
         batch_axis : int
             The axis of the samples in all slots: 1 for time-major batches.
+        sampling : Proportional, RoundRobin, Ratios or Together, optional
+            How many batches an epoch takes from each of several loaders, and in which order; of
+            ``multifit.sampling``. Default: ``Proportional()``, each batch once, in random order.
 
         Returns
         -------
@@ -180,6 +188,9 @@ class MultiEstimator:
         """
         self._check_idle("fit")
         with self.world.guarded():
+            check_limits(epochs, batches)
+            data = {"train_data": train_data, "val_data": val_data}
+            train_data, val_data = task_loaders(self._engine, data, sampling, once=epochs == 1)
             return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
 
     def _fit(
@@ -192,7 +203,6 @@ class MultiEstimator:
         resume: PathLike | None,
         batch_axis: int,
     ) -> History:
-        check_limits(epochs, batches)
         check_loaders(train_data, val_data, epochs)
         check_divisible(self.world, {"train_data": train_data, "val_data": val_data})
         log_oversubscription(self._log_once, train_data)
@@ -201,9 +211,14 @@ class MultiEstimator:
         self._engine.restart(hooks if hooks.active() else None)
         self._runner.restart(hooks.changing())
         self._run.start(epochs, batches)
-        loop = self._fit_loop = FitLoop(
-            self._engine, self._runner, self._run, self._handlers, self._log_once, val_batch
-        )
+        checked = None
+        if isinstance(train_data, TaskLoaders):
+            with self._engine.samples_along(batch_axis), self._runner.checking():
+                self._engine.loaders = train_data
+                firsts = first_batches(self._engine, TRAIN, train_data, "train_data")
+                checked = dry_run(self._engine, firsts, val_batch)
+        parts = self._engine, self._runner, self._run, self._handlers, self._log_once
+        loop = self._fit_loop = FitLoop(*parts, val_batch, checked)
         declared = [
             (metric.metric, figure)
             for name, figures in ((TRAIN, self.train_metrics), (EVALUATE, self.val_metrics))
@@ -231,17 +246,27 @@ class MultiEstimator:
         """
         return self._fit_loop.train_batch(batch)
 
-    def check(self, data: Loader, val_data: Loader | None = None, batch_axis: int = 0) -> Plan:
+    def check(
+        self, data: Loader, val_data: Loader | None = None, batch_axis: int = 0, sampling: Any = None
+    ) -> Plan:
         """Check that spec, net, data and trainers fit, and return the plan; nothing moves.
 
-        A net that is not initialised gets initialised. NumPy's and Python's random states are restored;
-        MXNet's generator may advance. Raises SpecError, DataError or TrainerError with everything that does
-        not fit.
+        The arguments are as for :meth:`fit`. A net that is not initialised gets initialised. NumPy's and
+        Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
+        TrainerError with everything that does not fit.
         """
         self._check_idle("check")
         engine = self._engine.fork(self.state)
         with self.world.guarded(), preserve_rng(), engine.samples_along(batch_axis):
-            run = dry_run(engine, engine.readers[TRAIN].peek_first(data, "data")[0], val_data)
+            both = {"data": data, "val_data": val_data}
+            data, val_data = task_loaders(engine, both, sampling, once=True)
+            if isinstance(data, TaskLoaders):
+                first = first_batches(engine, TRAIN, data, "data")
+            else:
+                first = engine.readers[TRAIN].peek_first(data, "data")[0]
+            if isinstance(val_data, TaskLoaders):
+                val_data = first_batches(engine, EVALUATE, val_data, "val_data")
+            run = dry_run(engine, first, val_data)
         self._run.plan = make_plan(engine, run, self._log_once, trained=False)
         return self._run.plan
 
@@ -255,8 +280,9 @@ class MultiEstimator:
 
         Parameters
         ----------
-        data : DataLoader, DataIter or re-iterable of batches
-            `val_data` is another name for it, which Gluon's ValidationHandler uses.
+        data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
+            A dict has a loader for each task, and all are read one after the other: each measures what it has
+            the labels for. `val_data` is another name for it, which Gluon's ValidationHandler uses.
         event_handlers : handler or list of handlers, optional
             Called at the evaluation's events, and at ``epoch_…`` and ``batch_…`` as Gluon's Estimator does.
         batch_axis : int
@@ -282,7 +308,12 @@ class MultiEstimator:
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
         engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
+        data = evaluation_loaders(data, "data")
         check_divisible(self.world, {"data": data})
+        if isinstance(data, TaskLoaders) and not data.slots:
+            with engine.samples_along(batch_axis):
+                first_batches(engine, EVALUATE, data, "data")
+        engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
         around = hooks.around("evaluation") if hooks else nullcontext()
         session, along = self._runner.session(), engine.samples_along(batch_axis)

@@ -12,12 +12,12 @@ from ..engines import Runner, TrainStep
 from ..errors import raise_problems
 from ..events import TRAINING_EVENTS
 from ..gluon.batch_pass import run_pass
-from ..gluon.data.loaders import batch_count, no_batch_problems, replay_epochs
-from ..gluon.data.shares import Peeked
+from ..gluon.data.loaders import batch_count, no_batch_problems
+from ..gluon.data.shares import FirstBatches, Peeked
 from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.distributed.figures import join_figures
 from ..gluon.engine import Engine
-from ..gluon.validation.dry_run import dry_run
+from ..gluon.validation.dry_run import DryRun, dry_run
 from ..gluon.validation.make_plan import make_plan
 from ..protocols import BatchResult
 from ..stages import TRAIN
@@ -25,6 +25,7 @@ from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
 from .run import Run
+from .task_data import each_loader
 
 OWN_WORKERS = (
     "the loader's workers cannot be seeded: if they draw random numbers, the resumed run is not bit for bit "
@@ -36,8 +37,9 @@ class FitLoop:
     """Trains one fit.
 
     The engine was just restarted, with the fit's hooks. What was logged so far goes into the plan. `val_data`
-    is the first batch that handlers will evaluate, which is checked with the first training batch; None
-    without validation data.
+    is the first batch that handlers will evaluate, or one of each loader, which is checked with the first
+    training batch; None without validation data. If several loaders train, their first batches were checked
+    already, in `checked`.
     """
 
     def __init__(
@@ -47,10 +49,11 @@ class FitLoop:
         run: Run,
         handlers: HandlerRunner,
         log_once: LogOnce,
-        val_data: Peeked | None = None,
+        val_data: Peeked | FirstBatches | None = None,
+        checked: DryRun | None = None,
     ) -> None:
         self._engine, self._runner, self._run, self._handlers = engine, runner, run, handlers
-        self._log_once, self._val_data = log_once, val_data
+        self._log_once, self._val_data, self._checked = log_once, val_data, checked
         self._reader = engine.readers[TRAIN]
         self._train_step: TrainStep | None = None  # made with the first batch, which is checked
 
@@ -80,20 +83,22 @@ class FitLoop:
 
     def _check(self, batch: Any) -> BatchResult:
         with self._runner.checking():
-            run = dry_run(self._engine, batch, self._val_data)
+            run = dry_run(self._engine, batch, self._val_data if self._checked is None else None)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
         check_copies(self._engine, self._handlers.handlers)
-        self._run.plan = self._runner.described(make_plan(self._engine, run, self._log_once, trained=True))
-        self._val_data = None
+        plan = make_plan(self._engine, self._checked or run, self._log_once, trained=True)
+        self._run.plan = self._runner.described(plan)
+        self._val_data = self._checked = None
         return run.train
 
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
         run, state = self._run, self._run.state
-        if has_own_workers(unwrapped(data)) and not seedable(unwrapped(data)):
+        loaders = [unwrapped(loader) for loader in each_loader("train_data", data).values()]
+        if any(has_own_workers(loader) and not seedable(loader) for loader in loaders):
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
-            replay_epochs(data, state.epoch, run.seed_epoch)
+            self._reader.replay(data, state.epoch, run.seed_epoch)
         if run.epoch_complete:
             run.restore(checkpoint)
         elif not state.stopped:

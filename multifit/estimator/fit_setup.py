@@ -9,12 +9,15 @@ from ..distributed import unwrapped
 from ..errors import names, raise_problems, suggest
 from ..events import EventDispatcher, handler_name
 from ..gluon.data.seeding import preserve_rng
-from ..gluon.data.shares import Peeked
+from ..gluon.data.shares import FirstBatches, Peeked
 from ..gluon.data.worker_seeding import has_own_workers
 from ..gluon.engine import Engine
+from ..gluon.validation.first_batches import first_batches
 from ..handlers import acting_on, validation_data, with_defaults
+from ..sampling import TaskLoaders
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
+from .task_data import each_loader, evaluation_loaders
 
 
 def check_limits(epochs: int | None, batches: int | None) -> None:
@@ -32,15 +35,18 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
     Raises DataError if one is empty, is not a loader, or can be read only once.
     """
     once = max_epoch == 1 or (max_epoch is None and val_data is None)
-    problems = loader_problems("train_data", train_data, once or max_epoch is None)
-    problems += [] if val_data is None else loader_problems("val_data", val_data, once)
+    problems = []
+    if not isinstance(train_data, TaskLoaders):
+        problems += loader_problems("train_data", train_data, once or max_epoch is None)
+    if val_data is not None and not isinstance(val_data, TaskLoaders):
+        problems += loader_problems("val_data", val_data, once)
     raise_problems(problems)
 
 
 def fit_events(
     estimator: Any, event_handlers: Any, val_data: Any, engine: Engine
-) -> tuple[EventDispatcher, Peeked | None]:
-    """Return the handlers of a fit, and the first validation batch, or None without any.
+) -> tuple[EventDispatcher, Peeked | FirstBatches | None]:
+    """Return the handlers of a fit, and the first validation batch, or one of each loader; None without any.
 
     The batch is read before training begins, because both may read from one and the same DataIter. Raises
     ValueError if a handler cannot be used, and DataError if a handler's validation data is empty, or can be
@@ -54,6 +60,9 @@ def fit_events(
         handlers = with_defaults(event_handlers, val_data)
         events = EventDispatcher(estimator, acting_on(engine.world, handlers))
         own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
+        own_data = evaluation_loaders(own_data, "val_data")
+        if isinstance(own_data, TaskLoaders):
+            return events, first_batches(engine, EVALUATE, own_data, "val_data")
         if own_data is not None and first is None:
             raise_problems(loader_problems("val_data", own_data, once=False))
             first = reader.peek(own_data, "val_data")
@@ -62,8 +71,8 @@ def fit_events(
 
 def log_oversubscription(log_once: Callable[[str], None], train_data: Any) -> None:
     """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
-    loader = unwrapped(train_data)
-    message = oversubscription(loader._num_workers if has_own_workers(loader) else 0)
+    loaders = [unwrapped(loader) for loader in each_loader("train_data", train_data).values()]
+    message = oversubscription(sum(loader._num_workers for loader in loaders if has_own_workers(loader)))
     if message is not None:
         log_once(message)
 

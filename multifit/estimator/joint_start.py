@@ -14,6 +14,7 @@ from ..gluon import snapshot
 from ..gluon.data.seeding import seed_everything, seed_of_rank
 from ..gluon.engine import Engine
 from ..handlers import acts_on_first_rank
+from .task_data import each_loader
 
 
 def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
@@ -24,7 +25,8 @@ def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
         "give a DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its own part"
     )
     problems = []
-    for name, data in loaders.items():
+    single = {key: each for name, data in loaders.items() for key, each in each_loader(name, data).items()}
+    for name, data in single.items():
         if data is None or isinstance(data, Sharded):
             continue
         if one_shot(data):

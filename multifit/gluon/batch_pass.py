@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterable, Mapping, Protocol
 from ..errors import DataError, SpecError, UserCodeError
 from ..events import EVALUATION_EVENTS, PassEvents
 from ..protocols import BatchResult
+from ..sampling import TaskBatch
 from ..stages import EVALUATE
 from ..state import RunState
 from .distributed.figures import join_figures
@@ -46,7 +47,8 @@ def run_pass(
         except (UserCodeError, SpecError, DataError) as error:
             # the first batch's problems are those of the declarations
             if place is not None and (state.step or isinstance(error, UserCodeError)):
-                error.at(place())
+                loader = f", {batch.name}" if isinstance(batch, TaskBatch) else ""
+                error.at(place() + loader)
             raise
         index += 1
         state.step += 1

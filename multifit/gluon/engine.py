@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence, Union
 
 from ..arguments import FromZero, checked_value
 from ..distributed import ALONE, World
 from ..errors import Problem
 from ..events import TrainingHooks
+from ..sampling import TaskLoaders
 from ..spec import MetricSpec, TaskSpec
 from ..spec.missing import coverage, is_missable, presence
 from ..spec.names import SLOTS, Ref, listed
+from ..spec.task_slots import TaskSlots, with_optional
 from ..spec.terms import MetricTerm
 from ..stages import STAGES
 from ..state import RunState
@@ -21,6 +24,7 @@ from .bound_losses import bound_parameters
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
+from .data.task_splitter import TaskSplitter
 from .distributed.gradients import Gradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
@@ -29,10 +33,13 @@ from .execution.loss_graph import APART
 from .execution.network import Network
 from .execution.stage import Stage
 from .metrics import copy_metric
+from .metrics.loader_counts import LoaderCounts
 from .metrics.present import Coverage
 from .metrics.stage_metric import StageMetric, as_metric
 from .model import Model
 from .model_trainers import ModelTrainers
+
+AnySplitter = Union[BatchSplitter, TaskSplitter]
 
 
 class Engine:
@@ -42,10 +49,11 @@ class Engine:
     of each stage, by default the declared ones. `balancer` weighs the losses of training, if there is one.
     `world` are the ranks that train together.
 
-    `stages` are named "train" and "evaluate". `hooks` are what handlers change while training, None if
-    nothing. `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of
-    each stage's batches, for exporting. `readers` read the loaders of each stage; `gradients` and `shared`
-    keep the ranks together.
+    `stages` are named "train" and "evaluate". `loaders` are those that train, if they are several; they are
+    set before :meth:`read_tasks`. `hooks` are what handlers change while training, None if nothing.
+    `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of each
+    stage's batches, for exporting. `readers` read the loaders of each stage; `gradients` and `shared` keep
+    the ranks together.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class Engine:
         self.model, self.trainers, self.spec = model, trainers, spec
         self.state, self._log_once, self.batch_axis = state, log_once, 0
         self.balancer = balancer
+        self.loaders: TaskLoaders | None = None
         self._metrics = _stage_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.world, self.gradients = world, Gradients(world)
@@ -74,16 +83,38 @@ class Engine:
 
         `hooks` are what handlers change while training.
         """
-        self.hooks = hooks
+        self.hooks, self.loaders = hooks, None
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
-        self._splitters: dict[Any, BatchSplitter] = {}
+        self._splitters: dict[Any, AnySplitter] = {}
+        self._tasks: dict[str, Mapping[str, TaskSlots]] = {name: {} for name in STAGES}
+        self._joined = dict.fromkeys(STAGES, False)
         self.stages = {name: self.new_stage(name, metrics) for name, metrics in self._metrics.items()}
+
+    def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool = False) -> None:
+        """Prepare a stage for batches of several loaders, which have these slots; for one if there are none.
+
+        `joined` says whether they make one batch. If any of it is new, the stage's graphs and figures are
+        discarded.
+        """
+        if (slots, joined) == (self._tasks[name], self._joined[name]):
+            return
+        self._tasks[name], self._joined[name] = slots, joined
+        for metric in self._metrics[name]:
+            metric.restart()
+        self._splitters = {key: value for key, value in self._splitters.items() if key[0] != name}
+        self.stages[name] = self.new_stage(name, self._metrics[name])
 
     def new_stage(self, name: str, metrics: list[StageMetric]) -> Stage:
         """Return a new stage with these metrics."""
         training = name == "train"
         spec = self.spec if training else self.spec.evaluation
+        lacking = self._lacking(name, spec)
+        spec = with_optional(spec, lacking)
+        optional = {coverage(label): lacking & {label} for label in spec.labels}
+        optional.update({term.key: term.optional for term in spec.metric_terms})
+        for metric in metrics:
+            metric.term = replace(metric.term, optional=optional[metric.term.key])
         hooks = self.hooks if training else None
         changes_objective = hooks is not None and hooks.active("change_objective")
         change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
@@ -93,9 +124,12 @@ class Engine:
         finite_only = hooks is None or not hooks.handle_non_finite
         dtype, contexts = self.model.dtype, self.model.contexts
         balanced = self._balanced() if training else NOTHING_BALANCED
-        return Stage(
+        stage = Stage(
             network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, balanced
         )
+        if training and self.loaders is not None:
+            stage.figures.means.append(LoaderCounts(self.loaders))
+        return stage
 
     def _balanced(self) -> Balanced:
         """Return what training keeps apart; losses are not both balanced and bound to trainers."""
@@ -114,23 +148,36 @@ class Engine:
         finally:
             self.batch_axis = before
 
-    def splitter(self, name: str, labels: bool = True) -> BatchSplitter:
+    def splitter(self, name: str, labels: bool = True) -> AnySplitter:
         """Return the batch splitter of a stage; with ``labels=False``, batches may lack labels."""
         key = (name, labels, self.batch_axis)
         if key not in self._splitters:
-            hooks = self.hooks if name == "train" else None
-            self._splitters[key] = BatchSplitter(
-                self.stages[name].spec,
-                self.model.contexts,
-                self._log_once,
-                labels,
-                self.batch_axis,
-                hooks.change_batch if hooks and hooks.active("change_batch") else None,
-                self.signatures[name] if self.batch_axis == 0 else None,
-                self.model.dtype,
-                self.readers[name].current,
-            )
+            make = partial(self._new_splitter, name, labels)
+            tasks = self._tasks[name] if labels else {}
+            self._splitters[key] = TaskSplitter(self.stages[name].spec, tasks, make) if tasks else make()
         return self._splitters[key]
+
+    def _new_splitter(self, name: str, labels: bool, order: Sequence[str] | None = None) -> BatchSplitter:
+        hooks = self.hooks if name == "train" else None
+        return BatchSplitter(
+            self.stages[name].spec,
+            self.model.contexts,
+            self._log_once,
+            labels,
+            self.batch_axis,
+            hooks.change_batch if hooks and hooks.active("change_batch") else None,
+            self.signatures[name] if self.batch_axis == 0 else None,
+            self.model.dtype,
+            self.readers[name].current,
+            order,
+        )
+
+    def _lacking(self, name: str, spec: TaskSpec) -> frozenset[str]:
+        """Return the slots that some of a stage's batches lack."""
+        if self._joined[name]:
+            return frozenset()
+        slots = [set(own.values()) for own in self._tasks[name].values()]
+        return frozenset(slot for own in slots for slot in spec.slot_names if slot not in own)
 
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
         """Prepare a stage for its first batch: with several ranks, all get the first one's parameters.

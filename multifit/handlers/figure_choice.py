@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import names, suggest
 from ..plots import select_figures
+from ..sampling import COUNTS
 from ..spec import TaskSpec
 from ..spec.names import OUTPUTS
 from ..spec.terms import MetricTerm, Term
@@ -75,7 +76,8 @@ def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
             if is_metric or len(spec.terms) > 1:  # a single loss is the objective
                 keys[figures[-1] if is_metric else figures[0]] = min(map(spec.output_names.index, outputs))
     objective = [name for name in names if name == "loss"]
-    others = [name for name in names if name not in known and "." not in name]
+    # how much was taken of several loaders hardly changes
+    others = [n for n in names if n not in known and "." not in n and n.partition("_")[0] not in COUNTS]
     return [*objective, *sorted(keys, key=keys.__getitem__), *others]
 
 

@@ -14,6 +14,7 @@ import tqdm.std
 from ..arguments import NotNegative, Patterns, TextStream, checked
 from ..events import EstimatorProtocol, Priority
 from ..output import Output
+from ..sampling import TaskBatch
 from ..stages import EVALUATE, TRAIN, split_figure
 from ..tables import terminal_width
 from .figure_choice import FigureChoice
@@ -26,7 +27,8 @@ class ProgressBar:
     """Shows a progress bar for each epoch and each evaluation, with the running figures.
 
     Reading figures waits for the device. All bars together read them at most once in `refresh` seconds, and
-    only count in between. Bars disappear when they are done; what stays is logged by `LoggingHandler`.
+    only count in between. With several loaders, the title ends in the name of the batch's. Bars disappear
+    when they are done; what stays is logged by `LoggingHandler`.
 
     Parameters
     ----------
@@ -68,6 +70,7 @@ class ProgressBar:
         self._read_at = clock()
         self._first = 0
         self._bars: dict[str, Any] = {}
+        self._titles: dict[str, str] = {}
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Remember the first epoch of this fit."""
@@ -77,9 +80,9 @@ class ProgressBar:
         """Open the epoch's bar. If the number of batches is not known, it only counts."""
         self._open(TRAIN, epoch_text(estimator, self._first), batches)
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, batch: Any = None, **_: Any) -> None:
         """Advance the epoch's bar."""
-        self._advance(TRAIN, estimator)
+        self._advance(TRAIN, estimator, batch)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the epoch's bar."""
@@ -101,9 +104,9 @@ class ProgressBar:
         """Open the evaluation's bar; within an epoch, it is drawn below the epoch's."""
         self._open(EVALUATE, EVALUATE, batches)
 
-    def evaluate_batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def evaluate_batch_end(self, estimator: EstimatorProtocol, batch: Any = None, **_: Any) -> None:
         """Advance the evaluation's bar."""
-        self._advance(EVALUATE, estimator)
+        self._advance(EVALUATE, estimator, batch)
 
     def evaluate_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Close the evaluation's bar."""
@@ -111,16 +114,19 @@ class ProgressBar:
 
     def _open(self, stage: str, title: str, batches: int | None) -> None:
         self._close(stage)
+        self._titles[stage] = title
         stream = Output(sys.stderr if self._stream is None else self._stream)
         if _is_watched(stream) if self._enabled is None else self._enabled:
             self._bars[stage] = tqdm.auto.tqdm(
                 desc=title, total=batches, unit=" batches", leave=False, file=stream, dynamic_ncols=True
             )
 
-    def _advance(self, stage: str, estimator: EstimatorProtocol) -> None:
+    def _advance(self, stage: str, estimator: EstimatorProtocol, batch: Any) -> None:
         if stage not in self._bars:
             return
         bar = self._bars[stage]
+        if isinstance(batch, TaskBatch):
+            bar.set_description_str(f"{self._titles[stage]}, {batch.name}", refresh=False)
         bar.update(1)
         if self._clock() - self._read_at >= self._refresh:
             bar.set_postfix_str(self._text(estimator.figures(stage), estimator))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .binding import stage_plan
+from .loaders import LoaderPlan
 from .plan import Plan, TrainerPlan
 from .stage import Row, StagePlan
 
-__all__ = ["Plan", "Row", "StagePlan", "TrainerPlan", "stage_plan"]
+__all__ = ["LoaderPlan", "Plan", "Row", "StagePlan", "TrainerPlan", "stage_plan"]

@@ -29,7 +29,7 @@ def stage_plan(
     arrows = tuple(links(declarations, measured))
     arrays = [
         *(("input", name, slots.get(name)) for name in declarations.inputs),
-        *(("output", name, outputs[name]) for name in declarations.output_names),
+        *(("output", name, outputs.get(name)) for name in declarations.output_names),
         *(("label", name, slots.get(name)) for name in declarations.labels),
     ]
     metric_terms = {metric.key: metric for metric in declarations.metric_terms}

@@ -7,6 +7,7 @@ from typing import Any, Mapping
 
 from ..errors import counted
 from ..tables import table, terminal_width, wrap
+from .loaders import LoaderPlan
 from .stage import StagePlan, texts
 
 
@@ -61,6 +62,8 @@ class Plan:
         Defaults that were used and other things worth knowing.
     precision : str
         The precision of the net's computation.
+    loaders : tuple of LoaderPlan
+        How much an epoch takes of each loader, if there are several.
     """
 
     devices: tuple[str, ...]
@@ -71,6 +74,7 @@ class Plan:
     frozen: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     precision: str = "float32"
+    loaders: tuple[LoaderPlan, ...] = ()
 
     @property
     def where(self) -> str:
@@ -90,6 +94,10 @@ class Plan:
             The longest line, in characters. Defaults to the terminal's width.
         """
         parts = [self.where]
+        if self.loaders:
+            rows = [loader.row() for loader in self.loaders]
+            title = f"an epoch, by {self.loaders[0].sampling}"
+            parts.append(f"{title}\n{table((), rows, width, wrap_last=True)}")
         if self.train is not None:
             parts.append(f"training\n{self.train.to_text(width)}")
         if self.trainers:
@@ -127,6 +135,7 @@ class Plan:
                 frozen=texts(saved["frozen"]),
                 notices=texts(saved["notices"]),
                 precision=str(saved.get("precision", "float32")),  # older plans have none
+                loaders=tuple(map(_loader, saved.get("loaders", ()))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a plan: {type(error).__name__}: {error}") from error
@@ -134,6 +143,19 @@ class Plan:
 
 def _stage(saved: Mapping[str, Any] | None) -> StagePlan | None:
     return None if saved is None else StagePlan.from_dict(saved)
+
+
+def _loader(saved: Mapping[str, Any]) -> LoaderPlan:
+    loader = LoaderPlan(
+        str(saved["name"]),
+        int(saved["size"]),
+        int(saved["batches"]),
+        texts(saved["slots"]),
+        str(saved["sampling"]),
+    )
+    if loader.size < 1:
+        raise ValueError(f"the loader {loader.name} has no batch")
+    return loader
 
 
 def _trainer(saved: Mapping[str, Any]) -> TrainerPlan:

@@ -34,6 +34,12 @@ def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) ->
     }
 
 
+def part_slots(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return for each part what the slots of its batches become, in order, by their names in the part."""
+    renamed = [_Part(name, declarations, tuple(shared)) for name, declarations in parts.items()]
+    return {part.name: {name: part.slot(name) for name in part.declarations.batch} for part in renamed}
+
+
 def shared_slots(parts: Mapping[str, Any], shared: Any) -> tuple[Any, ...]:
     """Return the names of the shared slots, without ``labels.`` in front."""
     specs = [value for value in parts.values() if isinstance(value, Declarations)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, TypeVar
 
 from .names import Tree, leaves
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Taker, Term
+
+Declared = TypeVar("Declared", bound="Declarations")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,7 @@ class Declarations:
     label_specs: Mapping[str, LabelSpec]
     terms: tuple[Term, ...]
     metric_terms: tuple[MetricTerm, ...]
+    parts: Mapping[str, Mapping[str, str]]  # of a combined spec: the slots of each part's batches, in order
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -43,3 +47,11 @@ class Declarations:
     def takers(self) -> tuple[Taker, ...]:
         """Everything that takes outputs and slots: the losses, then the metrics."""
         return (*self.terms, *self.metric_terms)
+
+
+def changed(declarations: Declared, **fields: Any) -> Declared:
+    """Return declarations with other fields, which are not checked."""
+    declarations = copy.copy(declarations)
+    for name, value in fields.items():
+        object.__setattr__(declarations, name, value)
+    return declarations

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 from ..errors import Problem, raise_problems
-from .combine import combine_messages, combined_fields, shared_slots
-from .declarations import Declarations
+from .combine import combine_messages, combined_fields, part_slots, shared_slots
+from .declarations import Declarations, changed
 from .field_parser import FieldParser
 from .routing import routing_messages
 from .summary import one_line, summary
@@ -71,7 +71,7 @@ class TaskSpec(Declarations):
     ) -> None:
         parser = FieldParser()
         fields = parser.fields(outputs, labels, losses, metrics, inputs, batch, unused, forward is None)
-        super().__init__(**fields, forward=forward, batch_fn=batch_fn, evaluate=evaluate, name=name)
+        super().__init__(**fields, forward=forward, batch_fn=batch_fn, evaluate=evaluate, name=name, parts={})
         messages = [*parser.messages, *declaration_messages(self)]
         if not parser.messages:  # a name that could not be parsed would be reported again wherever it is used
             messages += [*routing_messages(self), *parser.unresolved]
@@ -118,4 +118,5 @@ class TaskSpec(Declarations):
             evaluations = {name: spec.evaluation for name, spec in parts.items()}
             slots = {slot for spec in evaluations.values() for slot in spec.slot_names}
             evaluate = cls.combine(shared=[name for name in common if name in slots], **evaluations)
-        return cls(**combined_fields(parts, common), evaluate=evaluate)
+        combined = cls(**combined_fields(parts, common), evaluate=evaluate)
+        return changed(combined, parts=part_slots(parts, common))

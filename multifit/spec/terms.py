@@ -19,6 +19,7 @@ class Term:
     parts: tuple[str, ...] = ("",)  # names of what it returns; one empty name for a single array
     minimized: int = 0  # index of the part that enters the objective
     present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
+    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then go without it
 
     @property
     def refs(self) -> tuple[Ref, ...]:
@@ -27,8 +28,8 @@ class Term:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether its normalizer is the number of samples."""
-        return self.spec.normalize_by is None and not self.present
+        """Whether its normalizer is the number of samples of all batches."""
+        return self.spec.normalize_by is None and not self.present and not self.optional
 
     @property
     def trainers(self) -> tuple[str, ...]:
@@ -60,6 +61,7 @@ class MetricTerm:
     args: tuple[Ref, ...]
     losses: tuple[str, ...] = ()  # figures of losses that it is updated with in place of outputs
     present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
+    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then go without it
 
     @property
     def refs(self) -> tuple[Ref, ...]:

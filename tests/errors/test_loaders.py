@@ -31,7 +31,7 @@ class Once:
 NO_LOADERS = {
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),
-    "dict": ({"a": []}, "is a dict; one loader per task is not supported yet"),
+    "dict of what is empty": ({"digit": []}, '["digit"] is empty: it yields no batch; give it at least one'),
     "empty list": ([], 'is empty: it yields no batch; give it at least one (check last_batch="discard")'),
 }
 # fmt: on
@@ -41,7 +41,8 @@ NO_LOADERS = {
 @pytest.mark.parametrize("where", ["data", "val_data"])
 def test_what_is_not_a_loader(setup: Setup, loader: Any, text: str, where: str) -> None:
     name = {"data": "train_data", "val_data": "val_data"}[where]
-    setup.but(**{where: loader}).refused(DataError, f"1. {name} {text}", ways=("fit",))
+    text = text if text[0] == "[" else f" {text}"
+    setup.but(**{where: loader}).refused(DataError, f"1. {name}{text}", ways=("fit",))
     setup.but(**{where: loader}).refused(DataError, text, ways=("check",))
 
 

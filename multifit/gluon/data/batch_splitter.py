@@ -35,6 +35,7 @@ class BatchSplitter:
     `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
     appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
     inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
+    `order` are the slots of a batch, if some are absent.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class BatchSplitter:
         signatures: list[SlotSignature] | None = None,
         real: str = "float32",
         current: CurrentShare | None = None,
+        order: Sequence[str] | None = None,
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
@@ -60,6 +62,9 @@ class BatchSplitter:
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
         self._may_skip = len(contexts) == 1 and spec.batch_fn is None
         self._current = CurrentShare() if current is None else current
+        self._order: Sequence[str] = (spec.batch or ()) if order is None else order
+        self._inputs = [name for name in spec.inputs if order is None or name in order]
+        self._absent = frozenset(() if order is None else spec.slot_names) - frozenset(self._order)
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if nothing of it is this process's.
@@ -68,7 +73,8 @@ class BatchSplitter:
         layout says which array is which slot. Raises DataError if slots or dtypes are not as declared.
         """
         if raw is None and self._current.share is not WHOLE:
-            return Batch(raw, 0, axis=self.batch_axis, total=self._current.share.total(0))
+            total = self._current.share.total(0)
+            return Batch(raw, 0, axis=self.batch_axis, total=total, absent=self._absent)
         signature = signature_of(raw) if self._may_skip and self._current.share.cuts_nothing else None
         layout = None if signature is None else self._layouts.get(signature)
         if layout is not None:
@@ -93,15 +99,36 @@ class BatchSplitter:
             with user_code(lambda: "batch_fn", ("batch", raw)):
                 unnamed = self.spec.batch_fn(raw)
         if not isinstance(unnamed, Shards):
-            arrays, problems = self._name_part(unnamed)
+            arrays, problems = self.bind(unnamed)
             return [arrays], problems
         most = self._current.share.ranks * len(self.contexts)
         if not 0 < len(unnamed) <= most:
             parts, devices = counted(len(unnamed), "part"), counted(most, "device")
             message = f"the batch is split into {parts} for {devices}; give one part for each, or fewer"
             return [], [Problem("data", message)]
-        named = [self._name_part(part) for part in unnamed]
+        named = [self.bind(part) for part in unnamed]
         return [arrays for arrays, _ in named], [p for _, problems in named for p in problems]
+
+    def bind(self, unnamed: Any) -> tuple[dict[str, Any], list[Problem]]:
+        """Return the arrays by slot of what `batch_fn` returned, or of a part of it, and what is wrong."""
+        try:
+            flat = arrays_in(unnamed, self.batch_axis)
+        except DataError as error:
+            return {}, list(error.problems)
+        named, problems = bind_slots(self._order, self._inputs, flat, self.labels)
+        arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
+        if not problems and self.labels and self._missing:
+            arrays, problems = self._missing.fill_in(arrays, self.batch_axis)
+        signature = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in arrays.values())
+        if not problems and signature not in self._checked:
+            problems = slot_problems(arrays, self.batch_axis)
+            if not problems and self.labels:
+                problems = form_problems(arrays, self.spec.inputs, self._first)
+            if not problems:
+                self._checked.add(signature)
+                self._log_casts(arrays)
+                self._add_signature(arrays)
+        return arrays, problems
 
     def distribute(self, raw: Any, parts: Sequence[NamedArrays]) -> Batch:
         """Place named arrays on the devices: one part is split over all, several go to one device each.
@@ -118,26 +145,6 @@ class BatchSplitter:
                 batch.sizes.append(size)
                 batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
         return self._apply_change(batch)
-
-    def _name_part(self, unnamed: Any) -> tuple[dict[str, Any], list[Problem]]:
-        try:
-            flat = arrays_in(unnamed, self.batch_axis)
-        except DataError as error:
-            return {}, list(error.problems)
-        named, problems = bind_slots(self.spec.batch or (), self.spec.inputs, flat, self.labels)
-        arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
-        if not problems and self.labels and self._missing:
-            arrays, problems = self._missing.fill_in(arrays, self.batch_axis)
-        signature = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in arrays.values())
-        if not problems and signature not in self._checked:
-            problems = slot_problems(arrays, self.batch_axis)
-            if not problems and self.labels:
-                problems = form_problems(arrays, self.spec.inputs, self._first)
-            if not problems:
-                self._checked.add(signature)
-                self._log_casts(arrays)
-                self._add_signature(arrays)
-        return arrays, problems
 
     def _count(self, arrays: NamedArrays) -> int:
         return next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
@@ -173,6 +180,9 @@ class BatchSplitter:
         return self._dtypes.get(name) or (None if array is None else cast_dtype(array, self._real))
 
     def _apply_change(self, batch: Batch) -> Batch:
+        if self._absent:
+            batch.absent, batch.shapes = self._absent, None
+            batch.slots = [{name: slots.get(name) for name in self.spec.slot_names} for slots in batch.slots]
         if self._missing:
             batch.slots, batch.shapes = [self._missing.replace(slots) for slots in batch.slots], None
         if self._change is not None:

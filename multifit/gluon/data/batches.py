@@ -29,7 +29,8 @@ class Batch:
     `raw` is what the loader yielded. `samples` are those of this process; `total` are those of all processes
     that train together, None until they have been added up. `contexts`, `slots` and `sizes` have an item for
     each device that got samples: its context, its arrays by slot, its number of samples along `axis`.
-    `shapes` are those of the slots, if they are known and there is one device.
+    `shapes` are those of the slots, if they are known and there is one device. `absent` are slots that the
+    batch lacks, and that are None.
     """
 
     raw: object
@@ -40,6 +41,7 @@ class Batch:
     shapes: tuple[Shape | None, ...] | None = None
     axis: int = 0
     total: int | None = None
+    absent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,13 @@ class MissingLabels:
         problems = [problem for name in left_out if (problem := self._cannot_fill(name))]
         if problems:
             return arrays, problems
-        return {**arrays, **{name: self._missing(name, sizes[0]) for name in left_out}}, []
+        return {**arrays, **{name: self.rows(name, sizes[0], *self._known[name]) for name in left_out}}, []
+
+    def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> np.ndarray[Any, Any]:
+        """Return a label's slot for `size` samples that lack it; `shape` and `dtype` are those of a batch."""
+        missing = self._labels[name].missing if name in self._labels else 0
+        value = {NAN: np.nan}.get(missing, 0) if isinstance(missing, str) else missing
+        return np.full((size, *shape[1:]), value, dtype)
 
     def replace(self, slots: Slots) -> Slots:
         """Return one device's slots: 0 in place of what is missing, and slots that say what is present."""
@@ -69,12 +75,6 @@ class MissingLabels:
         else:
             return None
         return Problem("data", f'the slot "{name}" is None, and {why}')
-
-    def _missing(self, name: str, size: int) -> np.ndarray[Any, Any]:
-        shape, dtype = self._known[name]
-        missing = self._labels[name].missing if name in self._labels else 0
-        value = {NAN: np.nan}.get(missing, 0) if isinstance(missing, str) else missing
-        return np.full((size, *shape[1:]), value, dtype)
 
 
 def _present(label: LabelSpec, slots: Slots) -> Array:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any, Mapping, NamedTuple, Sequence, Union
 
+from ...plan import LoaderPlan
+from ...spec.task_slots import TaskSlots
 from .devices import shares
 
 
@@ -72,3 +74,15 @@ class Peeked(NamedTuple):
 
     raw: Any
     share: Share
+
+
+class FirstBatches(NamedTuple):
+    """The first batches of several loaders, or the one that they make if they are `joined`.
+
+    `slots` are those of each loader's batches. `plans` say what training takes of each loader.
+    """
+
+    batches: Sequence[Peeked]
+    slots: Mapping[str, TaskSlots]
+    joined: bool = False
+    plans: Sequence[LoaderPlan] = ()

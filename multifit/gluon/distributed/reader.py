@@ -12,6 +12,7 @@ from ...checks import loader_problems
 from ...distributed import Sharded, World
 from ...errors import DataError, raise_problems
 from ...protocols import Loader
+from ...sampling import TaskLoaders
 from ..data.arrays import to_numpy
 from ..data.loaders import (
     has_order,
@@ -19,11 +20,13 @@ from ..data.loaders import (
     iterate,
     iterate_from,
     no_batch_problems,
+    replay_epochs,
     seed_of_pass,
 )
 from ..data.raw_batches import arrays_in
 from ..data.shares import CurrentShare, Part, Peeked, Slice
 from .from_first import from_first
+from .task_reader import TaskReader
 
 WAY_OUT = (
     "give a DataLoader, which multifit divides, or multifit.Sharded(loader) if each process has a part of "
@@ -45,9 +48,12 @@ class Reader:
     def __init__(self, world: World) -> None:
         self._world = world
         self.current = CurrentShare()
+        self._of_tasks = TaskReader(world, iterate_from if world.alone else self._iterate)
 
     def iterate(self, data: Loader, number: int | None = None) -> Iterator[Any]:
         """Iterate over a loader from its start; see :func:`multifit.gluon.data.loaders.iterate`."""
+        if isinstance(data, TaskLoaders):
+            return self.iterate_from(data, 0, _nothing, number)
         if self._world.alone:
             return iterate(data, number)
         return self._iterate(data, 0, _nothing, number)
@@ -56,9 +62,18 @@ class Reader:
         self, data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
     ) -> Iterator[Any]:
         """Iterate over the rest of an epoch; see :func:`multifit.gluon.data.loaders.iterate_from`."""
+        if isinstance(data, TaskLoaders):
+            return self._of_tasks.iterate(data, skip, before_rest, number)
         if self._world.alone:
             return iterate_from(data, skip, before_rest, number)
         return self._iterate(data, skip, before_rest, number)
+
+    def replay(self, data: Loader, epochs: int, seed_epoch: Callable[[int], None]) -> None:
+        """Bring a loader to the state that it has after a number of epochs; see :func:`replay_epochs`."""
+        if isinstance(data, TaskLoaders):
+            self._of_tasks.replay(data, epochs, seed_epoch)
+        else:
+            replay_epochs(data, epochs, seed_epoch)
 
     def peek(self, data: Loader, what: str) -> Peeked:
         """Return a loader's first batch; raises as :meth:`peek_first` does."""
@@ -76,7 +91,8 @@ class Reader:
         if isinstance(data, Peeked):
             self.current.share = data.share
             return data.raw, iter([data.raw])
-        raise_problems(loader_problems(what, data, once=True))
+        if not isinstance(data, TaskLoaders):  # those were checked one by one
+            raise_problems(loader_problems(what, data, once=True))
         batches = self.iterate(data, number)
         for first in batches:
             return first, chain([first], batches)

@@ -36,6 +36,8 @@ class BatchLosses:
             return sums
         arrays: Sequence[Mapping[Ref, Any]] = result.arrays()
         for term in self.terms:
+            if not term.optional.isdisjoint(result.batch.absent):
+                continue
             arguments = {ref: [device[ref] for device in arrays] for ref in term.args}
             values = _parts(term, call_loss(term, arguments))
             for device, parts in enumerate(result.parts):

@@ -103,17 +103,18 @@ class LossScaler:
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
-        terms = [term for term in losses.terms if not term.counts_samples]
-        if not terms:
+        own = [(term, scale.norms[term.key]) for term in losses.terms if not term.counts_samples]
+        empty = [(term, norm) for term, norm in own if isinstance(norm, mx.nd.NDArray) or not norm]
+        if not empty:
             return statistics
         statistics = statistics.copy()
-        for term in terms:
-            part, norm = losses.slices[term.where], scale.norms[term.key]
+        for term, norm in empty:
+            part = losses.slices[term.where]
             if isinstance(norm, mx.nd.NDArray):
                 sums = statistics[part]
                 present = mx.nd.tile(norm.as_in_context(statistics.context) != 0, len(sums))
                 statistics[part] = mx.nd.where(present, sums, mx.nd.zeros_like(sums))
-            elif not norm:
+            else:
                 statistics[part] = 0
         return statistics
 
@@ -139,6 +140,10 @@ def _weight(term: Term, state: RunState | None) -> float:
 
 
 def _norm(term: Term, batch: Batch) -> Any:
+    if not term.optional.isdisjoint(batch.absent):
+        return 0.0
+    if term.optional and term.spec.normalize_by is None and not term.present:
+        return float(batch.samples)
     by, sums = term.spec.normalize_by or partial(present_share, term), []
     for slots in batch.slots:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):

@@ -58,7 +58,8 @@ class Stage:
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
     that are not finite are an error. `balanced` is what is kept apart.
 
-    `figures` are what was measured so far, and `checked` says whether a first batch was checked. Set
+    `figures` are what was measured so far, and `checked` says whether a first batch was checked. `is_partial`
+    says whether the stage trains on batches of which some lack slots, and reach only a part of the net. Set
     `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
     """
 
@@ -88,14 +89,20 @@ class Stage:
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
         self._throttle = Throttle()
+        self.is_partial = training and any(term.optional for term in self.spec.terms)
 
     def recording(self) -> Any:
         """Return the autograd scope in which this stage's forward passes run."""
         return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
 
+    @property
+    def reruns(self) -> bool:
+        """Whether the first batch of each kind runs once more, as the graph that has only what it reaches."""
+        return self.is_partial and self.network.joins_losses
+
     def rehearsal(self) -> AbstractContextManager[Any]:
         """Return a scope in which the net runs once more than it should, and its statistics stay."""
-        if not self.balanced.needs_graph:
+        if not self.balanced.needs_graph and not self.reruns:
             return _NOTHING
         return kept_statistics(self.network.net.collect_params().values())
 
@@ -150,7 +157,8 @@ class Stage:
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
-        metrics = self._host_metrics.due()
+        absent = result.batch.absent
+        metrics = [m for m in self._host_metrics.due() if not absent or m.term.optional.isdisjoint(absent)]
         if metrics:
             with timer("measure"):
                 own = result.arrays(), result.parts
@@ -195,6 +203,9 @@ class Stage:
             if self.balanced.needs_graph:
                 self._seed(state, len(result.outputs))
                 outputs, losses = self._run_again(graph, slots, scale, samples, outputs, losses)
+            elif self.reruns:
+                self._seed(state, len(result.outputs))
+                outputs, losses = graph.run(slots, self._weights(graph, scale, context), samples)
         else:
             needs_outputs = self.needs_outputs or bool(self.figures.on_host)
             weights = self._weights(graph, scale, context)
@@ -236,7 +247,8 @@ class Stage:
 
         A first batch runs twice, and draws twice: without this, a resumed run would draw other numbers.
         """
-        if self.balanced.needs_graph and state is not None and state.seed is not None:
+        twice = self.balanced.needs_graph or self.reruns
+        if twice and state is not None and state.seed is not None:
             place = state.epoch, state.step, device, self._rank
             mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
 

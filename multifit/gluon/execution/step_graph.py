@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Hashable, Mapping, Sequence
+from typing import Any, Collection, Hashable, Mapping, Sequence
 
 from ...errors import SpecError, counted, last_line
 from ..compat import mx
@@ -29,7 +29,8 @@ class StepGraph:
     is the one that is checked; `forms` hold what runs without a graph to it. `differentiable` says whether
     something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
     graph is cut where these part; if it has bound losses, their gradients reach some parameters only. It must
-    then be one graph with the net.
+    then be one graph with the net. `taken` are the outputs that are computed if these are not all: no
+    gradient, not even one of 0, must reach what is behind the others.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class StepGraph:
         forms: ResultForms,
         differentiable: bool = False,
         balanced: Balanced = NOTHING_BALANCED,
+        taken: Collection[str] | None = None,
     ) -> None:
         self._balanced, self._tasks = balanced, balanced.tasks
         self.network, self.traced, self.eager = network, traced, eager
@@ -50,7 +52,8 @@ class StepGraph:
         self._failure = ""
         self._graphs: dict[bool, tuple[CachedGraph, list[str]]] = {}
         self._last: CachedGraph | None = None
-        self._output_names = list(network.paths or {})
+        self._output_names = [name for name in network.paths or {} if taken is None or name in taken]
+        self._must_trace = balanced.needs_graph or (taken is not None and self._with_net)
         refs = {ref for term in traced.terms for ref in term.refs}
         refs |= {ref for metric, _ in traced.metrics for ref in metric.refs}
         refs |= traced.label_checks.refs if traced.label_checks else set()
@@ -84,8 +87,10 @@ class StepGraph:
                         raise
                 # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
                 # real error is raised again by the eager run, which can name it.
-                if self._balanced.needs_graph:
-                    use = "losses: they are bound to trainers in"
+                if self._must_trace:
+                    use = "sampling: what a batch does not reach is left out of"
+                    if self._balanced.bound is not None:
+                        use = "losses: they are bound to trainers in"
                     if self._tasks is not None:
                         use = "balance: the gradients of tasks are compared in"
                     reason = last_line(error.__cause__ or error)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 from ...spec import TaskSpec
-from ...spec.terms import Term
+from ...spec.names import OUTPUTS, Ref
+from ...spec.terms import Taker, Term
+from ..metrics.label_rules import has_slots
 from ..metrics.stage_figures import StageFigures
 from .balanced import NOTHING_BALANCED, Balanced
 from .forms import ResultForms
@@ -71,21 +73,41 @@ class StepGraphCache:
         `shapes` are those of the slots, `size` is the number of samples.
         """
         arrays = by_reference(outputs, slots)
-        traced_metrics, eager_metrics = self._figures.place([self._traced, self._eager], arrays, size)
-        fused = self._fused(self._traced, arrays)
+        traced_terms, eager_terms = (
+            [term for term in terms if has_slots(term, arrays)] for terms in (self._traced, self._eager)
+        )
+        traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
+        fused = self._fused(traced_terms, arrays)
         labels = self._figures.label_checks(arrays, size, self._constant_sizes(shapes))
-        is_graph = bool(self._traced or traced_metrics) or self._network.joins_losses
+        is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
         ends = traced_labels, self._balanced.form
-        traced = LossGraph(self._traced, traced_metrics, self.forms, fused, *common, *ends)
+        traced = LossGraph(traced_terms, traced_metrics, self.forms, fused, *common, *ends)
         eager = LossGraph(
-            self._eager, eager_metrics, self.forms, None, *common, eager_labels, self._balanced.form
+            eager_terms, eager_metrics, self.forms, None, *common, eager_labels, self._balanced.form
         )
-        graph = StepGraph(self._network, traced, eager, self.forms, self.differentiable, self._balanced)
+        graph = StepGraph(
+            self._network,
+            traced,
+            eager,
+            self.forms,
+            self.differentiable,
+            self._balanced,
+            self._outputs_taken(arrays),
+        )
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph
         return graph
+
+    def _outputs_taken(self, arrays: Mapping[Ref, Any]) -> Collection[str] | None:
+        """Return the outputs that a batch without some of the slots needs; None for all."""
+        spec, metrics = self._network.spec, self._figures.metrics
+        takers: list[Taker] = [*spec.terms, *(metric.term for metric in metrics)]
+        there = [taker for taker in takers if has_slots(taker, arrays)]
+        if len(there) == len(takers):
+            return None
+        return {ref.name for taker in there for ref in taker.args if ref.space == OUTPUTS}
 
     def _signature(self, shapes: tuple[Any, ...], size: int) -> tuple[Any, ...]:
         """Return what batches must have in common to share a graph.

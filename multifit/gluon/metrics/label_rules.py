@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from ...protocols import Array, Tensor
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, SLOTS, Ref
-from ...spec.terms import Term
+from ...spec.terms import Taker, Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
 
@@ -88,9 +88,15 @@ def violations(
 
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
     """Return the rules for a stage's labels, by one device's outputs and slots."""
-    rules = [*_declared(spec, arrays), *(rule for term in spec.terms for rule in _taken(spec, term, arrays))]
+    terms = [term for term in spec.terms if has_slots(term, arrays)]
+    rules = [*_declared(spec, arrays), *(rule for term in terms for rule in _taken(spec, term, arrays))]
     different = {(r.label, r.classes, r.ignored, r.masks): r for r in reversed(rules)}
     return list(reversed(different.values()))
+
+
+def has_slots(taker: Taker, arrays: Mapping[Ref, Any]) -> bool:
+    """Whether a batch has what a loss or a metric takes, of the slots that some batches lack."""
+    return all(arrays.get(Ref(SLOTS, name)) is not None for name in taker.optional)
 
 
 def class_axis(fn: Any) -> int | None:

@@ -87,7 +87,8 @@ class MetricSums:
         objective = 0.0
         for term in self.terms:
             norm = totals.norms.get(term.key, float(totals.samples))
-            parts = [float(value) / norm if norm else 0.0 for value in totals.sums[term.where]]
+            sums = totals.sums.get(term.where, np.zeros(len(term.parts)))  # no batch may have had its slots
+            parts = [float(value) / norm if norm else 0.0 for value in sums]
             measured = parts if norm else [math.nan] * len(parts)
             figures.update(zip(term.figures, [measured[term.minimized], *measured]))
             if callable(term.spec.weight):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, Protocol, Sequence
+from typing import Any, Collection, Mapping, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from ...spec.terms import MetricTerm, Term
 from ..user_code import user_code
 from .base import DeviceMetric
 from .label_counts import LabelChecks, LabelCounts
-from .label_rules import LabelRule, label_rules
+from .label_rules import LabelRule, has_slots, label_rules
+from .loader_counts import LoaderCounts
 from .means import Means
 from .metric_sums import MetricSums, Totals
 from .stage_metric import Place, StageMetric
@@ -47,7 +48,7 @@ class StageFigures:
         metrics: Sequence[StageMetric],
         one_device: bool,
         finite_only: bool = True,
-        means: Sequence[Means] = (),
+        means: Sequence[Union[Means, LoaderCounts]] = (),
     ) -> None:
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
@@ -108,7 +109,7 @@ class StageFigures:
     @property
     def on_host(self) -> list[StageMetric]:
         """The metrics that are updated batch by batch."""
-        return [metric for metric in self.metrics if metric.place is not Place.DEVICE]
+        return [metric for metric in self.metrics if metric.place is Place.HOST]
 
     @property
     def on_device(self) -> list[StageMetric]:
@@ -127,6 +128,8 @@ class StageFigures:
         """
         placed: list[list[tuple[MetricTerm, DeviceMetric]]] = [[] for _ in groups]
         for metric in self.metrics:
+            if not has_slots(metric.term, arrays):
+                continue
             group = None if metric.place is Place.HOST else _group(metric, groups)
             device = None if group is None else metric.bind(arrays, size, self._one_device)
             metric.move_to(Place.HOST if device is None else Place.DEVICE, self._read_sums)

@@ -65,7 +65,8 @@ class StageMetric:
         labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
         # Sums without the number of labels, which is then the number of samples, cannot be added to sums with
         # it, which graphs for other shapes may have.
-        slots_only = all(ref.space != "outputs" for ref in self.term.labels)
+        # Nor is the number of samples known of the batches that had what it takes, if others lack that.
+        slots_only = all(ref.space != "outputs" for ref in self.term.labels) and not self.term.optional
         samples = size if slots_only and self.width in (None, width) else None
         if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
             return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
+from ...sampling import TaskLoaders
 from ...spec.names import listed
 from ..balance.make import AnyBalancer
 from ..compat import mx
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def identity(engine: Engine) -> dict[str, Any]:
-    """Return the identity of a run: its spec, parameters, trainers, devices, precision and balance."""
+    """Return the identity of a run: its spec, parameters, trainers, devices, precision, balance, loaders."""
     trainers = engine.trainers.get()
     return {
         "spec": spec_tree(engine.spec),
@@ -39,6 +40,7 @@ def identity(engine: Engine) -> dict[str, Any]:
         "devices": len(engine.model.contexts),
         "precision": engine.model.precision.name,
         **({} if engine.balancer is None else {"balance": _balance(engine.balancer)}),
+        **({} if engine.loaders is None else {"loaders": _loaders(engine.loaders)}),
     }
 
 
@@ -105,6 +107,11 @@ def _balance(balancer: AnyBalancer) -> dict[str, Any]:
     method = balancer.method
     options = {name: plain(value) for name, value in sorted(vars(method).items()) if name[0] != "_"}
     return {"method": type(method).__name__, "options": options, "tasks": list(balancer.tasks.names)}
+
+
+def _loaders(loaders: TaskLoaders) -> dict[str, Any]:
+    options = {name: plain(value) for name, value in sorted(vars(loaders.sampling).items()) if name[0] != "_"}
+    return {"sampling": type(loaders.sampling).__name__, "options": options, "batches": loaders.sizes}
 
 
 def _parameter(parameter: mx.gluon.Parameter) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
 
 from ...errors import DataError, Problem, UserCodeError, raise_problems
+from ...plan import LoaderPlan
+from ...sampling import TaskBatch
 from ..bound_losses import bound_problems
 from ..data.batches import Batch
 from ..data.seeding import preserve_rng
+from ..data.shares import FirstBatches, Peeked
 from ..engine import Engine
 from ..execution.result import StepResult
 from .first_batch import check_first_batch
@@ -19,34 +22,44 @@ NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSp
 
 @dataclass(frozen=True)
 class DryRun:
-    """What was computed from the first batch of the training data, and of validation data if there is any."""
+    """What was computed from the first batch of the training data, and of validation data if there is any.
+
+    `others` are from the first batches of all but the first of several loaders, by stage; `loaders` say what
+    training takes of each.
+    """
 
     train: StepResult
     evaluate: StepResult | None = None
+    others: Mapping[str, Sequence[StepResult]] = field(default_factory=dict)
+    loaders: Sequence[LoaderPlan] = ()
 
 
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     """Check everything on one batch, and return what net, losses and metrics computed from it.
 
-    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded. Raises
+    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded. Either may
+    be the :class:`FirstBatches` of several loaders; of those that train, too, figures are discarded. Raises
     SpecError, DataError or TrainerError with everything that is wrong, at once.
     """
     problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
     uninitialized = engine.model.initialize()
     problems += uninitialized
-    batches: dict[str, Batch] = {}
-    outputs: dict[str, Any] = {}
+    batches: list[tuple[str, Batch]] = []
+    outputs: list[Any] = []
     for name, data in (("train", raw), ("evaluate", val_data)):
-        if name == "train" or data is not None:
-            batch, batch_problems = _fetch(engine, name, data)
+        if isinstance(data, FirstBatches):
+            engine.read_tasks(name, data.slots, data.joined)
+        firsts = data.batches if isinstance(data, FirstBatches) else [data]
+        for first in firsts if name == "train" or data is not None else ():
+            batch, batch_problems = _fetch(engine, name, first)
             problems += batch_problems
             if batch is not None and not uninitialized:
-                batches[name] = batch
+                batches.append((name, batch))
     if not uninitialized:  # otherwise neither trainers nor net can be checked
         trainer_problems = engine.trainers.build()
         problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     try:
-        for name, batch in batches.items():
+        for name, batch in batches:
             if (
                 name == "evaluate"
                 and engine.spec.evaluate is None
@@ -54,7 +67,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             ):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
-            outputs[name], stage_problems = check_first_batch(engine.stages[name], batch)
+            found, stage_problems = check_first_batch(engine.stages[name], batch)
+            outputs.append(found)
             problems += stage_problems
     except UserCodeError:
         raise_problems(problems)  # these may be why it failed, and are easier to fix
@@ -62,10 +76,15 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(problems)
     trainers = engine.trainers.get()
     raise_problems(engine.trainers.unreached() or engine.gradients.problems(trainers) + out_of_step(engine))
-    results = {
-        name: _run(engine, name, batch, outputs[name]) for name, batch in reversed(list(batches.items()))
-    }
-    return DryRun(results["train"], results.get("evaluate"))
+    results: dict[str, list[StepResult]] = {"train": [], "evaluate": []}
+    for (name, batch), found in reversed(list(zip(batches, outputs))):
+        results[name].insert(0, _run(engine, name, batch, found))
+    if isinstance(raw, FirstBatches):
+        engine.stages["train"].reset()
+    [train, *others], evaluated = results["train"], results["evaluate"]
+    further = {"train": others, "evaluate": evaluated[1:]}
+    plans = raw.plans if isinstance(raw, FirstBatches) else ()
+    return DryRun(train, evaluated[0] if evaluated else None, further, plans)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
@@ -75,13 +94,17 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
                 data, _ = engine.readers[name].peek_first(data, "val_data")
         except DataError as error:
             return None, list(error.problems)
-    splitter = engine.splitter(name)
+    if isinstance(data, Peeked):
+        engine.readers[name].current.share, data = data.share, data.raw
+    splitter: Any = engine.splitter(name)
     parts, problems = splitter.name_arrays(data)
     if not problems:
         return splitter.distribute(data, parts), []
-    if name == "evaluate":
-        problems = [Problem(problem.kind, f"val_data: {problem.message}") for problem in problems]
-    return None, problems
+    data_name = {"train": "train_data", "evaluate": "val_data"}[name]
+    where = "" if name == "train" else f"{data_name}: "
+    if isinstance(data, TaskBatch):
+        where = f'{data_name} "{data.name}": '
+    return None, [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
 
 
 def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:

@@ -12,6 +12,7 @@ from ..data.batches import Batch
 from ..execution.loss_graph import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
+from ..metrics.label_rules import has_slots
 from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
 
 
@@ -23,7 +24,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
     slots = batch.slots[0]
-    problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage)
+    problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage) + _moves_the_rest(stage)
     with stage.recording(), batch.contexts[0], stage.rehearsal():
         outputs, output_problems = stage.network.bind(slots)
     arrays = by_reference(outputs or {}, slots)
@@ -32,8 +33,11 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         return None, problems + label_problems + output_problems
     problems = list(label_problems)
     for metric in stage.figures.metrics:
-        problems += inspect_metric(metric, arrays)
+        if has_slots(metric.term, arrays):
+            problems += inspect_metric(metric, arrays)
     for term in stage.spec.terms:
+        if not has_slots(term, arrays):
+            continue
         problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage)
@@ -61,6 +65,17 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
     problems = [] if stage.network.joins_losses else [f"the net is not in it: {reason}"]
     problems += [f"{term.where} is not in it: {_why_not(term)}" for term in outside]
     return [Problem("spec", f"{start}, and {problem}; {use}") for problem in problems]
+
+
+def _moves_the_rest(stage: Stage) -> list[Problem]:
+    """Return what keeps a batch of one loader from moving only what it reaches."""
+    if not stage.is_partial or stage.network.joins_losses or not stage.network.hybridized:
+        return []
+    why = (
+        "as a hybridized net with a forward or hooks of its own is one operator, whose every parameter moves"
+    )
+    way_out = "do not hybridize the net itself but its parts, such as net.body.hybridize()"
+    return [Problem("spec", f"sampling: loaders cannot take turns, {why}; {way_out}, or use Together()")]
 
 
 def _why_not(term: Term) -> str:

@@ -43,7 +43,8 @@ def check_call(term: Term) -> list[Problem]:
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Check that no slot is missing that something takes."""
     first = devices[0]
-    read = {ref.name for item in spec.takers for ref in item.args if ref.space == SLOTS}
+    takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
+    read = {ref.name for item in takers for ref in item.args if ref.space == SLOTS}
     return [
         Problem(
             "data", f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Protocol
+from typing import Any, Iterable, Iterator, Mapping, Protocol, Sequence
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from ..metrics.stage_metric import Place
 from .dry_run import DryRun
 from .trainer_losses import losses_by_trainer, opposing_losses
 
-PLACES = {Place.DEVICE: "summed on the device", Place.HOST: "updated batch by batch"}
+PLACES = {
+    Place.DEVICE: "summed on the device",
+    Place.HOST: "updated batch by batch",
+    Place.UNDECIDED: "no loader has what it takes",
+}
 
 
 class Notices(Protocol):
@@ -31,28 +35,47 @@ def make_plan(engine: Engine, run: DryRun, notices: Notices, trained: bool) -> P
     Which losses reach which trainer is found with backward passes. They are left out if the batch will be
     `trained` on: MXNet computes other gradients in a second pass through Dropout.
     """
-    for message in opposing_losses(engine, run.train):
+    results = {
+        "train": [run.train, *run.others.get("train", ())],
+        "evaluate": [*([run.evaluate] if run.evaluate else []), *run.others.get("evaluate", ())],
+    }
+    for message in dict.fromkeys(m for each in results["train"] for m in opposing_losses(engine, each)):
         notices.warning(message)
-    losses = {} if trained else losses_by_trainer(engine, run.train)
+    losses: dict[str, tuple[str, ...]] = {}
+    for each in () if trained else results["train"]:
+        for name, reaching in losses_by_trainer(engine, each).items():
+            losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
         samples=run.train.batch.samples,
-        train=_stage(engine.stages["train"], run.train),
-        evaluate=_stage(engine.stages["evaluate"], run.evaluate) if run.evaluate else None,
+        train=_stage(engine.stages["train"], results["train"]),
+        evaluate=_stage(engine.stages["evaluate"], results["evaluate"]) if run.evaluate else None,
         trainers=tuple(_trainer(engine, name, losses.get(name, ())) for name in engine.trainers.get()),
         frozen=tuple(engine.trainers.frozen()),
         notices=tuple(notices),
         precision=engine.model.precision.name,
+        loaders=tuple(run.loaders),
     )
 
 
-def _stage(stage: Stage, result: StepResult) -> StagePlan:
+def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
+    """Describe a stage by its first batch; what that lacks, by the first batches of other loaders."""
     declared = {metric.key for metric in stage.spec.metric_terms}
     metrics = [
         (m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics if m.term.key in declared
     ]
-    arrays = result.outputs[0], result.batch.slots[0], result.parts[0]
-    return stage_plan(stage.spec, *arrays, metrics, stage.describe())
+    outputs = _first(result.outputs[0] for result in results)
+    slots = _first(result.batch.slots[0] for result in results)
+    parts = _first(result.parts[0] for result in results)
+    return stage_plan(stage.spec, outputs, slots, parts, metrics, stage.describe())
+
+
+def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the first array of each name, of those that are not None."""
+    found: dict[str, Any] = {}
+    for arrays in dicts:
+        found.update({name: a for name, a in arrays.items() if a is not None and name not in found})
+    return found
 
 
 def _trainer(engine: Engine, name: str, losses: tuple[str, ...]) -> TrainerPlan:

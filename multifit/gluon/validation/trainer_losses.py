@@ -34,7 +34,7 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
     }
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
     with _kept_gradients([parameter for parameters in moved.values() for parameter in parameters]):
-        for term in engine.spec.terms:
+        for term in (term for term in engine.spec.terms if all(term.key in parts for parts in result.parts)):
             for parameters in moved.values():
                 for parameter in parameters:
                     parameter.zero_grad()
@@ -61,6 +61,7 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
     if len(trainers) < 2 or len(terms) < 2:
         return
     arrays = result.arrays()[0]
+    terms = [term for term in terms if term.key in result.parts[0]]
     gradients = {term.key: _output_gradients(term, arrays) for term in terms}
     moved = {term.key: set(term.trainers or trainers) for term in terms}
     for one, other in combinations(gradients, 2):

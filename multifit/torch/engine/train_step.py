@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...gluon.data.batch_splitter import BatchSplitter
+from ...gluon.engine import AnySplitter
 from ...gluon.data.batches import Batch
 from ...gluon.execution.result import StepResult
 from ...state import RunState
@@ -24,7 +24,7 @@ class TrainStep:
 
     def __init__(
         self,
-        splitter: BatchSplitter,
+        splitter: AnySplitter,
         stage: Stage,
         trainers: Trainers,
         parameters: Parameters,

@@ -1,0 +1,98 @@
+"""A dict of loaders, as the one loader that a fit or an evaluation reads."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ..checks import loader_problems
+from ..distributed import unwrapped
+from ..errors import Problem, names, raise_problems, shown
+from ..gluon.data.loaders import batch_count
+from ..gluon.engine import Engine
+from ..sampling import Proportional, Sampling, TaskLoaders
+
+SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
+
+
+def task_loaders(
+    engine: Engine, data: Mapping[str, Any], sampling: Sampling | None = None, once: bool = False
+) -> list[Any]:
+    """Return training data, from which `sampling` takes, and validation data, dicts of loaders as one loader.
+
+    Both are in `data`, by their names in messages; without `sampling` the loaders of validation data follow
+    one another. `once` says whether they are read only once. What is no dict stays as it is. Raises
+    SpecError or DataError with everything that is wrong.
+    """
+    (train_name, train_data), (val_name, val_data) = data.items()
+    problems, val_loaders = [], val_data
+    if isinstance(val_data, Mapping):
+        problems = _loader_problems(val_name, val_data, once)
+        val_loaders = TaskLoaders(val_data)
+    if not isinstance(train_data, Mapping):
+        if sampling is not None:
+            kind = type(sampling).__name__
+            message = f"sampling is {kind}, which mixes several loaders, and {train_name} is one"
+            problems.append(Problem("data", f"{message}; give a dict of loaders, or leave sampling= out"))
+        raise_problems(problems)
+        return [train_data, val_loaders]
+    sampling = Proportional() if sampling is None else sampling
+    wrong = _loader_problems(train_name, train_data, once=False) or _of_unknown_size(train_name, train_data)
+    wrong += _sampling_problems(engine, sampling, train_data)
+    raise_problems([*wrong, *problems])
+    return [TaskLoaders(train_data, sampling), val_loaders]
+
+
+def evaluation_loaders(data: Any, what: str) -> Any:
+    """Return a dict of loaders as one, in which one follows the other; any other data as it is.
+
+    Raises DataError with everything that is wrong.
+    """
+    if not isinstance(data, Mapping):
+        return data
+    raise_problems(_loader_problems(what, data, once=True))
+    return TaskLoaders(data)
+
+
+def each_loader(what: str, data: Any) -> dict[str, Any]:
+    """Return the loaders in `data` by their names in messages, of which `what` is that of the whole."""
+    if isinstance(data, TaskLoaders):
+        return {f'{what}["{name}"]': loader for name, loader in data.loaders.items()}
+    return {what: data}
+
+
+def _loader_problems(what: str, data: Mapping[Any, Any], once: bool) -> list[Problem]:
+    if not data:
+        return [Problem("data", f"{what} is an empty dict; give a loader for each task")]
+    strange = [name for name in data if not (isinstance(name, str) and name)]
+    if strange:
+        return [Problem("data", f"{what} is a dict with the keys {names(strange)}; keys are names of tasks")]
+    return [p for name, loader in data.items() for p in loader_problems(f'{what}["{name}"]', loader, once)]
+
+
+def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
+    messages = [
+        f'{what}["{name}"] is a {type(unwrapped(loader)).__name__} that does not know how many batches it has'
+        for name, loader in data.items()
+        if batch_count(loader) is None
+    ]
+    way_out = "give a DataLoader, a list, or a loader with a __len__"
+    return [Problem("data", f"{message}; {way_out}") for message in messages]
+
+
+def _sampling_problems(engine: Engine, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
+    if not all(callable(getattr(sampling, name, None)) for name in ("messages", "counts", "updates")):
+        return [Problem("data", f"sampling is {shown(sampling)}; valid are {SAMPLINGS}")]
+    messages = [f"sampling: {message}" for message in sampling.messages(list(data))]
+    kind = type(sampling).__name__
+    if sampling.joins and not engine.world.alone:
+        messages.append(
+            f"sampling: {kind} joins batches in one process, and {engine.world.size} train together; let "
+            "loaders take turns, as with Proportional()"
+        )
+    method = None if engine.balancer is None else engine.balancer.method
+    if method is not None and method.needs == "gramian" and not sampling.joins:
+        messages.append(
+            f"balance: {type(method).__name__} compares the gradients of tasks in one batch, and with {kind} "
+            "a batch is of one loader; give sampling=Together(), or a method of losses such as DWA"
+        )
+    return [Problem("data", message) for message in messages]

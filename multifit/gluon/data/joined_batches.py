@@ -1,0 +1,65 @@
+"""One batch made of the batches of several loaders."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...checks import describe
+from ...errors import Problem, names
+from ...spec import TaskSpec
+from ..compat import mx
+from .missing_labels import MissingLabels
+
+
+def joined_batch(
+    spec: TaskSpec, parts: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the slots of several loaders' batches as those of one, and what does not fit.
+
+    `parts` are the batches by loader, their slots by name. If all of them have all inputs, the samples of the
+    first come first, and labels are missing for the samples of loaders that lack them. Otherwise no two
+    loaders have the same slot.
+    """
+    if not all(set(spec.inputs) <= part.keys() for part in parts.values()):
+        return {name: array for part in parts.values() for name, array in part.items()}, []
+    slots: dict[str, Any] = {}
+    problems: list[Problem] = []
+    missing = MissingLabels(spec.label_specs)
+    for name in dict.fromkeys(name for part in parts.values() for name in part):
+        held = {task: part[name] for task, part in parts.items() if part.get(name) is not None}
+        like = next(iter(held.values()), None)
+        if like is None:
+            slots[name] = None
+        elif len({array.shape[1:] for array in held.values()}) > 1:
+            problems.append(_shapes_differ(name, held))
+        else:
+            sizes = {task: part[spec.inputs[0]].shape[0] for task, part in parts.items()}
+            slots[name] = _concatenated(
+                [
+                    held[task] if task in held else missing.rows(name, size, like.shape, like.dtype)
+                    for task, size in sizes.items()
+                ]
+            )
+    return slots, problems
+
+
+def _shapes_differ(name: str, held: Mapping[str, Any]) -> Problem:
+    found = ", ".join(f"{describe.array(array)} of {names([task])}" for task, array in held.items())
+    way_out = "give samples of one shape, or let the loaders take turns, as with Proportional()"
+    return Problem("data", f'the slot "{name}" cannot be joined in one batch: {found}; {way_out}')
+
+
+def _concatenated(arrays: Sequence[Any]) -> Any:
+    """Return arrays, NumPy's or NDArrays, one after the other."""
+    first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
+    if first is None:
+        return np.concatenate(arrays)
+    pieces = [
+        (array if isinstance(array, mx.nd.NDArray) else mx.nd.array(array, dtype=array.dtype))
+        .as_in_context(first.context)
+        .astype(first.dtype, copy=False)
+        for array in arrays
+    ]
+    return mx.nd.concat(*pieces, dim=0)

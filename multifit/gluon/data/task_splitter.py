@@ -1,0 +1,66 @@
+"""Turn the batches of several loaders, each with the slots of its task, into named arrays on every device."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+from ...errors import Problem, raise_problems
+from ...sampling import TaskBatch
+from ...spec import TaskSpec
+from ...spec.task_slots import TaskSlots
+from .batch_splitter import BatchSplitter
+from .batches import Batch
+from .joined_batches import joined_batch
+
+
+class TaskSplitter:
+    """Splits the batches of several loaders: one at a time, or one of each joined into one.
+
+    `slots` are those of each loader's batches. ``make(order)`` returns a splitter for batches of these slots,
+    and for whole batches if that is None.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        slots: Mapping[str, TaskSlots],
+        make: Callable[[Sequence[str] | None], BatchSplitter],
+    ) -> None:
+        self._spec, self._slots = spec, slots
+        self._splitters = {task: make(list(own.values())) for task, own in slots.items()}
+        self._whole = make(None)
+
+    def split(self, raw: TaskBatch) -> Batch:
+        """Return the batch, named, cast and placed; raises DataError if slots or dtypes are wrong."""
+        if len(raw.batches) == 1:
+            [(task, batch)] = raw.batches.items()
+            return self._splitters[task].split(self._renamed(task, batch))
+        parts, problems = self.name_arrays(raw)
+        raise_problems(problems)
+        return self.distribute(raw, parts)
+
+    def name_arrays(self, raw: TaskBatch) -> tuple[list[dict[str, Any]], list[Problem]]:
+        """Return the arrays of a raw batch by slot, not placed yet, and what is wrong with them."""
+        named: dict[str, list[dict[str, Any]]] = {}
+        problems: list[Problem] = []
+        for task, batch in raw.batches.items():
+            named[task], wrong = self._splitters[task].name_arrays(self._renamed(task, batch))
+            problems += wrong
+        if len(raw.batches) == 1 or problems:
+            return next(iter(named.values())), problems
+        joined, problems = joined_batch(self._spec, {task: parts[0] for task, parts in named.items()})
+        if problems:
+            return [], problems
+        arrays, problems = self._whole.bind(joined)
+        return [arrays], problems
+
+    def distribute(self, raw: TaskBatch, parts: Sequence[Mapping[str, Any]]) -> Batch:
+        """Place named arrays on the devices."""
+        splitter = self._splitters[raw.name] if len(raw.batches) == 1 else self._whole
+        return splitter.distribute(raw, parts)
+
+    def _renamed(self, task: str, batch: Any) -> Any:
+        """Return a dict with the names that the slots have in the whole spec, any other batch as it is."""
+        if not isinstance(batch, Mapping):
+            return batch
+        return {self._slots[task].get(name, name): array for name, array in batch.items()}

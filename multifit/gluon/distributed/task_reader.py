@@ -1,0 +1,175 @@
+"""Read several loaders as one: in the order of a schedule, each again when it has given all."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, Callable, Iterator
+
+import numpy as np
+
+from ...distributed import World, unwrapped
+from ...errors import DataError, counted
+from ...protocols import Loader
+from ...sampling import TaskBatch, TaskLoaders
+from ..data.loaders import has_order, no_batch_problems, replay_epochs
+from ..data.seeding import mixed, preserve_rng
+
+READ = 3  # a stream of random numbers beside those of gluon/snapshot/random.py, seeding.py and stage.py
+
+Read = Callable[..., Iterator[Any]]
+"""``read(loader, skip, before_rest, number)`` yields the rest of a pass over one loader."""
+
+
+class TaskReader:
+    """Reads :class:`TaskLoaders`, batch by batch, with `read` for the single loaders.
+
+    Each pass over a loader draws the order of its samples from a seed of its own, which follows from NumPy's
+    random state at the beginning of the epoch: a run that resumes in the middle of an epoch draws the same
+    orders, and loads none of the batches that were done, of loaders whose samplers draw the order. Several
+    passes are as many epochs to a loader; with each epoch of the run all loaders start anew.
+    """
+
+    def __init__(self, world: World, read: Read) -> None:
+        self._world, self._read = world, read
+
+    def iterate(
+        self, data: TaskLoaders, skip: int, before_rest: Callable[[], None], number: int | None
+    ) -> Iterator[TaskBatch]:
+        """Iterate over the rest of an epoch, without its first `skip` updates.
+
+        `before_rest` is called first. `number` is that of the epoch. Loaders without a `sampling` are read
+        one after the other, each once.
+        """
+        if data.sampling is None:
+            yield from self._in_turn(data, number)
+            return
+        epoch = number or 0
+        seed = self._seed(epoch)
+        updates = data.updates(seed, epoch)
+        data.taken = dict.fromkeys(data.loaders, 0)
+        for update in updates[:skip]:
+            for name in update:
+                data.taken[name] += 1
+        passes = {
+            name: _Passes(name, loader, data.sizes[name], mixed(seed, READ, place), self._read)
+            for place, (name, loader) in enumerate(data.loaders.items())
+        }
+        for name, taken in data.taken.items():
+            passes[name].skip(taken)
+        before_rest()
+        for update in updates[skip:]:
+            batches = {}
+            for name in update:
+                batches[name] = passes[name].next(data.taken[name])
+                data.taken[name] += 1
+            yield TaskBatch(batches)
+
+    def replay(self, data: TaskLoaders, epochs: int, seed_epoch: Callable[[int], None]) -> None:
+        """Bring loaders to the state that they have after a number of epochs; see :func:`replay_epochs`."""
+        for epoch in range(epochs):
+            seed_epoch(epoch)
+            seed = self._seed(epoch)
+            for place, (name, loader) in enumerate(data.loaders.items()):
+                passes = -(-data.counts[name] // data.sizes[name])
+                with preserve_rng():
+                    replay_epochs(loader, passes, partial(_seed_pass, mixed(seed, READ, place)))
+
+    def _in_turn(self, data: TaskLoaders, number: int | None) -> Iterator[TaskBatch]:
+        for name, loader in data.loaders.items():
+            is_empty = True
+            for batch in self._read(loader, 0, _nothing, number):
+                is_empty = False
+                yield TaskBatch({name: batch})
+            if is_empty:
+                raise DataError(no_batch_problems(f'the loader "{name}"'))
+
+    def _seed(self, epoch: int) -> int:
+        """Return what the order of an epoch follows from, the same on all ranks; draws nothing."""
+        state = np.random.get_state(legacy=False)["state"]
+        seed = mixed(epoch, int(state["pos"]), *state["key"].tolist())
+        return seed if self._world.alone else int(self._world.gather_json(seed, "the loaders' order")[0])
+
+
+class _Passes:
+    """The passes of an epoch over one loader."""
+
+    def __init__(self, name: str, loader: Loader, size: int, seed: int, read: Read) -> None:
+        self._name, self._loader, self._size, self._seed, self._read = name, loader, size, seed, read
+        self._has_order = has_order(unwrapped(loader))
+        self._batches: Iterator[Any] | None = None
+
+    def skip(self, taken: int) -> None:
+        """Bring the loader to where it is after so many batches; a pass in a drawn order begins later."""
+        number, done = divmod(taken, self._size)
+        with preserve_rng():
+            replay_epochs(self._loader, number, partial(_seed_pass, self._seed))
+        if done and not self._has_order:
+            self._begin(number, 0)
+            deque(islice(self._batches or (), done - 1), maxlen=0)
+
+    def next(self, taken: int) -> Any:
+        """Return the next batch, after so many that the epoch took; raises DataError if there is none."""
+        number, done = divmod(taken, self._size)
+        if self._batches is None or not done:
+            batch = self._begin(number, done)
+        else:
+            batch = next(self._batches, _ENDED)
+        if batch is _ENDED:
+            raise DataError(self._ended(number, done))
+        return batch
+
+    def _begin(self, number: int, done: int) -> Any:
+        """Begin a pass, after the batches that are done if it draws their order; return its first batch."""
+        with _seeded(self._seed, number) as leave:
+            # `leave` is called when the order is drawn
+            self._batches = self._read(self._loader, done, leave if self._has_order else _nothing, number)
+            return next(self._batches, _ENDED)
+
+    def _ended(self, number: int, done: int) -> str:
+        length = counted(self._size, "batch", "batches")
+        if number and not done:
+            return (
+                f'the loader "{self._name}" yields no batch in pass {number + 1} of the epoch: it can be '
+                "read only once; give a DataLoader or a list"
+            )
+        return (
+            f'the loader "{self._name}" ended after {counted(done, "batch", "batches")}, and its length is '
+            f"{length}; give one whose length is the number of batches that it yields"
+        )
+
+
+@contextmanager
+def _seeded(seed: int, number: int) -> Iterator[Callable[[], None]]:
+    """Seed Python's and NumPy's generators for a pass within the block, or until the function is called."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    inside = [True]
+
+    def leave() -> None:
+        if inside:
+            inside.clear()
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
+
+    _seed_pass(seed, number)
+    try:
+        yield leave
+    finally:
+        leave()
+
+
+def _seed_pass(seed: int, number: int) -> None:
+    """Seed Python's and NumPy's generators for a pass over a loader; no order is drawn from MXNet's."""
+    of_pass = mixed(seed, number)
+    random.seed(of_pass)
+    np.random.seed(of_pass)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+_ENDED = object()

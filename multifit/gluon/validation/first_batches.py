@@ -1,0 +1,138 @@
+"""The first batches of several loaders: which slots each of them has, and whether that is enough."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping
+
+from ...errors import DataError, Problem, SpecError, counted, names, raise_problems, suggest
+from ...plan import LoaderPlan
+from ...sampling import TaskBatch, TaskLoaders
+from ...spec import TaskSpec
+from ...spec.missing import is_missable
+from ...spec.task_slots import TaskSlots, task_slots, with_optional
+from ..data.batches import Shards
+from ..data.raw_batches import arrays_in
+from ..data.seeding import preserve_rng
+from ..data.shares import FirstBatches, Peeked
+from ..engine import Engine
+from ..user_code import user_code
+
+
+def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
+    """Read the first batch of each loader; `what` is their name in messages.
+
+    Random states stay as they are. Raises SpecError or DataError with all loaders that are empty, cannot be
+    read, have unknown slots, or do not have what the losses take.
+    """
+    spec = engine.spec if stage == "train" else engine.spec.evaluation
+    peeked: dict[str, Peeked] = {}
+    slots: dict[str, TaskSlots] = {}
+    problems: list[Problem] = []
+    for name, loader in data.loaders.items():
+        where = f'{what}["{name}"]'
+        try:
+            with preserve_rng():
+                peeked[name] = engine.readers[stage].peek(loader, where)
+            slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis)
+        except (DataError, SpecError) as error:
+            problems += error.problems
+    if not problems and stage == "train":
+        problems = [Problem("spec", message) for message in _lacking_messages(spec, slots, data.joins)]
+    raise_problems(problems)
+    batches = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]
+    if data.joins:
+        share = next(iter(peeked.values())).share
+        batches = [Peeked(TaskBatch({name: each.raw for name, each in peeked.items()}), share)]
+    data.slots = slots
+    return FirstBatches(batches, slots, data.joins, _plans(data, slots) if data.sampling else ())
+
+
+def _plans(data: TaskLoaders, slots: Mapping[str, TaskSlots]) -> list[LoaderPlan]:
+    kind, counts = type(data.sampling).__name__, data.counts
+    return [
+        LoaderPlan(name, size, counts[name], tuple(slots[name].values()), kind)
+        for name, size in data.sizes.items()
+    ]
+
+
+def _slots_of(spec: TaskSpec, name: str, raw: Any, where: str, batch_axis: int) -> TaskSlots:
+    """Return the slots of a loader's batches; raises DataError if the loader or a slot is unknown."""
+    known = task_slots(spec)
+    if spec.parts and name not in known:
+        raise DataError(f"{where}: {_unknown(name, known, 'parts of the spec')}")
+    batch = raw
+    if spec.batch_fn is not None:
+        with user_code(lambda: "batch_fn", ("batch", raw)):
+            batch = spec.batch_fn(raw)
+    batch = batch[0] if isinstance(batch, Shards) and batch else batch
+    if isinstance(batch, Mapping):
+        return _slots_of_dict(spec, known.get(name, {}), batch, where)
+    count = len(arrays_in(batch, batch_axis))
+    whole = {slot: slot for slot in spec.batch}
+    if name not in known and count != len(whole):
+        tasks = "losses" if spec.terms else "metrics"
+        raise DataError(
+            f"{where}: {_unknown(name, known, tasks)}, and its batches have {counted(count, 'array')}, not "
+            f"all {counted(len(whole), 'slot')}; name it after its task, or yield dicts"
+        )
+    return known[name] if name in known and count != len(whole) else whole
+
+
+def _unknown(name: str, known: Mapping[str, Any], tasks: str) -> str:
+    return f'there is no task "{name}"{suggest(name, known)}; tasks are the {tasks}: {names(known)}'
+
+
+def _slots_of_dict(spec: TaskSpec, own: TaskSlots, batch: Mapping[str, Any], where: str) -> dict[str, str]:
+    slots = {name: own.get(name, name) for name in batch}
+    valid = [*dict.fromkeys([*own, *spec.batch])]
+    unknown = [name for name, slot in slots.items() if slot not in spec.batch]
+    if unknown:
+        message = "; ".join(f'its batches have "{name}"{suggest(name, valid)}' for name in unknown)
+        raise DataError(f"{where}: {message}, which the spec does not declare; declared are {names(valid)}")
+    return slots
+
+
+def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bool) -> Iterator[str]:
+    """Yield which losses no loader has the labels of, and what keeps batches from being joined."""
+    per_loader = {name: set(own.values()) for name, own in slots.items()}
+    everything = set().union(*per_loader.values())
+    found = "; ".join(f"{name} has {names(own.values())}" for name, own in slots.items())
+    for term in with_optional(spec, spec.slot_names).terms:
+        lacking = [slot for slot in spec.slot_names if slot in term.optional - everything]
+        if lacking:
+            yield f"{term.where}: no loader has {names(lacking)}, which it takes: {found}; add it to a loader"
+        elif not joined and not any(term.optional <= own for own in per_loader.values()):
+            yield (
+                f"{term.where}: it takes {names(sorted(term.optional))}, which no loader has together: "
+                f"{found}; let one loader have them all, or use Together()"
+            )
+    inputs = set(spec.inputs)
+    if all(inputs <= own for own in per_loader.values()):
+        if joined:
+            yield from _unmissable(spec, per_loader)
+    elif not joined:
+        for name, own in per_loader.items():
+            if not inputs <= own:
+                lacking = [slot for slot in spec.inputs if slot not in own]
+                yield (
+                    f'the loader "{name}" has no {names(lacking)}, which the net is called with; let all '
+                    "loaders have all inputs, or use Together(), with which each may have inputs of its own"
+                )
+    elif not inputs <= everything or sum(map(len, per_loader.values())) > len(everything):
+        yield (
+            f"sampling: Together joins batches that all have all inputs, {names(spec.inputs)}, or batches no "
+            f"two of which have the same slot and that make a whole one; {found}"
+        )
+
+
+def _unmissable(spec: TaskSpec, per_loader: Mapping[str, set[str]]) -> Iterator[str]:
+    masks = {spec.label_specs[name].missing for name in spec.labels}
+    for name in spec.labels:
+        without = [loader for loader, own in per_loader.items() if name not in own]
+        if not without or name in masks:
+            continue
+        where = f'labels["{name}"]: with Together, samples of {names(without)} lack it; declare '
+        if not is_missable(spec.label_specs[name]):
+            yield f'{where}LabelSpec("{name}", missing="nan"), or another value that it never has'
+        elif callable(spec.label_specs[name].missing):
+            yield f"{where}missing= as a number or the name of a slot, so that it is known what to put there"

@@ -1,0 +1,37 @@
+"""What a way of sampling from several loaders must have."""
+
+from __future__ import annotations
+
+from typing import Collection, Iterator, Mapping, Protocol
+
+import numpy as np
+
+from .updates import Update
+
+
+class Sampling(Protocol):
+    """Decides how many batches an epoch takes from each of several loaders, and in which order.
+
+    It does not change, and draws from nothing but the `random` that it gets, so that a run resumes exactly.
+
+    Attributes
+    ----------
+    joins : bool
+        Whether an update gets a batch of every loader.
+    """
+
+    @property
+    def joins(self) -> bool:
+        """Whether an update gets a batch of every loader."""
+
+    def messages(self, loaders: Collection[str]) -> Iterator[str]:
+        """Yield what is wrong for loaders of these names."""
+
+    def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the number of batches in an epoch by loader, of which `sizes` are the numbers that it has.
+
+        A loader that must give more than it has starts again.
+        """
+
+    def updates(self, counts: Mapping[str, int], random: np.random.RandomState) -> list[Update]:
+        """Return the loaders of each update of an epoch, which takes `counts` batches."""

@@ -1,0 +1,24 @@
+"""A batch that knows which loader it is of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """The batches of one update, as the loaders yielded them, by the loaders' names.
+
+    Parameters
+    ----------
+    batches : mapping of str to object
+        One batch, or, with ``Together``, one of each loader.
+    """
+
+    batches: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the loader, or of all that the update is of."""
+        return " + ".join(self.batches)

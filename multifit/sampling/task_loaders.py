@@ -1,0 +1,48 @@
+"""Several loaders as one."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import numpy as np
+
+from .protocol import Sampling
+from .updates import Update
+
+COUNTS = ("batches", "passes")
+"""What the figures of a loader count: ``batches_<loader>``, ``passes_<loader>``."""
+
+
+class TaskLoaders:
+    """A loader for each task, read as one: an epoch of updates, as `sampling` says.
+
+    Without `sampling`, as in evaluations, one loader is read after the other, each once.
+
+    `sizes` are the numbers of batches that the loaders have, and `counts` those that an epoch takes of them;
+    both are empty without `sampling`. `taken` are the batches of the running epoch by loader; whoever reads
+    the loaders counts them. `slots` are those of each loader's batches, once their first ones were read.
+    """
+
+    def __init__(self, loaders: Mapping[str, Any], sampling: Sampling | None = None) -> None:
+        self.loaders, self.sampling = dict(loaders), sampling
+        # a loader that carries samples over to its next pass has another length then
+        self.sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
+        self.counts = {} if sampling is None else sampling.counts(self.sizes)
+        self.taken = dict.fromkeys(self.loaders, 0)
+        self.slots: Mapping[str, Mapping[str, str]] = {}
+
+    @property
+    def joins(self) -> bool:
+        """Whether an update gets a batch of every loader."""
+        return self.sampling is not None and self.sampling.joins
+
+    def __len__(self) -> int:
+        if self.sampling is None:
+            return sum(map(len, self.loaders.values()))
+        return max(self.counts.values()) if self.joins else sum(self.counts.values())
+
+    def updates(self, seed: int, epoch: int) -> list[Update]:
+        """Return the loaders of each of an epoch's updates: a pure function of the seed and the epoch."""
+        assert self.sampling is not None
+        random = np.random.RandomState([seed % 2**32, epoch])
+        return self.sampling.updates(self.counts, random)

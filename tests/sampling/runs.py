@@ -1,0 +1,41 @@
+"""Two heads, a loader for each, and the hand-written loop that takes turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multifit import TrainerSpec
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.hand_loop import trainer_of
+from tests.common.nets import TWO_HEADS
+from tests.common.specs import CE, L2
+
+import mxnet as mx  # isort: skip
+
+MOVING = {"learning_rate": 0.05, "momentum": 0.9, "wd": 0.1}
+SGD = TrainerSpec(".*", "sgd", MOVING)
+
+
+def parts(digits: int = 20, sizes: int = 28) -> dict[str, list[Any]]:
+    """Batches of image and digit, and of image and size, of other images."""
+    arrays = two_head_arrays(digits + sizes)
+    image, digit, size = arrays["image"], arrays["digit"], arrays["size"]
+    return {
+        "digit": in_batches([image[:digits], digit[:digits]]),
+        "size": in_batches([image[digits:], size[digits:]]),
+    }
+
+
+def by_hand(net: Any, batches: Any, losses: Any = None, weights: Any = None) -> None:
+    """Train on pairs of a head's name and a batch; only what the head's loss reaches moves."""
+    losses, trainer = losses or {"digit": CE, "size": L2}, trainer_of(net, "sgd", MOVING)
+    for name, (image, label) in batches:
+        with mx.autograd.record():
+            output = net(mx.nd.array(image))[list(TWO_HEADS).index(name)]
+            loss = losses[name](output, mx.nd.array(label)) * (weights or {}).get(name, 1)
+        loss.backward()
+        trainer.step(len(image), ignore_stale_grad=True)
+
+
+def in_turn(data: dict[str, list[Any]], turns: int) -> list[tuple[str, Any]]:
+    return [(name, data[name][i % len(data[name])]) for i in range(turns) for name in data]

@@ -1,0 +1,141 @@
+"""A run with a loader for each task resumes bit for bit, also in the middle of an epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import CheckpointHandler, Every, MetricSpec, MultiEstimator, SpecError, TrainerSpec
+from multifit.gluon.data.seeding import seed_everything
+from multifit.sampling import Proportional, Ratios, RoundRobin
+from tests.api.resume_runs import At, Noisy, Numbered, unequal, values
+from tests.common.hand_loop import SILENT
+from tests.common.nets import TWO_HEADS, hybridized, normed_heads
+from tests.common.specs import two_head_spec
+
+from .runs import MOVING, parts
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+
+
+def shuffled(kind: Any = gluon.data.ArrayDataset, **options: Any) -> dict[str, Any]:
+    """Loaders of 3 and 4 batches that shuffle."""
+    data = {name: [np.concatenate(column) for column in zip(*batches)] for name, batches in parts().items()}
+    options = {"batch_size": 8, "shuffle": True, **options}
+    return {name: gluon.data.DataLoader(kind(*columns), **options) for name, columns in data.items()}
+
+
+class NoisyPart(Noisy):
+    """An iterable that shuffles, and augments with all generators, of known length, without one label."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __iter__(self) -> Any:
+        return ({"image": image, self.name: {"digit": digit, "size": size}[self.name]}
+                for image, digit, size in super().__iter__())  # fmt: skip
+
+    def __len__(self) -> int:
+        return 5
+
+
+class AugmentedPart(gluon.data.ArrayDataset):
+    """Samples augmented in this process, with NumPy's generator."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, label = super().__getitem__(index)
+        return image + np.random.rand(), label
+
+
+DATA: dict[str, Callable[[], Any]] = {
+    "lists": parts,
+    "loaders": shuffled,
+    "loaders with rollover": lambda: shuffled(last_batch="rollover"),
+    "loaders that augment": lambda: shuffled(AugmentedPart),
+    "loaders with workers": lambda: shuffled(num_workers=1),
+    "noisy": lambda: {name: NoisyPart(name) for name in TWO_HEADS},
+}
+WAYS = {
+    "proportional": Proportional(temperature=2, batches=9),
+    "round robin": RoundRobin(),
+    "ratios": Ratios(digit=5, size=1),
+}
+WHOLE: dict[Any, dict[str, Any]] = {}
+
+
+def fit(folder: Path, data: str, way: str, *more: Any, **options: Any) -> Any:
+    seed_everything(0)
+    trainers = {
+        "body": TrainerSpec("body.*", "adam", {"learning_rate": 0.02}),
+        "heads": TrainerSpec("(digit|size).*", "sgd", MOVING),
+    }
+    spec = two_head_spec(
+        metrics={
+            "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
+            "own": MetricSpec(own_metric, "size", "size", mode="min"),
+        }
+    )
+    net = hybridized(normed_heads(), data != "lists")
+    estimator = MultiEstimator(net, spec, trainers, initializer=mx.init.Xavier())
+    loaders = DATA[data]()
+    if "resume" in options:
+        seed_everything(99)
+    handlers = [*SILENT, CheckpointHandler(folder, Every(3, "batch"), seed=7), *more]
+    estimator.fit(loaders, parts(), epochs=2, event_handlers=handlers, sampling=WAYS[way], **options)
+    return estimator
+
+
+def own_metric(labels: Any, outputs: Any) -> float:
+    return float(abs(labels - outputs).mean())
+
+
+def end(estimator: Any) -> dict[str, Any]:
+    history = estimator.history.to_json()
+    return {**values(estimator), "history": history, "state": estimator.state.to_dict()}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("data", "way", "step"),
+    [
+        ("loaders", "proportional", 4),
+        ("loaders", "proportional", 14),
+        ("lists", "round robin", 8),
+        ("loaders with rollover", "proportional", 17),
+        ("loaders that augment", "ratios", 7),
+        ("loaders with workers", "round robin", 13),
+        ("noisy", "ratios", 10),
+    ],
+)
+def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str, way: str, step: int) -> None:
+    if (data, way) not in WHOLE:
+        WHOLE[data, way] = end(fit(tmp_path / "whole", data, way))
+    with pytest.raises(Exception, match="."):
+        fit(tmp_path / "run", data, way, At(step))
+    resumed = fit(tmp_path / "run", data, way, resume=tmp_path / "run")
+    assert unequal(end(resumed), WHOLE[data, way]) == []
+
+
+def test_a_resumed_run_loads_no_batch_again(tmp_path: Path) -> None:
+    Numbered.loaded = []
+    DATA["numbered"] = lambda: shuffled(Numbered)
+    with pytest.raises(Exception, match="."):
+        fit(tmp_path, "numbered", "round robin", At(6))
+    before, Numbered.loaded = len(Numbered.loaded), []
+    fit(tmp_path, "numbered", "round robin", resume=tmp_path)
+    first_batches = 16
+    # the two runs check the first batch of each loader; of the 16 batches all are loaded once
+    batches = {"digit": [8, 8, 4, 8] * 2, "size": [8, 8, 8, 4] * 2}
+    samples = sum(map(sum, batches.values()))
+    assert before + len(Numbered.loaded) == samples + 2 * first_batches
+
+
+def test_a_resumed_run_must_have_the_same_loaders(tmp_path: Path) -> None:
+    fit(tmp_path, "lists", "round robin")
+    with pytest.raises(SpecError) as caught:
+        fit(tmp_path, "lists", "proportional", resume=tmp_path)
+    assert "loaders.sampling" in str(caught.value) and "RoundRobin" in str(caught.value)

@@ -1,0 +1,158 @@
+"""What holds for all ways of sampling from several loaders, and what each of them does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.sampling import Proportional, Ratios, RoundRobin, TaskBatch, TaskLoaders, Together
+from multifit.sampling.apportion import apportion
+from multifit.sampling.updates import spread
+
+SIZES = {"large": 100, "middle": 30, "small": 5}
+WAYS: dict[str, Any] = {
+    "proportional": Proportional(),
+    "hot": Proportional(temperature=2),
+    "limited": Proportional(largest=20, batches=50),
+    "round robin": RoundRobin(),
+    "ratios": Ratios(large=3, middle=2, small=0.5),
+    "longest": Together(),
+    "shortest": Together("shortest"),
+}
+ALL = pytest.mark.parametrize("sampling", WAYS.values(), ids=WAYS)
+
+
+def loaders(sampling: Any, sizes: Any = SIZES) -> TaskLoaders:
+    return TaskLoaders({name: range(size) for name, size in sizes.items()}, sampling)
+
+
+# ---- all ---------------------------------------------------------------------------------------------------
+
+
+@ALL
+def test_an_epoch_takes_as_many_as_it_counts(sampling: Any) -> None:
+    data = loaders(sampling)
+    updates = data.updates(seed=3, epoch=0)
+    assert Counter(name for update in updates for name in update) == data.counts
+    assert len(updates) == len(data)
+
+
+@ALL
+def test_the_order_is_a_function_of_seed_and_epoch(sampling: Any) -> None:
+    before = np.random.get_state()[1].tolist()
+    assert loaders(sampling).updates(7, 2) == loaders(sampling).updates(7, 2)
+    assert loaders(sampling).updates(2**40 + 7, 2) == loaders(sampling).updates((2**40 + 7) % 2**32, 2)
+    assert np.random.get_state()[1].tolist() == before
+
+
+@ALL
+def test_every_loader_gets_a_turn(sampling: Any) -> None:
+    assert all(loaders(sampling, {"large": 9000, "middle": 1, "small": 1}).counts.values())
+
+
+@ALL
+def test_one_loader_is_read_as_it_is(sampling: Any) -> None:
+    sampling = Ratios(only=2) if isinstance(sampling, Ratios) else sampling
+    data = loaders(sampling, {"only": 6})
+    assert len(data) == (50 if getattr(sampling, "batches", None) else 6)
+    assert set(data.updates(0, 0)) == {("only",)}
+
+
+# ---- each --------------------------------------------------------------------------------------------------
+
+
+def test_proportional_counts() -> None:
+    assert list(loaders(Proportional()).counts.values()) == [100, 30, 5]
+    assert list(loaders(Proportional(temperature=2)).counts.values()) == [76, 42, 17]
+    assert list(loaders(Proportional(temperature=1e9)).counts.values()) == [45, 45, 45]
+    assert list(loaders(Proportional(temperature=1e-4)).counts.values()) == [133, 1, 1]
+    assert list(loaders(Proportional(largest=30, batches=65)).counts.values()) == [30, 30, 5]
+    assert list(loaders(Proportional(temperature=2, largest=45)).counts.values()) == [63, 51, 21]
+
+
+def test_proportional_shuffles_anew_in_each_epoch() -> None:
+    data = loaders(Proportional())
+    assert data.updates(7, 0) != data.updates(7, 1) != data.updates(8, 1)
+
+
+def test_round_robin_takes_turns_until_the_longest_is_through() -> None:
+    data = loaders(RoundRobin(), {"a": 3, "b": 1})
+    assert data.updates(0, 0) == [("a",), ("b",)] * 3
+
+
+def test_ratios_are_spread_evenly() -> None:
+    data = loaders(Ratios(a=2, b=1), {"a": 2, "b": 4})
+    assert data.updates(0, 0) == [("a",), ("b",), ("a",)] * 2
+    turns = [name for (name,) in spread({"a": 50, "b": 10})]
+    assert all(turns[i : i + 6].count("b") == 1 for i in range(0, 60, 6))
+
+
+def test_together_takes_all_at_once() -> None:
+    assert loaders(Together(), {"a": 3, "b": 1}).updates(0, 0) == [("a", "b")] * 3
+    assert len(loaders(Together("shortest"), {"a": 3, "b": 1})) == 1
+    assert Together().joins and not RoundRobin().joins
+
+
+def test_without_sampling_one_follows_the_other() -> None:
+    data = TaskLoaders({"a": [1, 2], "b": [3]})
+    assert len(data) == 3 and not data.joins
+
+
+def test_a_batch_has_the_names_of_its_loaders() -> None:
+    assert TaskBatch({"a": 1}).name == "a" and TaskBatch({"a": 1, "b": 2}).name == "a + b"
+
+
+# ---- largest remainder -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 7, 100, 12345])
+def test_whole_numbers_add_up_and_are_near(total: int) -> None:
+    random = np.random.RandomState(total)
+    for _ in range(50):
+        rates = random.rand(random.randint(1, 6)) + 1e-3
+        counts = apportion(total, rates.tolist())
+        assert sum(counts) == total
+        exact = total * rates / rates.sum()
+        if exact.min() >= 1:
+            assert np.abs(counts - exact).max() < 1
+        elif total >= len(rates):
+            assert min(counts) >= 1
+
+
+def test_equal_remainders_go_to_the_first() -> None:
+    assert apportion(4, [1, 1, 1]) == [2, 1, 1]
+    assert apportion(1, [1, 1, 1]) == [1, 0, 0]
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    (Proportional, {"temperature": 0}, "Proportional: temperature is 0; valid is a finite number above 0"),
+    (Proportional, {"largest": 0.5}, "Proportional: largest is 0.5; valid is a whole number of at least 1"),
+    (Proportional, {"batches": "ten"}, "Proportional: batches is 'ten'; valid is a whole number"),
+    (Ratios, {}, "Ratios: there is none; give one for each loader"),
+    (Ratios, {"a": 0, "b": "x"}, "Ratios: a is 0; valid is a finite number above 0\nRatios: b is 'x'; valid"),
+    (Together, {"until": "longst"}, "Together: until is 'longst' (did you mean \"longest\"?)"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "message"), WRONG)
+def test_wrong_options_are_named(kind: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        kind(**options)
+    assert message in str(caught.value)
+
+
+def test_what_does_not_fit_the_loaders_is_named() -> None:
+    messages = list(Ratios(large=1, midle=2, tiny=1).messages(SIZES))
+    assert 'there is no loader "midle" (did you mean "middle"?); loaders are "large"' in messages[0]
+    assert messages[2:] == [
+        f'Ratios: the loader "{name}" has no ratio; give {name}=1, or leave the loader out'
+        for name in ("middle", "small")
+    ]
+    [message] = Proportional(batches=2).messages(SIZES)
+    assert message == ("Proportional: batches is 2, fewer than the 3 loaders; give each of them one at least")
+    assert not list(RoundRobin().messages(SIZES)) and not list(Together().messages(SIZES))
