@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...gluon.engine import AnySplitter
 from ...gluon.data.batches import Batch
+from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
 from ...state import RunState
 from .parameters import Parameters
