@@ -26,6 +26,7 @@ PICTURES = {
     "augmentation": ("augmentation.py", "augmented"),
     "segmentation": ("segmentation.py", "samples"),
     "detection": ("detection.py", "samples"),
+    "dcgan": ("dcgan.py", "samples"),
     "sentiment": ("sentiment.py --set model=textcnn", "misread"),
     "translation": ("translation.py", "attention"),
 }
