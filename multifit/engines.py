@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, Callable, ContextManager, Protocol
 
 from .errors import last_line
+from .events import TrainingHooks
 from .plan import Plan
 from .protocols import Array, BatchResult
 
@@ -32,14 +33,17 @@ class Runner(Protocol):
     Within a :meth:`session`, an engine may hold the values of parameters itself.
     """
 
-    def restart(self, changing: str) -> None:
-        """Begin a fit; `changing` names the handlers that change what flows, "" if there are none."""
+    def restart(self, hooks: TrainingHooks) -> None:
+        """Begin a fit, with these hooks of its handlers."""
 
     def session(self) -> ContextManager[None]:
         """Return a block in which batches are run; sessions within it change nothing."""
 
     def checking(self) -> ContextManager[None]:
         """Return a block in which MXNet checks the first batch of a fit."""
+
+    def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
+        """Return a block in which the net has other values, as handlers set them."""
 
     def train_step(self) -> TrainStep:
         """Return what trains on a batch, once the first one was checked."""

@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Callable, Mapping, Optional, Sequence
+from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
 from ..balance import Balance
@@ -209,7 +209,7 @@ class MultiEstimator:
         events, val_batch = fit_events(self, event_handlers, val_data, self._engine)
         hooks = TrainingHooks(events)
         self._engine.restart(hooks if hooks.active() else None)
-        self._runner.restart(hooks.changing())
+        self._runner.restart(hooks)
         self._run.start(epochs, batches)
         checked = None
         if isinstance(train_data, TaskLoaders):
@@ -315,7 +315,9 @@ class MultiEstimator:
                 first_batches(engine, EVALUATE, data, "data")
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
-        around = hooks.around("evaluation") if hooks else nullcontext()
+        around: ContextManager[Any] = hooks.around("evaluation") if hooks else nullcontext()
+        if hooks and hooks.active("around_evaluation"):
+            around = self._runner.replacing(around)
         session, along = self._runner.session(), engine.samples_along(batch_axis)
         with session, along, handlers.evaluation(event_handlers), around:
             engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)

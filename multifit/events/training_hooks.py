@@ -38,12 +38,6 @@ class TrainingHooks:
         hooks = hooks or (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
         return any(self._events.listens(hook) for hook in hooks)
 
-    def changing(self) -> str:
-        """Return the names of the handlers that implement a hook of :meth:`active`."""
-        hooks = (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
-        changing = [name for hook in hooks for name in self.names(hook).split(", ") if name]
-        return ", ".join(dict.fromkeys(changing))
-
     @property
     def handle_non_finite(self) -> bool:
         """Whether a handler, such as SkipNonFinite, says that batches with NaN are its own affair."""

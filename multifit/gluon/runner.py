@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable
 
+from ..events import TrainingHooks
 from ..plan import Plan
 from ..protocols import Array
 from .engine import Engine
@@ -26,7 +27,7 @@ class Runner:
     def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None]) -> None:
         self._engine = engine
 
-    def restart(self, changing: str) -> None:
+    def restart(self, hooks: TrainingHooks) -> None:
         """Begin a fit."""
 
     def session(self) -> AbstractContextManager[None]:
@@ -36,6 +37,10 @@ class Runner:
     def checking(self) -> AbstractContextManager[None]:
         """Return a block in which the first batch is checked, which is then trained on."""
         return _NOTHING
+
+    def replacing(self, block: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
+        """Return the block."""
+        return block
 
     def train_step(self) -> TrainStep:
         """Return what trains on a batch."""

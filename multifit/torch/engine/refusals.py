@@ -7,11 +7,18 @@ from typing import Any, Iterator
 import numpy as np
 
 from ...errors import Problem, names
+from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.execution.stage import Stage
 from ..optim.rules import RULES
 
+NOT_CALLED = {
+    "change_outputs": "change_outputs",
+    "change_objective": "change_objective",
+    "around_step": "around_step",
+    BEFORE_UPDATE: "a batch_end before the update",
+}
 WAY_OUT = 'or use engine="mxnet"'
 
 
@@ -33,10 +40,13 @@ def of_options(engine: Engine) -> list[Problem]:
     return problems
 
 
-def of_handlers(changing: str) -> list[Problem]:
-    """Return the problem of handlers that change what flows, by their names."""
-    what = f"handlers that change a training step are not supported: {changing}"
-    return [refuse(what, "leave them out")] if changing else []
+def of_handlers(hooks: TrainingHooks) -> list[Problem]:
+    """Return the problems of handlers whose hooks need MXNet's own step."""
+    return [
+        refuse(f"{hooks.names(hook)}: handlers with {what} are not supported", "leave them out")
+        for hook, what in NOT_CALLED.items()
+        if hooks.active(hook)
+    ]
 
 
 def of_trainers(engine: Engine) -> list[Problem]:

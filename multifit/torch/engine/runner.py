@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, ContextManager, Iterator
 
 import torch
 
 from ...errors import SpecError, raise_problems
+from ...events import TrainingHooks
 from ...gluon import evaluation
 from ...gluon.data.devices import CPU
 from ...gluon.data.seeding import SEEDERS
@@ -28,7 +29,6 @@ from .devices import device_of
 from .parameters import Parameters
 from .prediction import Predictor
 from .stage import Stage
-from .tensors import to_array
 from .train_step import TrainStep
 from .trainers import Trainers
 
@@ -51,11 +51,14 @@ class Runner:
         self._trainers: Trainers | None = None
         self._step: TrainStep | None = None
         self._running = False
-        self.restart("")
+        self._discard()
 
-    def restart(self, changing: str) -> None:
-        """Begin a fit: all graphs are traced again."""
-        raise_problems(refusals.of_handlers(changing))
+    def restart(self, hooks: TrainingHooks) -> None:
+        """Begin a fit: all graphs are traced again; raises SpecError for handlers that are not supported."""
+        raise_problems(refusals.of_handlers(hooks))
+        self._discard()
+
+    def _discard(self) -> None:
         self._stages: dict[str, Stage] = {}
         self._predictor: Predictor | None = None
         self._on_host = ""  # why evaluations run with MXNet
@@ -85,6 +88,17 @@ class Runner:
         if before is not None:
             load_figures(figures, before)
 
+    @contextmanager
+    def replacing(self, block: ContextManager[Any]) -> Iterator[None]:
+        """Take what handlers make of the net's values in the block, and what they leave after it."""
+        self.publish()
+        try:
+            with block:
+                self._parameters.take()
+                yield
+        finally:
+            self._parameters.take()
+
     def train_step(self) -> TrainStep:
         """Return what trains on a batch; raises SpecError or TrainerError for what it cannot train."""
         engine = self._engine
@@ -93,7 +107,7 @@ class Runner:
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
         self._trainers.take()
         splitter, stage = engine.splitter(TRAIN), self._stage(TRAIN)
-        self._step = TrainStep(splitter, stage, self._trainers, self._parameters, engine.state)
+        self._step = TrainStep(splitter, stage, self._trainers, self._parameters, engine.state, engine.hooks)
         return self._step
 
     def evaluate_batch(self, raw: Any) -> Any:
@@ -120,10 +134,10 @@ class Runner:
         return evaluation.predict(self._engine, data, gather, self._predict_batch)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return copies of the last batch's gradients by trainer and parameter; this waits for the device."""
-        gradients = {} if self._step is None else self._step.gradients
+        """Return the gradients that were not used yet, by trainer and parameter; waits for the device."""
+        arrays = {} if self._step is None else self._step.gradients.arrays
         return {
-            trainer: {name: [to_array(gradients[name])] for name in parameters if name in gradients}
+            trainer: {name: [arrays[name]] for name in parameters if name in arrays}
             for trainer, parameters in self._engine.trainers.get().parameter_names.items()
         }
 

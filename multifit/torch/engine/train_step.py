@@ -1,4 +1,4 @@
-"""One training step on torch: fetch, forward, backward, clip, update, measure."""
+"""One training step on torch: fetch, forward, backward, hold, change, clip, update, measure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
 from ...state import RunState
+from .gradients import Gradients
 from .parameters import Parameters
 from .result import Result
 from .stage import Stage
@@ -19,7 +21,8 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `gradients` are those of the last batch, by the names of the parameters that it reached.
+    `hooks` are what handlers change, if anything. `gradients` are those of the last batch that no trainer has
+    used.
     """
 
     def __init__(
@@ -29,10 +32,13 @@ class TrainStep:
         trainers: Trainers,
         parameters: Parameters,
         state: RunState,
+        hooks: TrainingHooks | None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
         self._parameters, self._state = parameters, state
-        self.gradients: dict[str, torch.Tensor] = {}
+        self._holding = hooks if hooks and hooks.active("hold_update") else None
+        self._changing = hooks if hooks and hooks.active("change_gradients") else None
+        self.gradients = Gradients({})
 
     def __call__(self, raw: Any) -> Result:
         """Train on a batch, as the loader yielded it."""
@@ -44,18 +50,38 @@ class TrainStep:
 
     def train(self, batch: Batch) -> Result:
         """Train on a batch that is named, cast and placed."""
+        self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
-        self.learn(result)
+        self.backward(result)
+        if not self.held(result):
+            self.change()
+            self._trainers.update(self.gradients.tensors, self._state.step)
+            self.gradients = Gradients({})
         self._stage.measure(result)
         return result
 
-    def learn(self, result: Result) -> None:
-        """Compute the gradients of the objective, and move the parameters."""
+    def backward(self, result: Result) -> None:
+        """Compute the gradients of the objective."""
         assert result.objective is not None
         tensors = [self._parameters.tensors[name] for name in result.trained]
         gradients = torch.autograd.grad(
             result.objective.sum(), tensors, allow_unused=True, materialize_grads=True
         )
-        self.gradients = dict(zip(result.trained, gradients))
-        self._trainers.update(self.gradients, self._state.step)
+        self.gradients = Gradients(dict(zip(result.trained, gradients)))
         result.objective = None  # frees what the backward pass needed
+
+    def held(self, result: Result) -> bool:
+        """Whether a handler holds the update back; it may then set values of the net."""
+        if self._holding is None:
+            return False
+        self._parameters.give_back()
+        held = self._holding.hold_update(loss=result.on_host.named()["loss"])
+        if held:
+            self._parameters.take()
+        return held
+
+    def change(self) -> None:
+        """Let handlers change the gradients in place."""
+        if self._changing is not None:
+            self._changing.change_gradients()
+            self.gradients.take_changes()

@@ -37,7 +37,6 @@ class Trainers:
             clipped = {name: self._movers[name].clip(gradients) for name in due}
             for name, of_trainer in clipped.items():
                 self._movers[name].move(of_trainer)
-        self.moved = True
 
     def take(self) -> None:
         """Copy the optimizers' states from the trainers."""
