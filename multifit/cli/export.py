@@ -36,8 +36,9 @@ def run(options: argparse.Namespace) -> None:
         make_folder(task.output)
         train_data, val_data = task.data
         data = train_data if val_data is None else val_data
-        if isinstance(data, Mapping):  # of a loader for each task
-            data = next(iter(data.values()))
+        if isinstance(data, Mapping):  # a loader for each task, whose batches lack labels of others
+            task.check()
+            data = None
         try:
             paths = task.estimator.export(task.output, data, format=options.format)
         except ImportError as error:

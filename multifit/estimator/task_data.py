@@ -80,7 +80,8 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
 
 
 def _sampling_problems(engine: Engine, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
-    if not all(callable(getattr(sampling, name, None)) for name in ("messages", "counts", "updates")):
+    has_methods = all(callable(getattr(sampling, name, None)) for name in ("messages", "counts", "updates"))
+    if not has_methods or isinstance(sampling, type):
         return [Problem("data", f"sampling is {shown(sampling)}; valid are {SAMPLINGS}")]
     messages = [f"sampling: {message}" for message in sampling.messages(list(data))]
     kind = type(sampling).__name__

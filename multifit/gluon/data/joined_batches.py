@@ -34,6 +34,8 @@ def joined_batch(
             slots[name] = None
         elif len({array.shape[1:] for array in held.values()}) > 1:
             problems.append(_shapes_differ(name, held))
+        elif len(held) < len(parts) and (why := missing.problem_of(name, like.dtype)):
+            problems.append(Problem("data", f"{why}: samples of other loaders lack it"))
         else:
             sizes = {task: part[spec.inputs[0]].shape[0] for task, part in parts.items()}
             slots[name] = _concatenated(

@@ -48,6 +48,14 @@ class MissingLabels:
             return arrays, problems
         return {**arrays, **{name: self.rows(name, sizes[0], *self._known[name]) for name in left_out}}, []
 
+    def problem_of(self, name: str, dtype: Any) -> str | None:
+        """Return why an array of this dtype cannot say that a label is missing, or None."""
+        label = self._labels.get(name)
+        if label is None or label.missing != NAN or np.dtype(dtype).kind == "f":
+            return None
+        kind = np.dtype(dtype).name
+        return f'the label "{name}" is {kind}, which has no NaN; give floats, or missing= another value'
+
     def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> np.ndarray[Any, Any]:
         """Return a label's slot for `size` samples that lack it; `shape` and `dtype` are those of a batch."""
         missing = self._labels[name].missing if name in self._labels else 0
@@ -73,8 +81,8 @@ class MissingLabels:
         elif callable(getattr(self._labels.get(name), "missing", None)):
             why = "its missing= is a function; give an array that the function takes for missing"
         else:
-            return None
-        return Problem("data", f'the slot "{name}" is None, and {why}')
+            why = self.problem_of(name, self._known[name][1]) or ""
+        return Problem("data", f'the slot "{name}" is None, and {why}') if why else None
 
 
 def _present(label: LabelSpec, slots: Slots) -> Array:

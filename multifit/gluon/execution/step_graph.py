@@ -19,6 +19,7 @@ from .split_graph import SplitGraph
 from .traced_graph import SAMPLES, WEIGHTS, TracedGraph
 
 NOT_TRACED = "the graph of net and losses, which cannot be traced"
+PARTS = "; do not hybridize the net itself but its parts, such as net.body.hybridize()"
 
 
 class StepGraph:
@@ -88,13 +89,13 @@ class StepGraph:
                 # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
                 # real error is raised again by the eager run, which can name it.
                 if self._must_trace:
-                    use = "sampling: what a batch does not reach is left out of"
+                    use, way_out = "sampling: what a batch does not reach is left out of", PARTS
                     if self._balanced.bound is not None:
-                        use = "losses: they are bound to trainers in"
+                        use, way_out = "losses: they are bound to trainers in", ""
                     if self._tasks is not None:
-                        use = "balance: the gradients of tasks are compared in"
+                        use, way_out = "balance: the gradients of tasks are compared in", ""
                     reason = last_line(error.__cause__ or error)
-                    raise SpecError(f"{use} {NOT_TRACED}: {reason}") from error
+                    raise SpecError(f"{use} {NOT_TRACED}: {reason}{way_out}") from error
                 self._is_graph = False
                 self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 from ...errors import DataError, Problem, SpecError, counted, names, raise_problems, suggest
 from ...plan import LoaderPlan
@@ -15,6 +15,7 @@ from ..data.raw_batches import arrays_in
 from ..data.seeding import preserve_rng
 from ..data.shares import FirstBatches, Peeked
 from ..engine import Engine
+from ..metrics.loader_counts import LoaderCounts
 from ..user_code import user_code
 
 
@@ -36,15 +37,25 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
             slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis)
         except (DataError, SpecError) as error:
             problems += error.problems
-    if not problems and stage == "train":
-        problems = [Problem("spec", message) for message in _lacking_messages(spec, slots, data.joins)]
+    if not problems:
+        messages = [] if data.joins else list(_without_inputs(spec, slots, what))
+        messages += _lacking_messages(spec, slots, data.joins) if stage == "train" else ()
+        problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
     batches = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]
     if data.joins:
         share = next(iter(peeked.values())).share
         batches = [Peeked(TaskBatch({name: each.raw for name, each in peeked.items()}), share)]
+    if data.sampling is not None:
+        raise_problems(_colliding(engine.stages[stage].figures.names(), data))
     data.slots = slots
     return FirstBatches(batches, slots, data.joins, _plans(data, slots) if data.sampling else ())
+
+
+def _colliding(figures: Sequence[str], data: TaskLoaders) -> list[Problem]:
+    counts = [name for name in LoaderCounts(data).names if name in figures]
+    message = 'the figure "{}" is that of a loss or metric; rename it, or the loader'
+    return [Problem("spec", message.format(name)) for name in counts]
 
 
 def _plans(data: TaskLoaders, slots: Mapping[str, TaskSlots]) -> list[LoaderPlan]:
@@ -107,22 +118,24 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
                 f"{found}; let one loader have them all, or use Together()"
             )
     inputs = set(spec.inputs)
+    if not joined:
+        return
     if all(inputs <= own for own in per_loader.values()):
-        if joined:
-            yield from _unmissable(spec, per_loader)
-    elif not joined:
-        for name, own in per_loader.items():
-            if not inputs <= own:
-                lacking = [slot for slot in spec.inputs if slot not in own]
-                yield (
-                    f'the loader "{name}" has no {names(lacking)}, which the net is called with; let all '
-                    "loaders have all inputs, or use Together(), with which each may have inputs of its own"
-                )
+        yield from _unmissable(spec, per_loader)
     elif not inputs <= everything or sum(map(len, per_loader.values())) > len(everything):
         yield (
             f"sampling: Together joins batches that all have all inputs, {names(spec.inputs)}, or batches no "
             f"two of which have the same slot and that make a whole one; {found}"
         )
+
+
+def _without_inputs(spec: TaskSpec, slots: Mapping[str, TaskSlots], what: str) -> Iterator[str]:
+    """Yield which loaders, whose batches are not joined, lack an input."""
+    way_out = "let all loaders have all inputs, or train with Together() and validate on whole batches"
+    for name, own in slots.items():
+        lacking = [slot for slot in spec.inputs if slot not in own.values()]
+        if lacking:
+            yield f'{what}["{name}"] has no {names(lacking)}, which the net is called with; {way_out}'
 
 
 def _unmissable(spec: TaskSpec, per_loader: Mapping[str, set[str]]) -> Iterator[str]:

@@ -1,0 +1,186 @@
+"""What plan, progress bars, logs and the command line show of several loaders; several ranks."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import MetricSpec, MultiEstimator, Plan, ProgressBar
+from multifit.cli import main
+from multifit.distributed import ALONE
+from multifit.sampling import Proportional, RoundRobin, Together
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.hand_loop import SILENT, LoggingHandler
+from tests.common.nets import two_heads
+from tests.common.ranks import run_ranks
+from tests.common.specs import two_head_spec
+
+from .runs import SGD, parts
+from .test_resume import shuffled
+
+import mxnet as mx  # isort: skip
+
+
+def test_the_plan_says_how_much_is_taken_of_each() -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
+    plan = estimator.check(parts(), parts(), sampling=RoundRobin())
+    lines = [" ".join(line.split()) for line in str(plan).splitlines()]
+    start = lines.index("an epoch, by RoundRobin")
+    assert lines[start + 1 : start + 3] == [
+        "loader digit 4 batches, 1.33 passes image, digit",
+        "loader size 4 batches, 1 pass image, size",
+    ]
+    assert [row.value for row in plan.train.rows if row.what == "label"] == ["(8,) float32", "(8, 1) float32"]
+    saved = json.loads(json.dumps(plan.to_dict()))
+    assert str(Plan.from_dict(saved)) == str(plan)
+    saved["loaders"][0]["size"] = 0
+    with pytest.raises(ValueError, match="not a plan"):
+        Plan.from_dict(saved)
+    estimator.fit(parts(), parts(), epochs=1, event_handlers=SILENT, sampling=RoundRobin())
+    assert str(estimator.plan).split("training")[0] == str(plan).split("training")[0]
+
+
+def test_progress_tells_which_loader() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
+    bar = ProgressBar(stream, refresh=0)
+    handlers = [LoggingHandler(), bar]
+    estimator.fit(parts(), parts(), epochs=1, event_handlers=handlers, sampling=RoundRobin())
+    for title in ("epoch 1/1, digit", "epoch 1/1, size", "evaluate, digit", "evaluate, size"):
+        assert title in stream.getvalue()
+
+
+def test_log_lines_leave_out_how_much_was_taken(caplog: pytest.LogCaptureFixture) -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
+    with caplog.at_level("INFO", logger="multifit"):
+        history = estimator.fit(parts(), epochs=1)
+    assert "batches_" not in caplog.text and "train_batches_size" in history
+
+
+TASK = """
+import numpy as np
+from mxnet import gluon
+from mxnet.gluon import nn
+from multifit import TaskSpec
+from multifit.sampling import RoundRobin, Together
+
+epochs = 1
+
+class Net(nn.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.body, self.kind, self.place = nn.Dense(4), nn.Dense(2), nn.Dense(1)
+
+    def hybrid_forward(self, F, point):
+        return self.kind(self.body(point)), self.place(self.body(point))
+
+def net():
+    net = Net()
+    net.hybridize()
+    return net
+
+def spec():
+    losses = {"kind": gluon.loss.SoftmaxCrossEntropyLoss(), "place": gluon.loss.L2Loss()}
+    return TaskSpec(inputs=["point"], outputs=["kind", "place"], labels=["kind", "place"], losses=losses)
+
+def data():
+    point = np.random.RandomState(0).randn(40, 3).astype("float32")
+    kind, place = (point[:, 0] > 0).astype("float32"), point[:, :1]
+    loaders = {
+        name: gluon.data.DataLoader(gluon.data.ArrayDataset(point, labels), 10)
+        for name, labels in (("kind", kind), ("place", place))
+    }
+    return loaders, loaders
+
+def sampling():
+    return RoundRobin()
+"""
+
+
+def test_a_task_file_may_return_loaders_and_a_sampling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("turns.py").write_text(TASK)
+    assert main(["check", "turns.py"]) == 0
+    assert "an epoch, by RoundRobin" in capsys.readouterr().out
+    assert main(["train", "turns.py", "--quiet"]) == 0
+    history = json.loads(Path("runs/turns/history.json").read_text())
+    assert "train_passes_kind" in json.dumps(history)
+    assert main(["evaluate", "turns.py", "--from", "runs/turns"]) == 0
+    assert main(["export", "turns.py", "--from", "runs/turns"]) == 0
+    assert main(["tasks", "turns.py", "--quiet"]) == 1
+    assert "Sum compares the gradients of tasks in one batch" in capsys.readouterr().err
+
+
+# ---- several ranks -----------------------------------------------------------------------------------------
+
+
+METRICS = {
+    "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
+    "own": MetricSpec(lambda y, out: abs(y - out).mean(), "size", "size", mode="min", stage="evaluate"),
+}
+
+
+@pytest.mark.parametrize("kind", ["lists", "loaders"])
+def test_two_ranks_train_as_one(kind: str) -> None:
+    def train(world: Any) -> dict[str, Any]:
+        net = two_heads("hybridized")
+        net.initialize(mx.init.Constant(0.1))
+        estimator = MultiEstimator(net, two_head_spec(metrics=METRICS), SGD, world=world)
+        data = parts() if kind == "lists" else {**shuffled(shuffle=False), "size": parts()["size"]}
+        history = estimator.fit(data, parts(), epochs=2, event_handlers=SILENT, sampling=RoundRobin())
+        values = {name: p.list_data()[0].asnumpy() for name, p in estimator.parameters.items()}
+        return {**values, **{name: np.array(history[name]) for name in history}}
+
+    alone = train(ALONE)
+    ranks = run_ranks(2, train)
+    for rank in ranks:
+        assert not isinstance(rank, BaseException), rank
+        assert rank.keys() == alone.keys()
+        for name, value in alone.items():
+            np.testing.assert_allclose(rank[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_ranks_draw_one_order_and_refuse_to_join() -> None:
+    seen: dict[int, list[str]] = {}
+
+    def train(world: Any) -> Any:
+        np.random.seed(world.rank)
+        seen[world.rank] = []
+
+        class Watch:
+            def batch_begin(self, estimator: Any, batch: Any) -> None:
+                seen[world.rank].append(batch.name)
+
+        estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer="ones", world=world)
+        estimator.fit(parts(), epochs=2, event_handlers=[*SILENT, Watch()], sampling=Proportional())
+        estimator.fit(parts(), epochs=1, event_handlers=SILENT, sampling=Together())
+
+    for error in run_ranks(2, train):
+        assert "sampling: Together joins batches in one process, and 2 train together" in str(error)
+    assert seen[0] == seen[1] and len(seen[0]) == 14
+
+
+def test_one_dict_of_whole_batches_is_as_one_loader() -> None:
+    batches = in_batches(two_head_arrays().values())
+    ends = []
+    for data in (batches, {"all": batches}):
+        net = two_heads("hybridized")
+        net.initialize(mx.init.Constant(0.1))
+        estimator = MultiEstimator(net, two_head_spec(), SGD)
+        history = estimator.fit(data, epochs=1, event_handlers=SILENT)
+        ends.append(
+            [*history["train_loss"], *(p.data().asnumpy().sum() for p in estimator.parameters.values())]
+        )
+    assert ends[0] == pytest.approx(ends[1], rel=1e-5)

@@ -1,0 +1,206 @@
+"""``Together``: a batch of each loader in one update, as a hand-written loop that adds up the losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
+from multifit.balance import DWA, UPGrad
+from multifit.sampling import RoundRobin, Together
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import in_batches
+from tests.common.grids import every_setting, plain_or_hybrid
+from tests.common.hand_loop import SILENT, trainer_of
+from tests.common.nets import hybridized, two_heads
+from tests.common.specs import CE, L2, two_head_spec
+
+from .runs import MOVING, SGD, parts
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+MISSING = [LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")]
+
+
+def by_hand(net: Any, updates: Any, outputs: Any) -> None:
+    """Train on updates of a batch of each task; ``outputs(net, image, size_image)`` are both tasks'."""
+    trainer = trainer_of(net, "sgd", MOVING)
+    for (image, digit), (other, size) in updates:
+        with mx.autograd.record():
+            digits, sizes = outputs(net, mx.nd.array(image), mx.nd.array(other))
+            loss = CE(digits, mx.nd.array(digit)).mean() + L2(sizes, mx.nd.array(size)).mean()
+        loss.backward()
+        trainer.step(1)
+
+
+def one_net(net: Any, image: Any, other: Any) -> Any:
+    return net(image)[0], net(other)[1]
+
+
+# ---- all inputs in all loaders -----------------------------------------------------------------------------
+
+
+@every_setting
+@pytest.mark.parametrize("kind", ["numpy", "ndarray", "mixed"])
+def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kind: str) -> None:
+    data = parts()
+    hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
+    updates = [(data["digit"][i % 3], data["size"][i]) for i in range(4)] * 2
+    by_hand(hand, updates, one_net)
+    for name in {"numpy": (), "ndarray": ("digit", "size"), "mixed": ("size",)}[kind]:
+        data[name] = [tuple(map(mx.nd.array, batch)) for batch in data[name]]
+    estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(labels=MISSING), SGD, devices)
+    history = estimator.fit(data, data, epochs=2, event_handlers=SILENT, sampling=Together())
+    assert_same_parameters(net, hand)
+    assert history["train_batches_digit"] == [4.0] * 2
+    assert history["train_passes_digit"] == pytest.approx([4 / 3] * 2)
+    assert "Together" in str(estimator.plan)
+
+
+def test_the_shortest_ends_the_epoch() -> None:
+    data = parts()
+    estimator = MultiEstimator(two_heads(), two_head_spec(labels=MISSING), SGD, initializer=mx.init.Xavier())
+    history = estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together("shortest"))
+    assert history["train_batches_size"] == [3.0] and estimator.state.step == 3
+
+
+def test_a_slot_may_say_what_is_present() -> None:
+    data = parts(sizes=20)
+    known = np.ones(8, "float32")
+    data["size"] = [(image, size, known[: len(image)]) for image, size in data["size"]]
+    labels = ["digit", LabelSpec("size", missing="known"), "known"]
+    spec = two_head_spec(labels=[LabelSpec("digit", missing=-1), *labels[1:]], unused=["known"])
+    hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
+    by_hand(hand, [(d, s[:2]) for d, s in zip(data["digit"], data["size"])], one_net)
+    MultiEstimator(net, spec, SGD).fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+    assert_same_parameters(net, hand)
+
+
+@plain_or_hybrid
+def test_methods_of_balancing_see_both_tasks(hybrid: bool) -> None:
+    data = parts()
+    net = hybridized(two_heads("hybrid"), hybrid)
+    balance = UPGrad(on="parameters") if hybrid else DWA()
+    estimator = MultiEstimator(
+        net, two_head_spec(labels=MISSING), SGD, initializer=mx.init.Xavier(), balance=balance
+    )
+    history = estimator.fit(data, epochs=2, event_handlers=SILENT, sampling=Together())
+    assert all(weight > 0 for name in ("digit", "size") for weight in history[f"train_weight_{name}"])
+
+
+# ---- inputs of their own -----------------------------------------------------------------------------------
+
+
+class Pair(gluon.HybridBlock):
+    """Two images through one body, each to a head of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Dense(8, activation="relu")
+        self.digit, self.size = nn.Dense(3), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, one: Any, other: Any) -> Any:
+        return self.digit(self.body(one)), self.size(self.body(other))
+
+
+def pair_spec() -> TaskSpec:
+    digit = TaskSpec("out", ["y"], {"out": LossSpec(CE, "out", "y")}, inputs=["image"])
+    size = TaskSpec("out", ["y"], {"out": LossSpec(L2, "out", "y")}, inputs=["image"])
+    return TaskSpec.combine(digit=digit, size=size)
+
+
+@every_setting
+def test_parts_with_inputs_of_their_own_stand_side_by_side(devices: Any, hybrid: bool) -> None:
+    data = parts(digits=16, sizes=24)
+    hand, net = twins(Pair, data["digit"][0][0], data["size"][0][0])
+    by_hand(
+        hand, [(data["digit"][i % 2], data["size"][i]) for i in range(3)], lambda net, *images: net(*images)
+    )
+    estimator = MultiEstimator(hybridized(net, hybrid), pair_spec(), SGD, devices)
+    estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+    assert_same_parameters(net, hand)
+
+
+def test_validation_data_must_have_all_inputs() -> None:
+    estimator = MultiEstimator(Pair(), pair_spec(), SGD, initializer=mx.init.Xavier())
+    data = parts(digits=16, sizes=16)
+    with pytest.raises(SpecError, match='val_data\\["digit"\\] has no "size/image", which the net is called'):
+        estimator.fit(data, data, epochs=1, event_handlers=SILENT, sampling=Together())
+
+
+def test_they_must_give_equally_many_samples() -> None:
+    estimator = MultiEstimator(Pair(), pair_spec(), SGD, initializer=mx.init.Xavier())
+    data = parts(digits=16, sizes=16)
+    data["size"] = in_batches([np.concatenate(c) for c in zip(*data["size"])], 4)
+    with pytest.raises(DataError, match="different numbers of samples along axis 0"):
+        estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+
+def refused(spec: TaskSpec, data: Any, net: Any = None, **options: Any) -> str:
+    net = two_heads("hybrid") if net is None else net
+    net.initialize(mx.init.Xavier())
+    estimator = MultiEstimator(net, spec, SGD, **options)
+    with pytest.raises((SpecError, DataError)) as caught:
+        estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+    assert estimator.state.step == 0
+    return str(caught.value)
+
+
+def test_labels_must_be_declared_as_missing() -> None:
+    message = refused(two_head_spec(), parts())
+    assert (
+        'labels["digit"]: with Together, samples of "size" lack it; declare LabelSpec("digit", mi' in message
+    )
+    assert 'labels["size"]: with Together, samples of "digit" lack it' in message
+    own = [LabelSpec("digit", missing=lambda label: label < 0), LabelSpec("size", missing="nan")]
+    message = refused(two_head_spec(labels=own), parts())
+    assert "declare missing= as a number or the name of a slot" in message and "1 problem" in message
+
+
+def test_samples_must_have_one_shape() -> None:
+    data = parts()
+    data["size"] = [(image[:, :5], size) for image, size in data["size"]]
+    message = refused(two_head_spec(labels=MISSING), data)
+    assert 'the slot "image" cannot be joined in one batch: (8, 6) float32 of "digit", (8, 5) fl' in message
+    assert "let the loaders take turns, as with Proportional()" in message
+
+
+def test_whole_numbers_are_never_nan() -> None:
+    data = parts()
+    data["digit"] = [(image, digit.astype("int32")) for image, digit in data["digit"]]
+    labels = [LabelSpec("digit", missing="nan"), LabelSpec("size", missing="nan")]
+    message = refused(two_head_spec(labels=labels), data)
+    assert 'the label "digit" is int32, which has no NaN' in message
+
+
+def test_loaders_must_have_all_inputs_or_their_own() -> None:
+    spec = pair_spec()
+    data = parts()
+    size = [{"image": i, "y": y, "digit/image": i} for i, y in data["size"]]
+    message = refused(spec, {"digit": data["digit"], "size": size}, Pair())
+    assert "Together joins batches that all have all inputs" in message
+    message = refused(spec, {"digit": data["digit"]}, Pair())
+    assert 'losses["size/out"]: no loader has "size/image", "size/y"' in message or "no loader has" in message
+
+
+def test_samples_along_another_axis_are_refused() -> None:
+    net = two_heads("hybrid")
+    estimator = MultiEstimator(net, two_head_spec(labels=MISSING), SGD, initializer=mx.init.Xavier())
+    with pytest.raises(DataError, match="need samples along axis 0"):
+        estimator.fit(parts(), epochs=1, event_handlers=SILENT, sampling=Together(), batch_axis=1)
+
+
+def test_methods_of_gradients_need_it() -> None:
+    estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), SGD, balance=UPGrad())
+    with pytest.raises(DataError) as caught:
+        estimator.fit(parts(), epochs=1, sampling=RoundRobin())
+    assert "balance: UPGrad compares the gradients of tasks in one batch, and with RoundRobin a b" in str(
+        caught.value
+    )
