@@ -61,6 +61,7 @@ def spec(net, weight=1.0):
                 returns=["sum", "cls", "box"],
                 scope="batch",
                 weight=weight,
+                normalize_by=_matched,
             )
         },
         unused=["anchors"],
@@ -79,6 +80,11 @@ def spec(net, weight=1.0):
             },
         ),
     )
+
+
+def _matched(slots):
+    """Return which anchors are matched with an object: the loss is a mean over them."""
+    return slots["cls_targets"] > 0
 
 
 def _as_voc(boxes, ids, scores, truth):

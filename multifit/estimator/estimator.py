@@ -232,7 +232,8 @@ class MultiEstimator:
             self._handlers.fit(events),
         ):
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
-            start_together(self.world, self._engine, events.handlers, epochs=epochs, batches=batches)
+            limits = {"epochs": epochs, "batches": batches}
+            start_together(self.world, self._engine, events.handlers, self._log_once, **limits)
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
             with self._runner.session():
                 loop.train(train_data, self.fit_batch, checkpoint)

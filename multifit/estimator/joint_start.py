@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -39,10 +39,16 @@ def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
         raise DataError(problems)
 
 
-def start_together(world: World, engine: Engine, handlers: Iterable[object], **limits: int | None) -> None:
+def start_together(
+    world: World,
+    engine: Engine,
+    handlers: Iterable[object],
+    notice: Callable[[str], None],
+    **limits: int | None,
+) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and tell their random numbers apart.
 
-    Every rank but the first seeds its generators from the first one's, which is as if it were alone. Raises
+    `notice` is called with what may not be meant. Every rank but the first seeds its generators from the first one's, which is as if it were alone. Raises
     SpecError, everywhere, with what differs.
     """
     if world.alone:
@@ -65,6 +71,12 @@ def start_together(world: World, engine: Engine, handlers: Iterable[object], **l
     seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
     if not world.first:
         seed_everything(seed_of_rank(seed, world.rank))
+    for term in engine.spec.terms:
+        if term.spec.scope == "batch" and term.counts_samples:
+            notice(
+                f'{term.where} has scope="batch": each process computes it for its share, and counts by its '
+                "samples; if it is a mean over something else, say over what with normalize_by="
+            )
 
 
 def _acting_everywhere(handlers: Iterable[object]) -> list[str]:
