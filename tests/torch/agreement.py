@@ -48,10 +48,13 @@ def in_mxnet(symbol: Any, arrays: Sequence[Any], differentiable: Sequence[int], 
     values = [mx.nd.array(a, dtype=a.dtype) for a in arrays]
     for i in differentiable:
         values[i].attach_grad()
-    run = mx.nd.CachedOp(symbol)
-    with mx.autograd.record(train_mode=training):
-        outputs = run(*[values[int(name[1:])] for name in symbol.list_inputs()])
-    outputs = outputs if isinstance(outputs, list) else [outputs]
+    if differentiable:
+        run = mx.nd.CachedOp(symbol)
+        with mx.autograd.record(train_mode=training):
+            outputs = run(*[values[int(name[1:])] for name in symbol.list_inputs()])
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+    else:  # an operator without a gradient
+        outputs = symbol.eval(mx.cpu(), **{name: values[int(name[1:])] for name in symbol.list_inputs()})
     random = np.random.RandomState(0)
     heads = [random.randn(*each.shape).astype(each.dtype) for each in outputs]
     if differentiable:

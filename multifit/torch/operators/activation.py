@@ -14,31 +14,28 @@ from ..attributes import Ints, Tensor
 def activation(
     x: Tensor,
     *,
-    act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign", "log_sigmoid", "mish"],
+    act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"],
 ) -> Tensor:
     """Apply an activation."""
-    functions = {"relu": torch.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "softrelu": F.softplus}
-    others = {"softsign": F.softsign, "log_sigmoid": F.logsigmoid, "mish": F.mish}
-    return {**functions, **others}[act_type](x)
+    if act_type in ("softrelu", "softsign"):
+        return (F.softplus if act_type == "softrelu" else F.softsign)(x)
+    return {"relu": torch.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[act_type](x)
 
 
 def leaky_relu(
     x: Tensor,
     gamma: Tensor | None = None,
     *,
-    training: bool,
-    act_type: Literal["leaky", "prelu", "elu", "selu", "gelu", "rrelu"] = "leaky",
+    act_type: Literal["leaky", "prelu", "elu", "selu", "gelu"] = "leaky",
     slope: float = 0.25,
     lower_bound: float = 0.125,
     upper_bound: float = 0.334,
 ) -> Tensor:
-    """Apply an activation with a slope below zero, which may be learned or random."""
+    """Apply an activation with a slope below zero, which may be learned. The bounds are those of others."""
     if gamma is not None:
         if gamma.ndim == 1:
             gamma = gamma.reshape(1, -1, *[1] * (x.ndim - 2))
         return torch.where(x > 0, x, x * gamma)
-    if act_type == "rrelu":
-        return F.rrelu(x, lower_bound, upper_bound, training)
     if act_type in ("leaky", "elu"):
         return (F.leaky_relu if act_type == "leaky" else F.elu)(x, slope)
     return (F.selu if act_type == "selu" else F.gelu)(x)
@@ -89,8 +86,8 @@ def softmin(
 
 
 def softmax_activation(x: Tensor, *, mode: Literal["instance", "channel"] = "instance") -> Tensor:
-    """Return the softmax of each sample, or over its channels."""
-    return x.softmax(1) if mode == "channel" else x.flatten(1).softmax(1).reshape(x.shape)
+    """Return the softmax along the last axis, or over the channels."""
+    return x.softmax(1 if mode == "channel" else -1)
 
 
 def dropout(

@@ -18,11 +18,8 @@ def valid_indices(index: Tensor, size: int, mode: Mode) -> Tensor:
     return index.remainder(size) if mode == "wrap" else index.clamp(0, size - 1)
 
 
-def pick(
-    x: Tensor, index: Tensor, *, axis: Optional[int] = -1, keepdims: bool = False, mode: Mode = "clip"
-) -> Tensor:
+def pick(x: Tensor, index: Tensor, *, axis: int = -1, keepdims: bool = False, mode: Mode = "clip") -> Tensor:
     """Return one element along an axis for each index."""
-    x, axis = (x.flatten(), 0) if axis is None else (x, axis)
     index = valid_indices(index, x.shape[axis], mode)
     picked = x.gather(axis, index if index.ndim == x.ndim else index.unsqueeze(axis))
     return picked if keepdims or x.ndim == 1 else picked.squeeze(axis)

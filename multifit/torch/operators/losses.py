@@ -40,27 +40,25 @@ def softmax_output(
     smooth_alpha: Literal[0] = 0,
 ) -> Tensor:
     """Return the softmax; the gradient is that of the cross entropy, with classes or with probabilities."""
+    if x.ndim > 2 and label.shape != x.shape and not (multi_output or preserve_shape):
+        raise ValueError("SoftmaxOutput of more than two axes needs multi_output or preserve_shape")
     axis = 1 if multi_output else -1
-    with torch.no_grad():
-        logits = x if multi_output or preserve_shape else x.flatten(1)
-        value = logits.softmax(axis)
-        if label.shape == x.shape:
-            return Head.apply(x, value.reshape(x.shape), (value.reshape(x.shape) - label) * grad_scale)
-        classes = torch.arange(value.shape[axis], device=x.device)
-        label = label.reshape(value.select(axis, 0).shape)
-        is_class = (label.long().unsqueeze(-1) == classes).movedim(-1, axis)
-        gradient = value - is_class.to(x.dtype)
-        counted = label != ignore_label if use_ignore else torch.ones_like(label, dtype=torch.bool)
-        gradient = gradient * counted.unsqueeze(axis)
-        divisor: Any = {"null": 1, "batch": label.shape[0] if multi_output else label.numel()}.get(
-            normalization
-        )
-        if divisor is None:
-            divisor = counted.sum().clamp(min=1)
-        elif multi_output:
-            divisor *= label[0].numel()
-        gradient = (gradient * grad_scale / divisor).reshape(x.shape)
-    return Head.apply(x, value.reshape(x.shape), gradient)
+    value = x.detach().softmax(axis)
+    if label.shape == x.shape:
+        return Head.apply(x, value, (value - label) * grad_scale)
+    label = label.reshape(value.select(axis, 0).shape)
+    classes = torch.arange(value.shape[axis], device=x.device)
+    is_class = (label.long().unsqueeze(-1) == classes).movedim(-1, axis)
+    is_valid = label != ignore_label
+    gradient = value - is_class.to(x.dtype)
+    if use_ignore:
+        gradient = gradient * is_valid.unsqueeze(axis)
+    divisor: Any = {"null": 1, "batch": label.shape[0] if multi_output else label.numel()}.get(normalization)
+    if divisor is None:
+        divisor = is_valid.sum().clamp(min=1)
+    elif multi_output:
+        divisor *= label[0].numel()
+    return Head.apply(x, value, gradient * grad_scale / divisor)
 
 
 def linear_regression_output(x: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:

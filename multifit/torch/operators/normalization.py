@@ -67,8 +67,9 @@ def group_norm(
     eps: float = 1e-5,
     output_mean_var: Literal[False] = False,
 ) -> Tensor:
-    """Normalise groups of channels of each sample."""
-    return F.group_norm(x, num_groups, gamma, beta, eps)
+    """Normalise groups of channels of each sample; a group has one scale and one shift."""
+    weight, bias = (each.repeat_interleave(x.shape[1] // num_groups) for each in (gamma, beta))
+    return F.group_norm(x, num_groups, weight, bias, eps)
 
 
 def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 1e-3) -> Tensor:

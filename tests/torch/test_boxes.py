@@ -1,0 +1,70 @@
+"""Operators of detection, in MXNet and translated. None of them has a gradient with respect to boxes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multifit.gluon.compat import mx
+from tests.torch.agreement import assert_agree, normal
+
+S = mx.sym
+few = settings(max_examples=15, deadline=None, derandomize=True)
+
+
+def boxes(*shape, seed=0):
+    """Return boxes by their corners."""
+    random = np.random.RandomState(seed)
+    low = random.rand(*shape, 2)
+    return np.concatenate([low, low + 0.5 * random.rand(*shape, 2)], -1)
+
+
+def detections(count, seed):
+    """Return rows of class, score and box."""
+    random = np.random.RandomState(seed)
+    classes = random.randint(0, 3, (2, count, 1))
+    scores = random.permutation(2 * count).reshape(2, count, 1) / (2 * count)
+    return np.concatenate([classes, scores, boxes(2, count, seed=seed)], -1)
+
+
+def test_overlaps():
+    for form in ("corner", "center"):
+        iou = partial(S.contrib.box_iou, format=form)
+        assert_agree(iou, boxes(2, 3), boxes(4, seed=1))
+        assert_agree(iou, boxes(3) * 0, boxes(3))
+
+
+@few
+@given(
+    seed=st.integers(0, 99),
+    overlap=st.sampled_from([0.1, 0.3, 0.5]),
+    valid=st.sampled_from([0.0, 0.3]),
+    topk=st.sampled_from([-1, 5, 100]),
+    force=st.booleans(),
+    ids=st.sampled_from([(-1, -1), (0, -1), (0, 0)]),
+    forms=st.tuples(*[st.sampled_from(["corner", "center"])] * 2),
+)
+def test_non_maximum_suppression(seed, overlap, valid, topk, force, ids, forms):
+    options = {"overlap_thresh": overlap, "valid_thresh": valid, "topk": topk, "force_suppress": force}
+    options.update(id_index=ids[0], background_id=ids[1], in_format=forms[0], out_format=forms[1])
+    assert_agree(partial(S.contrib.box_nms, **options), detections(12, seed), constant=(0,))
+
+
+def test_a_chain_of_suppressions():
+    rows = [[0, 1 - i / 10, i, 0, i + 3, 1] for i in range(8)]
+    assert_agree(partial(S.contrib.box_nms, overlap_thresh=0.4), np.array(rows), constant=(0,))
+
+
+def test_offsets_of_boxes():
+    offsets = normal(2, 5, 4) * 0.3
+    stds = {"std0": 0.125, "std1": 0.25, "std2": 0.5, "std3": 0.5}
+    for form in ("corner", "center"):
+        for clip in (-1.0, 0.125):
+            decode = partial(S.contrib.box_decode, format=form, clip=clip, **stds)
+            assert_agree(decode, offsets, boxes(1, 5), constant=(0, 1))
+    samples, matches = np.array([[1.0, -1, 1, 0, 1]] * 2), np.array([[0.0, 1, 2, 0, 1]] * 2)
+    arrays = samples, matches, boxes(2, 5), boxes(2, 3, seed=1), np.zeros(4), np.full(4, 0.25)
+    assert_agree(lambda *x: list(S.contrib.box_encode(*x)), *arrays, constant=range(6))

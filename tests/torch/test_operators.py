@@ -1,0 +1,322 @@
+"""Each operator, in MXNet and translated, for arrays and attributes that Hypothesis finds."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multifit.gluon.compat import mx
+from tests.torch.agreement import assert_agree, normal
+
+S = mx.sym
+few = settings(max_examples=8, deadline=None, derandomize=True)
+SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
+# MXNet computes constants of these, of their gradients, or everything in float32.
+LOOSE = {
+    "degrees": 1e-6,
+    "radians": 1e-7,
+    "erf": 1e-6,
+    "erfinv": 1e-6,
+    "hard_sigmoid": 1e-7,
+    "gamma": 1e-5,
+    "gammaln": 1e-5,
+}
+
+
+def named(name):
+    """Return an operator by the name in a symbol."""
+    return (
+        getattr(S, name, None)
+        or getattr(S._internal, name, None)
+        or getattr(S.contrib, name.replace("_contrib_", ""))
+    )
+
+
+ANYWHERE = [
+    "abs", "arctan", "arcsinh", "cbrt", "ceil", "cos", "cosh", "degrees", "erf", "exp", "expm1", "fix",
+    "floor", "hard_sigmoid", "identity", "logical_not", "negative", "ones_like", "radians", "relu", "rint",
+    "round", "sigmoid", "sign", "sin", "sinh", "softsign", "square", "stop_gradient", "tan", "tanh", "trunc",
+    "zeros_like", "smooth_l1", "Flatten", "shape_array", "size_array", "make_loss", "_contrib_div_sqrt_dim",
+]  # fmt: skip
+POSITIVE = [
+    "gamma", "gammaln", "log", "log10", "log1p", "log2", "rcbrt", "reciprocal", "rsqrt", "sqrt", "arccosh",
+]  # fmt: skip
+BETWEEN = ["arccos", "arcsin", "arctanh", "erfinv"]
+
+
+@pytest.mark.parametrize("name", ANYWHERE + POSITIVE + BETWEEN)
+def test_one_tensor(name):
+    x = normal(3, 4)
+    x = np.abs(x) + 1.1 if name in POSITIVE else np.tanh(x) * 0.9 if name in BETWEEN else x
+    assert_agree(named(name), x, tolerance=LOOSE.get(name, 1e-10))
+
+
+BINARY = ["add", "sub", "mul", "div", "mod", "power", "hypot", "maximum", "minimum"]
+COMPARISONS = ["equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal"]
+LOGICAL = ["logical_and", "logical_or", "logical_xor"]
+
+
+@pytest.mark.parametrize("name", [*BINARY, *COMPARISONS, *LOGICAL])
+@few
+@given(shape=SHAPES, data=st.data())
+def test_two_tensors(name, shape, data):
+    other = tuple(data.draw(st.sampled_from([1, size])) for size in shape)
+    x, y = np.abs(normal(*shape)) + 0.1, np.abs(normal(*other, seed=1)) + 0.1
+    if name in COMPARISONS + LOGICAL:
+        x, y = x.round(), y.round()
+    assert_agree(named(f"broadcast_{name}"), x, y)
+
+
+@pytest.mark.parametrize(
+    "name", ["_add", "_sub", "_mul", "_div", "_mod", "_power", "_hypot", "_maximum", "_minimum"]
+)
+def test_two_tensors_of_equal_shapes(name):
+    assert_agree(named(name), np.abs(normal(3, 4)), np.abs(normal(3, 4, seed=1)))
+
+
+@pytest.mark.parametrize("name", [*(f"_{name}" for name in COMPARISONS + LOGICAL)])
+def test_comparisons_of_equal_shapes(name):
+    assert_agree(named(name), normal(3, 4).round(), normal(3, 4, seed=1).round())
+
+
+SCALAR = [
+    "plus",
+    "minus",
+    "rminus",
+    "mul",
+    "div",
+    "rdiv",
+    "mod",
+    "rmod",
+    "power",
+    "rpower",
+    "maximum",
+    "minimum",
+]
+
+
+@pytest.mark.parametrize("name", [*SCALAR, *COMPARISONS, *LOGICAL])
+@pytest.mark.parametrize("scalar", [0.0, 1.0, 2.5])
+def test_a_tensor_and_a_number(name, scalar):
+    x = np.abs(normal(3, 4)) + 0.1
+    x[0, 0] = scalar or 1
+    if scalar or name not in ("div", "mod", "rpower"):
+        assert_agree(partial(named(f"_{name}_scalar"), scalar=scalar), x)
+
+
+@pytest.mark.parametrize("name", ["plus", "minus", "rminus", "mul", "div", "rdiv", *COMPARISONS])
+def test_an_integer_tensor_and_a_number(name):
+    assert_agree(partial(named(f"_{name}_scalar"), scalar=2.7), np.array([[1, -2], [3, 4]], "int32"))
+
+
+@pytest.mark.parametrize("name", ["sum", "nansum", "mean", "prod", "max", "min"])
+@few
+@given(shape=SHAPES, keepdims=st.booleans(), exclude=st.booleans(), data=st.data())
+def test_reductions(name, shape, keepdims, exclude, data):
+    axis = data.draw(
+        st.none() | st.sets(st.integers(0, len(shape) - 1), min_size=1).map(lambda s: tuple(sorted(s)))
+    )
+    options = {} if axis is None else {"axis": axis, "exclude": exclude}
+    assert_agree(partial(named(name), keepdims=keepdims, **options), normal(*shape))
+
+
+@few
+@given(shape=SHAPES, keepdims=st.booleans(), ord=st.sampled_from([1, 2]), data=st.data())
+def test_norm(shape, keepdims, ord, data):
+    axis = data.draw(st.none() | st.integers(-len(shape), len(shape) - 1))
+    assert_agree(partial(S.norm, ord=ord, axis=axis, keepdims=keepdims), normal(*shape))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "argmax_channel"])
+def test_indices_of_extremes(name):
+    x = normal(3, 4).round()
+    assert_agree(named(name), x, constant=(0,))
+    if name != "argmax_channel":
+        assert_agree(partial(named(name), axis=0, keepdims=True), x)
+
+
+@few
+@given(axis=st.sampled_from([None, 0, 1, -1]), ascend=st.booleans(), k=st.integers(0, 4), data=st.data())
+def test_ordering(axis, ascend, k, data):
+    options = {"axis": axis, "is_ascend": ascend}
+    x = np.random.RandomState(k).permutation(20).reshape(4, 5) / 4
+    assert_agree(partial(S.sort, **options), x)
+    assert_agree(partial(S.argsort, dtype="float64", **options), x)
+    for returned in ("value", "indices", "both") if axis is None else ("value", "indices", "both", "mask"):
+        assert_agree(partial(S.topk, k=k, ret_typ=returned, dtype="float64", **options), x)
+
+
+@pytest.mark.parametrize(
+    ("codes", "reverse"),
+    [
+        ((-1,), False), ((0, -1), False), ((0, 0, -1), False), ((-3, -3), False), ((-2,), False),
+        ((0, -3, 0), False),
+        ((-3, -2), False), ((-4, 1, 2, -2), False), ((-4, -1, 2, 0, -3), False), ((0, -4, 3, -1, -2), False),
+        ((6, 0, -1), True), ((-1, 0), True), ((0, -3, 0), True), ((4, 30), False),
+    ],
+)  # fmt: skip
+def test_reshape(codes, reverse):
+    assert_agree(partial(S.Reshape, shape=codes, reverse=reverse), normal(2, 3, 4, 5))
+
+
+def test_reshape_like():
+    assert_agree(S.reshape_like, normal(2, 6), normal(3, 4))
+    some = {"lhs_begin": 1, "lhs_end": None, "rhs_begin": 1, "rhs_end": 3}
+    assert_agree(partial(S.reshape_like, **some), normal(2, 6), normal(5, 3, 2))
+    some = {"lhs_begin": -2, "lhs_end": -1, "rhs_begin": 0, "rhs_end": -1}
+    assert_agree(partial(S.reshape_like, **some), normal(6, 2), normal(3, 2, 5))
+
+
+@few
+@given(shape=SHAPES, data=st.data())
+def test_shapes(shape, data):
+    x, axes = normal(*shape), st.integers(-len(shape), len(shape) - 1)
+    order = data.draw(st.permutations(range(len(shape))))
+    assert_agree(S.transpose, x)
+    assert_agree(partial(S.transpose, axes=tuple(order)), x)
+    assert_agree(partial(S.expand_dims, axis=data.draw(st.integers(-len(shape) - 1, len(shape)))), x)
+    assert_agree(partial(S.SwapAxis, dim1=order[0], dim2=order[-1]), x)
+    assert_agree(S.squeeze, x)
+    ones = tuple(i for i, size in enumerate(shape) if size == 1)
+    if ones:
+        assert_agree(partial(S.squeeze, axis=ones[0]), x)
+    assert_agree(partial(S.reverse, axis=order[0]), x)
+    if len(shape) < 3:  # MXNet has no gradient of further axes
+        assert_agree(partial(S.tile, reps=(2,) * len(shape)), x)
+    assert_agree(partial(S.repeat, repeats=2, axis=data.draw(st.none() | axes)), x)
+    begin = data.draw(st.integers(0, shape[order[0]] - 1))
+    assert_agree(partial(S.slice_axis, axis=order[0], begin=begin, end=None), x)
+    assert_agree(partial(S.stack, axis=data.draw(axes)), x, x + 1)
+    assert_agree(partial(S.Concat, dim=data.draw(axes)), x, x + 1)
+
+
+def test_broadcasting():
+    x = normal(3, 1, 4)
+    assert_agree(partial(S.broadcast_to, shape=(0, 5, 0)), x)
+    assert_agree(S.broadcast_like, x, normal(3, 5, 4))
+    assert_agree(partial(S.broadcast_like, lhs_axes=(1,), rhs_axes=(0,)), x, normal(6, 2))
+    assert_agree(partial(S.broadcast_axis, axis=1, size=2), x)
+
+
+def test_blocks():
+    assert_agree(partial(S.space_to_depth, block_size=2), normal(1, 2, 4, 6))
+    assert_agree(partial(S.depth_to_space, block_size=2), normal(1, 8, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step"),
+    [
+        ((0, 1), (2, 3), ()), ((None, 1), (None, None), (None, 2)), ((1,), (3,), ()),
+        ((None, 4), (None, 0), (None, -2)),
+        ((None, None), (None, None), (-1, -1)), ((-2, -3), (None, -1), (1, 1)),
+    ],
+)  # fmt: skip
+def test_slice(begin, end, step):
+    assert_agree(partial(S.slice, begin=begin, end=end, step=step), normal(3, 6))
+
+
+def test_slice_like():
+    assert_agree(S.slice_like, normal(3, 6), normal(2, 4))
+    assert_agree(partial(S.slice_like, axes=(-1,)), normal(3, 6), normal(2, 4))
+
+
+@pytest.mark.parametrize("squeeze", [False, True])
+def test_splits(squeeze):
+    assert_agree(lambda x: list(S.split(x, num_outputs=3, axis=1, squeeze_axis=squeeze)), normal(2, 3))
+    assert_agree(lambda x: S.split(x, num_outputs=1, axis=0), normal(2, 3))
+    assert_agree(lambda x: list(S.split_v2(x, 3, axis=1, squeeze_axis=squeeze)), normal(2, 3))
+    assert_agree(lambda x: list(S.split_v2(x, (1, 3), axis=1)), normal(2, 6))
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_pad(mode):
+    width = (0, 0, 0, 0, 1, 2, 3, 1)
+    assert_agree(partial(S.Pad, mode=mode, pad_width=width, constant_value=2.5), normal(2, 3, 4, 5))
+
+
+def test_creation():
+    like = normal(2, 3)
+    assert_agree(lambda x: S.zeros((2, 3), dtype="float64") + x, like)
+    assert_agree(lambda x: S.ones((2, 3), dtype="float64") + x, like)
+    assert_agree(lambda x: S.full((2, 3), 2.5, dtype="float64") + x, like)
+    assert_agree(lambda x: S.Group([S.arange(5, dtype="float64"), x]), like, constant=(0,))
+    assert_agree(lambda x: S.Group([S.arange(2, 9, 1.5, repeat=2, dtype="int32"), x]), like, constant=(0,))
+    assert_agree(partial(S.contrib.arange_like, axis=1, start=2, step=0.5), like)
+    assert_agree(partial(S.contrib.arange_like, start=2, step=0.5), like)
+    assert_agree(partial(S.contrib.arange_like, axis=1, repeat=2), normal(2, 6))
+
+
+def test_other_elementwise():
+    x, y = normal(3, 4), normal(3, 4, seed=1)
+    assert_agree(lambda x, y: S.add_n(x, y, x), x, y)
+    assert_agree(S.where, (x > 0).astype("float64"), x, y, constant=(0,))
+    assert_agree(S.where, np.array([1.0, 0, 2]), x, y, constant=(0,))
+    assert_agree(partial(S.Cast, dtype="int32"), x * 3, constant=(0,))
+    assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), x)
+    assert_agree(lambda x, y: S._internal._grad_add(x, y), x, y, constant=(0, 1))
+    assert_agree(partial(S.smooth_l1, scalar=2.0), x)
+
+
+@few
+@given(mode=st.sampled_from(["clip", "wrap"]), axis=st.sampled_from([0, 1, -1]), keepdims=st.booleans())
+def test_looking_up(mode, axis, keepdims):
+    x = normal(4, 5)
+    index = np.random.RandomState(0).randint(-6, 9, x.shape[1 - axis % 2]).astype("float64")
+    assert_agree(partial(S.pick, axis=axis, keepdims=keepdims, mode=mode), x, index, constant=(1,))
+    assert_agree(partial(S.take, axis=axis, mode=mode), x, index.reshape(1, -1), constant=(1,))
+
+
+def test_looking_up_elements():
+    x, index = normal(3, 4), np.array([[0.0, 2, 1], [3, 0, 0]])
+    assert_agree(S.batch_take, x, np.array([0, 3, 1], "int32"), constant=(0,))
+    assert_agree(S.gather_nd, x, index, constant=(1,))
+    assert_agree(S.gather_nd, x, index[:1], constant=(1,))
+    assert_agree(partial(S.scatter_nd, shape=(3, 4)), normal(3), index, constant=(1,))
+    assert_agree(partial(S._internal._backward_gather_nd, shape=(3, 4)), normal(3), index * 0, constant=(1,))
+    assert_agree(
+        partial(S.Embedding, input_dim=3, output_dim=4), np.array([[0.0, 5], [-1, 1]]), x, constant=(0,)
+    )
+    hot = {"depth": 4, "on_value": 2.0, "off_value": -1.0, "dtype": "float64"}
+    assert_agree(partial(S.one_hot, **hot), np.array([[0.0, 3], [2, 1]]), constant=(0,))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sequences(axis):
+    x = normal(4, 3, 2) if axis == 0 else normal(3, 4, 2)
+    length = np.array([1.0, 4, 2])
+    for name in ("SequenceMask", "SequenceLast"):
+        operator = partial(named(name), axis=axis)
+        assert_agree(
+            operator, x, constant=(0,) if name == "SequenceLast" else ()
+        )  # MXNet's gradient is wrong
+        assert_agree(partial(operator, use_sequence_length=True), x, length, constant=(1,))
+    mask = partial(S.SequenceMask, use_sequence_length=True, axis=axis, value=-1)
+    assert_agree(mask, x, length, constant=(1,))
+    assert_agree(S.SequenceReverse, x)
+    if axis == 0:
+        assert_agree(partial(S.SequenceReverse, use_sequence_length=True), x, length, constant=(1,))
+
+
+@few
+@given(a=st.booleans(), b=st.booleans(), alpha=st.sampled_from([1.0, 0.5]))
+def test_products(a, b, alpha):
+    x, y = normal(*((4, 3) if a else (3, 4))), normal(*((5, 4) if b else (4, 5)))
+    transposed = {"transpose_a": a, "transpose_b": b}
+    assert_agree(partial(S.dot, **transposed), x, y)
+    batch = [np.stack([each, each + 1]) for each in (x, y)]
+    assert_agree(partial(S.batch_dot, **transposed), *batch)
+    assert_agree(partial(S.linalg.gemm2, alpha=alpha, **transposed), *batch)
+
+
+def test_other_products():
+    assert_agree(S.dot, normal(2, 3, 4), normal(4, 5, 6))
+    assert_agree(partial(S.dot, transpose_a=True), normal(4, 2, 3), normal(4, 5))
+    assert_agree(partial(S.dot, transpose_b=True), normal(2, 4), normal(5, 3, 4))
+    for options in ({}, {"no_bias": True}, {"flatten": False}):
+        weight = normal(5, 4 if options.get("flatten") is False else 12)
+        arrays = [normal(2, 3, 4), weight, normal(5)][: 2 if options.get("no_bias") else 3]
+        assert_agree(partial(S.FullyConnected, num_hidden=5, **options), *arrays)
