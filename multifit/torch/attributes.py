@@ -32,8 +32,8 @@ DTYPES = {
     "int64": torch.int64,
     "bool": torch.bool,
 }
-# How MXNet computes, not what; and counts of inputs, which are seen anyway.
-IGNORED = {"workspace", "cudnn_tune", "cudnn_off", "ctx", "num_args", "num_weights", "__profiler_scope__"}
+# How and where MXNet computes, not what; and the number of inputs, which is seen anyway.
+IGNORED = {"workspace", "cudnn_tune", "cudnn_off", "ctx", "num_args", "key", "ndev"}
 # What the translation gives to functions that ask for it: the mode, and a tensor of the graph's device.
 GIVEN = {"training", "like"}
 
@@ -50,6 +50,16 @@ def table(function: Callable[..., Any]) -> dict[str, Any]:
     hints = get_type_hints(function)
     keywords = inspect.signature(function).parameters.values()
     return {each.name: hints[each.name] for each in keywords if each.kind is each.KEYWORD_ONLY}
+
+
+@cache
+def needed(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the attributes that have no default."""
+    keywords = inspect.signature(function).parameters.values() if table(function) else ()
+    without = {
+        each.name for each in keywords if each.kind is each.KEYWORD_ONLY and each.default is each.empty
+    }
+    return frozenset(without - GIVEN)
 
 
 @cache
@@ -77,6 +87,8 @@ def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str])
             values[name] = _read(known[name], text)
         except (ValueError, KeyError, TypeError):
             raise AttributeProblem(f"{name}={text} is not translated; valid: {_valid(known[name])}") from None
+    for name in sorted(needed(function) - set(values)):
+        raise AttributeProblem(f"its default of {name} is not translated; valid: {_valid(known[name])}")
     return values
 
 
@@ -94,16 +106,12 @@ def _read(kind: Any, text: str) -> Any:
         return _read(kind, text)
     if kind is torch.dtype:
         return DTYPES[text]
-    if kind is str:
-        return text
     if get_origin(kind) is tuple:
         value = _literal(text)
-        item = get_args(kind)[0]
-        return tuple(
-            _read(item, str(each)) for each in (value if isinstance(value, (tuple, list)) else [value])
-        )
+        items = value if isinstance(value, (tuple, list)) else [value]
+        return tuple(_read(get_args(kind)[0], str(each)) for each in items)
     if kind is bool:
-        return bool({"True": 1, "False": 0, "true": 1, "false": 0, "1": 1, "0": 0}[text])
+        return {"True": True, "False": False, "1": True, "0": False}[text]
     return kind(text)
 
 
@@ -117,6 +125,4 @@ def _literal(text: str) -> Any:
 def _valid(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(shown(each) for each in get_args(kind))
-    if kind is torch.dtype:
-        return ", ".join(DTYPES)
-    return getattr(kind, "__name__", None) or str(kind).replace("typing.", "")
+    return ", ".join(DTYPES) if kind is torch.dtype else "values of its type"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
+from multifit.torch.operators.regions import roi_align
 from tests.torch.agreement import assert_agree, normal
 
 S = mx.sym
@@ -68,3 +70,22 @@ def test_offsets_of_boxes():
     samples, matches = np.array([[1.0, -1, 1, 0, 1]] * 2), np.array([[0.0, 1, 2, 0, 1]] * 2)
     arrays = samples, matches, boxes(2, 5), boxes(2, 3, seed=1), np.zeros(4), np.full(4, 0.25)
     assert_agree(lambda *x: list(S.contrib.box_encode(*x)), *arrays, constant=range(6))
+
+
+@few
+@given(seed=st.integers(0, 99), samples=st.integers(1, 3), aligned=st.booleans())
+def test_regions(seed, samples, aligned):
+    random = np.random.RandomState(seed)
+    index, low = random.randint(0, 2, (5, 1)), random.rand(5, 2) * 8
+    inside = np.concatenate([index, low, low + random.rand(5, 2) * 6], 1)
+    options = {"pooled_size": (3, 2), "spatial_scale": 0.5, "sample_ratio": samples, "aligned": aligned}
+    align, maps = partial(S.contrib.ROIAlign, **options), normal(2, 3, 8, 9)
+    assert_agree(align, maps, inside, constant=(1,))
+    outside = np.concatenate([index, low * 3 - 3, low * 3 + 9 * random.rand(5, 2)], 1)
+    assert_agree(align, maps, outside, constant=(0, 1))  # MXNet's gradient writes where it must not
+
+
+def test_a_region_of_no_sample_is_0():
+    maps, rois = torch.ones(1, 2, 4, 4), torch.tensor([[-1.0, 0, 0, 3, 3], [0, 0, 0, 3, 3]])
+    found = roi_align(maps, rois, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=1)
+    assert (found[0] == 0).all() and (found[1] == 1).all()

@@ -121,11 +121,14 @@ def test_layer_norm(axis):
 def test_other_norms():
     x, gamma, beta = normal(2, 6, 4, 3), normal(6), normal(6, seed=1)
     assert_agree(partial(S.GroupNorm, num_groups=3, eps=2**-10), x, gamma[:3], beta[:3])
-    arrays = [each.astype("float32") for each in (x, gamma, beta)]  # MXNet has no other type
+    arrays = [each.astype("float32") for each in (x, gamma, beta)]
     assert_agree(partial(S.InstanceNorm, eps=2**-10), *arrays, tolerance=1e-4)
     for mode in ("instance", "channel", "spatial"):
         assert_agree(partial(S.L2Normalization, mode=mode), x)
-    assert_agree(partial(S.LRN, nsize=5, alpha=0.5, beta=0.75), x)
+    # MXNet has no other type
+    assert_agree(partial(S.LRN, nsize=5, alpha=0.5, beta=0.75), arrays[0], tolerance=1e-4)
+    arrays = x, gamma, beta, beta, gamma**2
+    assert_agree(lambda *x: S.contrib.SyncBatchNorm(*x, key="a", momentum=0.5), *arrays, constant=(3, 4))
 
 
 def test_softmax():

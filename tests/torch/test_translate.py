@@ -76,9 +76,26 @@ def test_everything_that_has_no_translation_is_named_at_once():
     assert [problem.message for problem in untranslated(symbol.tojson())] == lines[:4]
 
 
-def test_an_attribute_that_is_not_known():
-    symbol = S.RNN(
-        X, S.var("p"), S.var("s"), S.var("c"), mode="lstm", state_size=2, num_layers=1, projection_size=1
-    )
-    (problem,) = untranslated(symbol.tojson())
-    assert "projection_size=1 is not translated; valid: None" in problem.message
+def test_attributes_that_are_not_translated():
+    states = [S.var(name) for name in "psc"]
+    clipped = S.clip(X, a_min=0, a_max=1).tojson()
+    messages = {
+        S.RNN(X, *states, mode="lstm", state_size=2, num_layers=1, projection_size=1).tojson(): (
+            "projection_size=1 is not translated; valid: None"
+        ),
+        S.contrib.ROIAlign(X, X, pooled_size=(2, 2), spatial_scale=1).tojson(): (
+            "its default of sample_ratio is not translated; valid: 1, 2, 3, 4"
+        ),
+        S.Cast(X, dtype="float16").tojson().replace("float16", "complex"): (
+            "dtype=complex is not translated; valid: float16, bfloat16"
+        ),
+        clipped.replace(
+            '"a_min": "0"', '"a_min": "low"'
+        ): "a_min=low is not translated; valid: values of its type",
+        clipped.replace(
+            "a_min", "a_mini"
+        ): 'its attribute a_mini=0 is not translated (did you mean "a_min"?)',
+    }
+    for symbol, message in messages.items():
+        (problem,) = untranslated(symbol)
+        assert message in problem.message

@@ -17,8 +17,10 @@ from . import (
     ordering,
     pooling,
     products,
+    random,
     recurrent,
     reductions,
+    regions,
     resizing,
     scalar,
     sequence,
@@ -48,6 +50,8 @@ _FAMILIES: tuple[Mapping[str, Any], ...] = (
     losses.OPERATORS,
     attention.OPERATORS,
     boxes.OPERATORS,
+    regions.OPERATORS,
+    random.OPERATORS,
 )
 
 OPERATORS: dict[str, Callable[..., Any]] = {
