@@ -8,12 +8,13 @@ BENCH := .venv-bench
 # Horovod is compiled against the mxnet of its environment, and by itself on Python 3.11 only.
 # TORCH chooses a build of PyTorch, such as one for CPUs.
 DISTRIBUTED := .venv-distributed
+TORCHED := .venv-torch
 TORCH ?= torch
 
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench nightly distributed clean
+.PHONY: help demo test lint docs bench nightly distributed torch clean
 
 help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
@@ -24,6 +25,7 @@ help:
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
 	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly"
 	@echo "make distributed  build Horovod and run the tests that need it or PyTorch; ten minutes the first time"
+	@echo "make torch   install PyTorch beside MXNet and run the tests of the engine on PyTorch; TORCH chooses a build"
 	@echo "make clean   remove the virtual environments and everything that was generated"
 	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
 
@@ -57,6 +59,9 @@ nightly: $(STAMP)
 distributed: $(DISTRIBUTED)/.installed
 	$(DISTRIBUTED)/bin/python -m pytest tests/distributed nightly/test_distributed*.py
 
+torch: $(TORCHED)/.installed
+	$(TORCHED)/bin/python -m pytest tests/torch -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini
+
 # Recreated when its requirements change. Everything is installed in one call, so that the pins hold for all of it.
 $(STAMP): setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
@@ -82,6 +87,12 @@ $(DISTRIBUTED)/.installed: setup.py requirements/constraints.txt
 		HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 $(DISTRIBUTED)/bin/python -m pip install \
 		--quiet --disable-pip-version-check --no-build-isolation horovod==0.28.1
 	$(DISTRIBUTED)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" \
+		-c requirements/constraints.txt
+	@touch $@
+
+$(TORCHED)/.installed: setup.py requirements/constraints.txt
+	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(TORCHED) && "$$python" -m venv $(TORCHED)
+	$(TORCHED)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" "$(TORCH)" \
 		-c requirements/constraints.txt
 	@touch $@
 

@@ -461,11 +461,14 @@ class MultiEstimator:
         Parameters
         ----------
         folder : str or path
-            Where ``net-symbol.json``, ``net-0000.params`` and ``export.json`` go, or ``net.onnx``.
+            Where ``net-symbol.json``, ``net-0000.params`` and ``export.json`` go, or ``net.onnx``, or
+            ``net.py``, ``net.pt`` and ``export.json``, or ``net.pt2``.
         data : array, tuple, dict, list or loader, optional
             As `predict` takes it; needed only if nothing was fitted, checked, evaluated or predicted yet.
-        format : {"gluon", "onnx"}
-            ``gluon.SymbolBlock.imports`` reads the first; the second needs ``multifit[onnx]``.
+        format : {"gluon", "onnx", "torch", "pt2"}
+            ``gluon.SymbolBlock.imports`` reads the first; the second needs ``multifit[onnx]``. "torch" is a
+            Python module, for training too, that needs torch alone; "pt2" a program of `torch.export`, which
+            evaluates. Both need ``multifit[torch]``.
 
         Returns
         -------
@@ -475,11 +478,12 @@ class MultiEstimator:
         Raises
         ------
         SpecError
-            The net cannot be traced: it works on arrays only.
+            The net cannot be traced: it works on arrays only; or operators have no translation to PyTorch.
         ValueError
-            An unknown format, inputs of unknown shapes, or an operator that ONNX lacks.
+            An unknown format, inputs of unknown shapes, an operator that ONNX lacks, or a net that
+            `torch.export` cannot take.
         ImportError
-            ONNX is not installed.
+            ONNX or PyTorch is not installed.
         """
         return export(self._engine, folder, data, format)
 

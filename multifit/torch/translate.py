@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import operator
 import re
 from collections import defaultdict
@@ -124,7 +125,9 @@ class _Translation:
         self._source, self._tensors, self._names = graph, tensors, names
         self._made = fx.Graph()
         self._root = torch.nn.Module()
-        self._inputs = {each: self._made.placeholder(_identifier(each)) for each in inputs}
+        self._inputs = {
+            each: self._made.placeholder(name) for each, name in zip(inputs, _identifiers(inputs))
+        }
         self._given = {"training": training, "like": next(iter(self._inputs.values()), None)}
         self._outputs: dict[Output, fx.Node] = {}
         self._read: dict[int, set[int]] = defaultdict(set)
@@ -175,7 +178,11 @@ def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
         root.register_buffer(last, tensor)
 
 
-def _identifier(name: str) -> str:
-    """Return a name as an argument's: other characters than letters and digits become underscores."""
-    plain = re.sub(r"\W", "_", name)
-    return f"_{plain}" if plain[:1].isdigit() else plain
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """Return names of arguments: other characters than letters and digits become underscores."""
+    identifiers: list[str] = []
+    for name in names:
+        plain = re.sub(r"\W|^(?=\d)", "_", name)
+        plain += "_" if keyword.iskeyword(plain) else ""
+        identifiers.append(plain + "_" * identifiers.count(plain))
+    return identifiers

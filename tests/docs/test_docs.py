@@ -46,7 +46,7 @@ def run(page: Path) -> None:
     for line, code, printed in blocks(page):
         if "bfloat16" in code and not cpu_supports_bfloat16():
             continue
-        if 'engine="torch"' in code and find_spec("torch") is None:
+        if re.search(r'="torch"|import torch', code) and find_spec("torch") is None:
             continue
         output = io.StringIO()
         with redirect_stdout(output):

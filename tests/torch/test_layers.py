@@ -127,8 +127,9 @@ def test_other_norms():
         assert_agree(partial(S.L2Normalization, mode=mode), x)
     # MXNet has no other type
     assert_agree(partial(S.LRN, nsize=5, alpha=0.5, beta=0.75), arrays[0], tolerance=1e-4)
-    arrays = x, gamma, beta, beta, gamma**2
-    assert_agree(lambda *x: S.contrib.SyncBatchNorm(*x, key="a", momentum=0.5), *arrays, constant=(3, 4))
+    arrays = [each.astype("float32") for each in (x, gamma, beta, beta, gamma**2)]
+    sync = partial(S.contrib.SyncBatchNorm, key="a", momentum=0.5, fix_gamma=False)
+    assert_agree(lambda *x: sync(*x), *arrays, constant=(3, 4), tolerance=1e-4)
 
 
 def test_softmax():

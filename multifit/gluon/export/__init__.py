@@ -1,1 +1,1 @@
-"""Export of the net to files: Gluon's symbol and parameters, or ONNX."""
+"""Export of the net to files: Gluon's symbol and parameters, ONNX, or PyTorch."""

@@ -16,11 +16,14 @@ from ..data.batch_splitter import SlotSignature
 from ..evaluation import batches_of, predict_batch
 from .formats import FORMATS
 from .onnx_model import require_onnx
+from .torch_files import require_torch
 from .tracing import trace
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
+# what raises ImportError before anything is traced, by format
+REQUIRED = {"onnx": require_onnx, "torch": require_torch, "pt2": require_torch}
 MAX_BATCHES = 31  # of a loader, that are read for their shapes
 
 
@@ -33,8 +36,8 @@ def export(
     whose size differed between the batches so far, such as sentences. In Gluon's format, `export.json`, which
     describes each input and output, is written last, and has the hashes of the other two files.
     """
-    if format == "onnx":
-        require_onnx()
+    if format in REQUIRED:
+        REQUIRED[format]()
     spec = engine.spec.evaluation
     return FORMATS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
 

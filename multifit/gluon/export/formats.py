@@ -13,6 +13,7 @@ from ...files import atomic_path, atomic_write
 from ..compat import mx
 from ..installed import installed_versions
 from .onnx_model import onnx_model
+from .torch_files import write_torch
 from .traced_net import PortType, TracedNet
 
 SYMBOL, PARAMETERS, RECORD, ONNX = "net-symbol.json", "net-0000.params", "export.json", "net.onnx"
@@ -38,20 +39,35 @@ def _write_onnx(net: TracedNet, folder: Path) -> list[Path]:
     return [folder / ONNX]
 
 
-FORMATS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {"gluon": _write_gluon, "onnx": _write_onnx}
+def _write_torch(net: TracedNet, folder: Path) -> list[Path]:
+    return write_torch("torch", net, _description(net), folder)
+
+
+def _write_pt2(net: TracedNet, folder: Path) -> list[Path]:
+    return write_torch("pt2", net, _description(net), folder)
+
+
+FORMATS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {
+    "gluon": _write_gluon,
+    "onnx": _write_onnx,
+    "torch": _write_torch,
+    "pt2": _write_pt2,
+}
 
 
 def _record(net: TracedNet, hashes: Mapping[str, str]) -> dict[str, Any]:
+    described = _description(net)
+    for output in described["outputs"]:
+        output["symbol"] = f"{output['name']}_output"
+    files = {"format": "gluon", "symbol": SYMBOL, "parameters": PARAMETERS}
+    return {**files, **described, "sha256": dict(hashes)}
+
+
+def _description(net: TracedNet) -> dict[str, Any]:
     return {
-        "format": "gluon",
-        "symbol": SYMBOL,
-        "parameters": PARAMETERS,
         "inputs": [_port(name, type_) for name, type_ in net.inputs.items()],
-        "outputs": [
-            {**_port(name, type_), "symbol": f"{name}_output"} for name, type_ in net.outputs.items()
-        ],
+        "outputs": [_port(name, type_) for name, type_ in net.outputs.items()],
         "unread_inputs": list(net.unread),
-        "sha256": dict(hashes),
         "versions": installed_versions(),
     }
 

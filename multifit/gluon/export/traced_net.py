@@ -35,7 +35,7 @@ class TracedNet:
     `symbols` are the outputs by the spec's names, in its order; `inputs` and `outputs` what the spec's are,
     without inputs that are None. `parameters` are those that the graph reads, by MXNet's own names, on the
     CPU: the mean over the devices. `example` has the inputs' shapes in one batch; no output depends on the
-    inputs that are `unread`.
+    inputs that are `unread`. `names` are the parameters' structural names; those `trained` receive gradients.
     """
 
     symbols: Mapping[str, mx.sym.Symbol]
@@ -44,6 +44,8 @@ class TracedNet:
     parameters: Mapping[str, Array]
     example: Mapping[str, Shape]
     unread: tuple[str, ...]
+    names: Mapping[str, str]
+    trained: tuple[str, ...]
 
     def grouped(self, names: Mapping[str, str] | None = None) -> mx.sym.Symbol:
         """Return all outputs as one symbol of identity nodes; `names` are other names than the spec's."""

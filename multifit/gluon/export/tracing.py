@@ -12,6 +12,7 @@ from ...protocols import Array, Net
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.batch_splitter import SlotSignature
+from ..optim.parameters import named_parameters
 from .traced_net import TracedNet, port_types
 
 
@@ -40,7 +41,10 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
         input_types, output_types = port_types(symbols, arrays, parameters)
     example = {name: tuple(shape) for name, (shape, _) in arrays[-1].items()}
     unread = tuple(name for name in inputs if name not in read)
-    return TracedNet(symbols, input_types, output_types, parameters, example, unread)
+    structural = {p.name: (name, p) for name, p in named_parameters(net, {}).items() if p.name in parameters}
+    names = {own: name for own, (name, _) in structural.items()}
+    trained = tuple(own for own, (_, p) in structural.items() if p.grad_req != "null")
+    return TracedNet(symbols, input_types, output_types, parameters, example, unread, names, trained)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Export of a translated net to files that need torch alone."""

@@ -1,0 +1,114 @@
+"""Write a translated net: as a plain module with its parameters, or as a program of `torch.export`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from ...errors import last_line
+from ...files import atomic_path
+from ..translate import tensors_of, translate
+from .module_file import module_text
+
+MODULE, PARAMETERS, PROGRAM, RECORD = "net.py", "net.pt", "net.pt2", "export.json"
+
+
+@dataclass(frozen=True)
+class PlainNet:
+    """A net as plain data, as it evaluates.
+
+    Parameters
+    ----------
+    symbol : str
+        The JSON of a symbol with the outputs in their order.
+    example : mapping of str to (shape, dtype)
+        Each input in one batch.
+    open_axes : mapping of str to sequence of int
+        The axes of each input that may have any size.
+    outputs : sequence of str
+        The names of the symbol's outputs.
+    arrays : mapping of str to numpy.ndarray
+        The values of all other variables.
+    names : mapping of str to str
+        Their structural names.
+    trained : sequence of str
+        Those of them that receive gradients.
+    record : mapping
+        What ``export.json`` says of inputs, outputs and versions.
+    """
+
+    symbol: str
+    example: Mapping[str, tuple[tuple[int, ...], str]]
+    open_axes: Mapping[str, Sequence[int]]
+    outputs: Sequence[str]
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+    names: Mapping[str, str]
+    trained: Sequence[str]
+    record: Mapping[str, Any]
+
+
+def write_module(net: PlainNet, folder: Path) -> list[Path]:
+    """Write ``net.py``, ``net.pt`` and ``export.json``, which has the hashes of the other two.
+
+    Raises SpecError if operators have no translation.
+    """
+    module = _translated(net)
+    text = module_text(module, net.outputs, PARAMETERS)
+    paths = [folder / name for name in (RECORD, PARAMETERS, MODULE)]
+    with ExitStack() as files:
+        # The files are renamed in reverse order, once all three are written; the record is the last.
+        record, parameters, source = (files.enter_context(atomic_path(path)) for path in paths)
+        source.write_text(text, "utf-8")
+        torch.save(dict(module.state_dict()), parameters)
+        hashes = {MODULE: _sha256(source), PARAMETERS: _sha256(parameters)}
+        content = {
+            "format": "torch",
+            "module": MODULE,
+            "parameters": PARAMETERS,
+            **net.record,
+            "sha256": hashes,
+        }
+        record.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+    return sorted(paths)
+
+
+def write_program(net: PlainNet, folder: Path) -> list[Path]:
+    """Write ``net.pt2``.
+
+    Raises SpecError if operators have no translation; ValueError if `torch.export` cannot take the net.
+    """
+    module = _translated(net)
+    examples = tuple(torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, dtype in net.example.values())
+    auto = getattr(
+        torch.export.Dim, "AUTO", None
+    )  # torch 2.6 and newer; before, sizes are those of the batch
+    sizes = tuple(dict.fromkeys(net.open_axes[name], auto) for name in net.example) if auto else None
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, examples, dynamic_shapes=sizes, strict=False)
+    except Exception as error:
+        raise ValueError(
+            f"torch.export failed ({type(error).__name__}: {last_line(error)}); "
+            'format="torch" writes the net as a module instead'
+        ) from error
+    with atomic_path(folder / PROGRAM) as temporary:
+        torch.export.save(program, temporary)
+    return [folder / PROGRAM]
+
+
+def _translated(net: PlainNet) -> torch.fx.GraphModule:
+    tensors = tensors_of(net.arrays, net.trained)
+    return translate(net.symbol, list(net.example), tensors, names=net.names)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

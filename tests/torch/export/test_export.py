@@ -1,0 +1,133 @@
+"""An exported module needs torch alone, and returns what `predict` does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+
+import numpy as np
+import pytest
+import torch
+
+from multifit import MultiEstimator, SpecError
+from multifit.gluon.compat import mx
+from tests.common.nets import sequential
+from tests.gluon.export.nets import Hybrid, spec
+
+nn = mx.gluon.nn
+X = np.random.RandomState(0).randn(5, 3, 8, 8).astype("float32")
+
+
+def body():
+    return sequential(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.5), nn.Dense(5))
+
+
+def two_outputs(net, F, x):
+    features = net.body(x)
+    return features, F.broadcast_maximum(features, F.zeros_like(features)), F.split(features, 5, axis=1)[4]
+
+
+OUTPUTS = ["scores", "split", "last"]  # one has the name of a function
+
+
+def estimator_of(function, inputs=("image",), outputs=OUTPUTS, **layers):
+    estimator = MultiEstimator(Hybrid(function, **layers), spec(inputs, list(outputs)))
+    estimator.net.initialize()
+    return estimator
+
+
+def load(folder):
+    """Import the exported file and return its net with parameters."""
+    description = spec_from_file_location("exported_net", folder / "net.py")
+    module = module_from_spec(description)
+    description.loader.exec_module(module)
+    return module.load()
+
+
+@pytest.fixture
+def exported(tmp_path):
+    estimator = estimator_of(two_outputs, body=body())
+    expected = estimator.predict([X])
+    paths = estimator.export(tmp_path, [X], format="torch")
+    assert [path.name for path in paths] == ["export.json", "net.pt", "net.py"]
+    return tmp_path, expected
+
+
+def test_a_module_returns_what_predict_does(exported):
+    folder, expected = exported
+    net = load(folder)
+    for count in (5, 2):
+        found = net(torch.from_numpy(X[:count]))
+        assert list(found) == OUTPUTS
+        for name in OUTPUTS:
+            np.testing.assert_allclose(found[name].detach(), expected[name][:count], rtol=1e-4, atol=1e-5)
+    assert {name for name, _ in net.named_parameters()} >= {"body.0.weight", "body.4.bias", "body.1.gamma"}
+    assert {name for name, _ in net.named_buffers()} == {"body.1.running_mean", "body.1.running_var"}
+    record = json.loads((folder / "export.json").read_text())
+    assert record["inputs"] == [{"name": "image", "shape": ["N", 3, 8, 8], "dtype": "float32"}]
+    assert set(record["sha256"]) == {"net.py", "net.pt"}
+
+
+def test_a_module_trains(exported):
+    net = load(exported[0])
+    before = net.get_buffer("body.1.running_mean").clone()
+    evaluated = net(torch.from_numpy(X))["scores"]
+    assert torch.equal(evaluated, net(torch.from_numpy(X))["scores"])
+    net.train()
+    net(torch.from_numpy(X))["scores"].sum().backward()
+    assert net.get_parameter("body.0.weight").grad.abs().sum() > 0
+    assert not torch.equal(net.get_buffer("body.1.running_mean"), before)
+
+
+def test_a_module_needs_torch_alone(exported):
+    code = "import sys; sys.modules.update(mxnet=None, multifit=None, numpy=None); import net, torch; "
+    code += "print(sorted(net.load()(torch.ones(1, 3, 8, 8))))"
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=exported[0], capture_output=True, text=True
+    )
+    assert result.stdout == "['last', 'scores', 'split']\n", result.stderr
+
+
+def test_a_program_takes_batches_of_any_size(tmp_path):
+    estimator = estimator_of(two_outputs, body=body())
+    expected = estimator.predict([X])
+    (path,) = estimator.export(tmp_path, [X], format="pt2")
+    program = torch.export.load(path).module()
+    for count in (5, 3):
+        found = program(torch.from_numpy(X[:count]))
+        for name, output in zip(OUTPUTS, found):
+            np.testing.assert_allclose(output.detach(), expected[name][:count], rtol=1e-4, atol=1e-5)
+
+
+def suppressed(net, F, boxes):
+    return F.contrib.box_nms(boxes)
+
+
+def test_a_net_that_torch_export_does_not_take(tmp_path):
+    rows = np.random.RandomState(0).rand(2, 4, 6).astype("float32")
+    estimator = estimator_of(suppressed, outputs=["boxes"])
+    with pytest.raises(ValueError, match='torch.export failed .* format="torch" writes the net as a module'):
+        estimator.export(tmp_path, [rows], format="pt2")
+    estimator.export(tmp_path, [rows], format="torch")
+    found = load(tmp_path)(torch.from_numpy(rows))["boxes"]
+    np.testing.assert_allclose(found, estimator.predict([rows])["boxes"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("format", ["torch", "pt2"])
+def test_what_has_no_translation_is_refused_and_nothing_is_written(format, tmp_path):
+    estimator = estimator_of(lambda net, F, x: F.khatri_rao(x, x), outputs=["product"])
+    with pytest.raises(SpecError, match="the operator khatri_rao"):
+        estimator.export(tmp_path / "here", [X[0, 0]], format=format)
+    assert not list(tmp_path.rglob("net*"))
+
+
+def test_inputs_whose_names_are_no_arguments(tmp_path):
+    inputs = ("a.b", "a_b", "class")
+    estimator = estimator_of(lambda net, F, x, y, z: x + 2 * y - z, inputs, ["out"])
+    estimator.export(tmp_path, [tuple(X[:, 0, 0] for _ in inputs)], format="torch")
+    first, second, third = torch.rand(3, 5, 8)
+    assert torch.allclose(
+        load(tmp_path)(a_b=first, a_b_=second, class_=third)["out"], first + 2 * second - third
+    )
