@@ -140,6 +140,15 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {plural or f'{noun}s'}"
 
 
+def memory(size: float) -> str:
+    """Return a number of bytes as ``12 bytes``, ``1.5 kB`` or ``20 MB``."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
 def last_line(error: BaseException) -> str:
     """Return the last line of an exception's message, or ``no message``.
 

@@ -8,6 +8,7 @@ from .events import CHANGES, MOMENTS, HandlerError, Priority
 from .gluon.data.batches import Shards
 from .gluon.handlers import (
     GradientAccumulation,
+    GradientConflicts,
     GradientNoise,
     LabelSmoothing,
     MixUp,
@@ -43,6 +44,7 @@ __all__ = [
     "EarlyStoppingHandler",
     "Every",
     "GradientAccumulation",
+    "GradientConflicts",
     "GradientNoise",
     "HandlerError",
     "History",

@@ -9,7 +9,15 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from multifit.plots import compare_curves, curves, new_figure, select_figures, to_svg
+from multifit.plots import (
+    compare_curves,
+    curves,
+    new_figure,
+    select_figures,
+    task_curves,
+    task_figures,
+    to_svg,
+)
 from multifit.plots.panels import COLOURS
 
 NAN = math.nan
@@ -139,3 +147,38 @@ def test_a_long_legend_and_any_name_can_be_saved():
 def test_equal_figures_give_equal_svg():
     first, second = (to_svg(curves({"val_loss": [1.0, 2.0]})) for _ in range(2))
     assert first == second
+
+
+TASKS = {
+    "train_loss": [2.0, 1.0],
+    "train_weight_a": [1.0, 0.5],
+    "train_weight_b_c": [1.0, 1.5],
+    "train_gradnorm_a": [3.0, 2.0],
+    "train_gradnorm_b_c": [1.0, math.nan],
+    "train_cosine_a_b_c": [-0.5, math.nan],
+    "train_conflict": [1.0, math.nan],
+}
+
+
+def test_what_tasks_do_to_each_other():
+    assert task_figures(TASKS) == [name for name in TASKS if name != "train_loss"]
+    figure = task_curves(TASKS)
+    titles = ["weights", "lengths of gradients", "share of pairs that conflict", "cosines of gradients"]
+    assert [axes.get_title() for axes in figure.axes[:4]] == titles
+    cells = [text.get_text() for text in figure.axes[3].texts]
+    assert cells == ["1.00", "-0.50", "-0.50", "1.00"]
+
+
+def test_weights_alone_have_one_panel():
+    weights = {name: values for name, values in TASKS.items() if "weight" in name}
+    assert [axes.get_title() for axes in task_curves(weights).axes] == ["weights"]
+
+
+def test_losses_that_are_named_like_weights_are_no_tasks():
+    figures = {f"{stage}_weight_{name}": [1.0] for stage in ("train", "val") for name in "ab"}
+    assert task_figures(figures) == [] == task_figures({"train_weight_a": [1.0]})
+
+
+def test_cosines_that_were_never_measured_have_no_map():
+    figures = {**TASKS, "train_cosine_a_b_c": [math.nan, math.nan]}
+    assert len(task_curves(figures).axes) == 3

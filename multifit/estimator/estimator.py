@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
-from ..balance import Balance
+from ..balance import Balance, Sum
 from ..distributed import ALONE, World
 from ..engines import AUTO, ENGINES, Runner, choose_engine, runner_module
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
@@ -23,6 +23,7 @@ from ..gluon.engine import Engine
 from ..gluon.export.export import export
 from ..gluon.export.formats import FORMATS
 from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, single_loss, single_trainer
+from ..gluon.gradient_meter import GradientMeter
 from ..gluon.model import Model
 from ..gluon.model_trainers import ModelTrainers
 from ..gluon.validation.dry_run import dry_run
@@ -547,6 +548,10 @@ class MultiEstimator:
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
         return self._trainers.learning_rates()
+
+    def gradient_meter(self, method: Sum) -> GradientMeter:
+        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+        return GradientMeter(self._engine, method)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.

@@ -68,6 +68,9 @@ class EstimatorProtocol(Protocol):
     def reseed_epoch(self) -> None:
         """Seed all generators from the run's seed and the current epoch."""
 
+    def gradient_meter(self, method: Any) -> Any:
+        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the last batch's gradients by trainer and parameter, one array per device."""
 

@@ -191,16 +191,17 @@ class Engine:
         """Wait until the devices have done all their work."""
         mx.nd.waitall()
 
-    def fork(self, state: RunState) -> Engine:
+    def fork(self, state: RunState, balancer: AnyBalancer | None = None) -> Engine:
         """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
 
-        What it learns about the shapes of batches is shared.
+        What it learns about the shapes of batches is shared. It has another `balancer`, if one is given.
         """
         metrics = {
             name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
             for name, stage_metrics in self._metrics.items()
         }
-        balancer = None if self.balancer is None else self.balancer.fork()
+        if balancer is None and self.balancer is not None:
+            balancer = self.balancer.fork()
         fork = Engine(
             self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
         )

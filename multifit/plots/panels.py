@@ -58,7 +58,7 @@ def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:
     legend_rows = max((_rows_below(len(lines)) for lines in panels.values()), default=0)
     figure = new_figure(4.4 * columns, (3.1 + 0.15 * legend_rows) * rows)
     for number, (title, lines) in enumerate(panels.items(), 1):
-        _draw_panel(figure.add_subplot(rows, columns, number), title, lines)
+        draw_panel(figure.add_subplot(rows, columns, number), title, lines)
     if not panels:
         figure.text(0.5, 0.5, "nothing was measured", ha="center", va="center")
     return figure
@@ -68,7 +68,8 @@ def _rows_below(lines: int) -> int:
     return 0 if lines <= MANY else math.ceil(lines / 3)
 
 
-def _draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
+def draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
+    """Draw lines over the epochs, with a legend."""
     styles = len({line.style for line in lines})
     for line in lines:
         _draw_line(axes, line, styles)

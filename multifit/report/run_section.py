@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from ..plan import Plan, StagePlan
-from ..plots import curves
+from ..plots import curves, task_curves, task_figures
 from .diagram import Diagram, diagram
 from .elements import Grid, Image, curves_image, epoch_grids, last_epoch_grid, png_image, setting_texts
 from .folder import RunFolder
@@ -35,6 +35,8 @@ class RunSection:
     plan_text: str
     epochs: int
     curves: Image | None  # None without matplotlib
+    compares_tasks: bool
+    tasks: Image | None  # None without matplotlib
     last_epoch: Grid
     all_epochs: Sequence[Grid]
     pictures: Sequence[Image]
@@ -43,6 +45,8 @@ class RunSection:
 def run_section(run: RunFolder, anchor: str) -> RunSection:
     """Return the section of a run; `anchor` is its id on the page."""
     plan, history = run.plan, run.history
+    of_tasks = task_figures(history)
+    others = {name: values for name, values in history.items() if name not in of_tasks}
     return RunSection(
         name=run.name,
         anchor=anchor,
@@ -52,7 +56,9 @@ def run_section(run: RunFolder, anchor: str) -> RunSection:
         notices=plan.notices if plan is not None else (),
         plan_text=run.plan_text or ("" if plan is None else str(plan)),
         epochs=history.epochs if history else 0,
-        curves=curves_image(lambda: curves(history)) if history else None,
+        curves=curves_image(lambda: curves(others)) if history else None,
+        compares_tasks=bool(of_tasks),
+        tasks=curves_image(lambda: task_curves(history)) if of_tasks else None,
         last_epoch=last_epoch_grid(history),
         all_epochs=epoch_grids(history),
         pictures=[png_image(name, data) for name, data in run.pictures.items()],

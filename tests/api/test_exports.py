@@ -13,12 +13,13 @@ import multifit
 
 EXPORTS = [
     "CHANGES", "MOMENTS", "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
-    "GradientAccumulation", "GradientNoise", "HandlerError", "History", "InterruptHandler",
-    "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler", "LossSpec", "MetricHandler",
-    "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan", "PlateauHandler", "Priority", "Problem",
-    "ProgressBar", "RunState", "Sharded", "Shards", "SkipNonFinite", "SpecError", "StoppingHandler",
-    "TaskSpec", "TensorBoardHandler", "TerminateOnNaN", "TrainerError", "TrainerSpec", "UserCodeError",
-    "ValidationHandler", "WeightAveraging", "World", "connect", "losses", "metrics", "schedules",
+    "GradientAccumulation", "GradientConflicts", "GradientNoise", "HandlerError", "History",
+    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler",
+    "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
+    "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
+    "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",
+    "TrainerError", "TrainerSpec", "UserCodeError", "ValidationHandler", "WeightAveraging", "World",
+    "connect", "losses", "metrics", "schedules",
 ]  # fmt: skip
 
 

@@ -186,3 +186,12 @@ def test_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     text = Page(page([replace(RUN, history=History({"lr": [0.1]}))])).text
     assert "1 epoch" in text and "1 epochs" not in text
+
+
+def test_tasks_are_shown_where_they_were_compared() -> None:
+    weights = {f"train_weight_{task}": [1.0, 0.5] for task in ("digit", "parity")}
+    title = "What the tasks do to each other"
+    assert title not in Page(page([RUN])).text
+    shown = Page(page([replace(RUN, history=History({**HISTORY, **weights}))]))
+    curves, tasks = shown.curves
+    assert title in shown.text and "<!-- weights -->" in tasks and "<!-- weight_digit -->" not in curves

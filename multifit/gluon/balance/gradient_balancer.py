@@ -30,8 +30,9 @@ class GradientBalancer:
     the gradient of its loss; the weighted sum of the tasks' gradients goes to the body. Every batch in which
     the weights are computed waits for K x K numbers. `parameters` are the net's, by structural name.
 
-    The weights and what the method remembers are kept over all fits. Losses and inner products are those of
-    all ranks of `world`. Raises SpecError if the method cannot weigh the losses of `spec`.
+    `gradient_figures` are means over the measured batches of an epoch. The weights and what the method
+    remembers are kept over all fits. Losses and inner products are those of all ranks of `world`. Raises
+    SpecError if the method cannot weigh the losses of `spec`.
     """
 
     looks_back = False
@@ -66,7 +67,7 @@ class GradientBalancer:
     @property
     def balanced(self) -> Balanced:
         """What a training stage must keep apart."""
-        means = (self._weight_means, self._gradient_means)
+        means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
         return Balanced(APART, means, tasks, self._gradients.repeats)
 
@@ -76,12 +77,11 @@ class GradientBalancer:
     def combine(self, result: StepResult, state: RunState) -> None:
         """Pass the weighted sum of the tasks' gradients on through what they share."""
         if self._is_new or state.step % self.method.every == 0:
-            losses, gramian = self._measured(result)
+            losses, gramian = self.measure(result)
             self._weights, self._memory = weigh_gradients(
                 self.method, losses, gramian, self._weights, self._memory, state.epoch, state.step
             )
             self._is_new = False
-            self._gradient_means.add_gramian(gramian)
         self._weight_means.add(self._weights)
         self._gradients.combine(result.partings, self._weights)
 
@@ -96,8 +96,11 @@ class GradientBalancer:
         """Restore what :meth:`state` returned."""
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
 
-    def _measured(self, result: StepResult) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; reads them."""
+    def measure(self, result: StepResult) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks, which the figures count.
+
+        This waits for them.
+        """
         count = self._count
         losses, gramian = np.zeros(count), np.zeros((count, count))
         if result.partings:  # a rank may have no sample
@@ -105,9 +108,11 @@ class GradientBalancer:
         if not self._world.alone:
             sums = self._world.sum(np.append(losses, gramian))
             losses, gramian = sums[:count], sums[count:].reshape(count, count)
-        return losses, (gramian + gramian.T) / 2
+        gramian = (gramian + gramian.T) / 2
+        self.gradient_figures.add_gramian(gramian)
+        return losses, gramian
 
     def _new_figures(self) -> None:
         names = self.tasks.names
         self._weight_means = Means([weight_figure(name) for name in names])
-        self._gradient_means = GradientFigures(names)
+        self.gradient_figures = GradientFigures(names)

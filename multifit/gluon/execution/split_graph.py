@@ -5,9 +5,12 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, Callable, Hashable, Mapping, Sequence
 
-from ...errors import SpecError, counted
+import numpy as np
+
+from ...errors import SpecError, counted, memory
 from ...protocols import Array
 from ..compat import mx
+from ..optim.parameters import listing
 from .cached_graph import CachedGraph
 from .graph_cut import Cut, cut_graph
 from .parting import Parting, TaskRows
@@ -61,19 +64,28 @@ class SplitGraph(CachedGraph):
         self._inputs: list[list[str]] = []  # the names of the whole graph's, the body's and the rest's
         self.parting: Parting | None = None
 
-    def describe(self) -> str:
-        """Return what the tasks share, for the plan."""
-        assert self._cut is not None
+    def describe(self, names: Mapping[str, str]) -> str:
+        """Return what the tasks share, for the plan; `names` are structural names, by MXNet's."""
+        assert self._cut is not None and self.parting is not None
         used = [{task for task in taken if task is not None} for taken in self._cut.copies]
-        shared, arrays = counted(len(self._cut.shared), "parameter"), counted(sum(map(bool, used)), "array")
+        counts = counted(len(self._cut.shared), "parameter"), counted(sum(map(bool, used)), "array")
+        shared = [parameter for parameter in self._body_parameters if parameter.name in self._cut.shared]
+        size = sum(map(_bytes, (parameter.data() for parameter in shared)))
         tasks = sorted(set().union(*used))
+        gradients = sum(_bytes(each.values) for each in self.parting.rows) + self._repeats * len(tasks) * size
+        texts = [
+            "tasks share {} and part at {}".format(*counts),
+            f"shared: {listing([names.get(p.name, p.name) for p in shared])} ({memory(size)})",
+            f"the tasks' gradients take {memory(gradients)}",
+        ]
         apart = [pair for pair in combinations(tasks, 2) if not any(set(pair) <= taken for taken in used)]
-        pairs = counted(
-            len(apart),
-            "pair of tasks takes none in common and counts",
-            "pairs of tasks take none in common and count",
-        )
-        return f"tasks share {shared} and part at {arrays}" + (f"; {pairs} as orthogonal" if apart else "")
+        if apart:
+            many = (
+                "pair of tasks takes none in common and counts",
+                "pairs of tasks take none in common and count",
+            )
+            texts.insert(1, f"{counted(len(apart), *many)} as orthogonal")
+        return "; ".join(texts)
 
     def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
         cut = self._cut = self._cut or self._new_cut()
@@ -137,3 +149,7 @@ class SplitGraph(CachedGraph):
 
     def _release_plans(self) -> None:
         self._operators.pop(True, None)
+
+
+def _bytes(array: Array) -> int:
+    return int(array.size * np.dtype(array.dtype).itemsize)

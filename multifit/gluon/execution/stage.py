@@ -60,7 +60,8 @@ class Stage:
 
     `figures` are what was measured so far, and `checked` says whether a first batch was checked. `is_partial`
     says whether the stage trains on batches of which some lack slots, and reach only a part of the net. Set
-    `needs_outputs` before an epoch: arrays that nothing reads need not be computed.
+    `needs_outputs` before an epoch: arrays that nothing reads need not be computed. Without
+    `train_mode`, a net that is trained computes as if it evaluated.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Stage:
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
+        self.train_mode = training
         self.changes_objective = changes_objective
         self.network = network
         self.balanced, self._rank = balanced, world.rank
@@ -93,7 +95,7 @@ class Stage:
 
     def recording(self) -> Any:
         """Return the autograd scope in which this stage's forward passes run."""
-        return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
+        return mx.autograd.record(self.train_mode) if self.training else mx.autograd.pause(train_mode=False)
 
     @property
     def reruns(self) -> bool:

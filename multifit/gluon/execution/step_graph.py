@@ -132,7 +132,7 @@ class StepGraph:
 
     def describe(self) -> str:
         """Return one line that says what is traced and what is not, for the plan."""
-        split = f"; {self._last.describe()}" if isinstance(self._last, SplitGraph) else ""
+        split = f"; {self._last.describe(self._structural())}" if isinstance(self._last, SplitGraph) else ""
         losses = counted(len(self.traced.terms), "loss", "losses")
         computed = f"{losses} and {counted(len(self.traced.metrics), 'metric')}"
         names = [term.where for term in self.eager.terms]
@@ -146,6 +146,10 @@ class StepGraph:
         )
         losses = f"{computed} are one graph behind it" if self._is_graph else "so do the losses and metrics"
         return f"the net runs as it is ({reason}); {losses}; {eager}"
+
+    def _structural(self) -> dict[str, str]:
+        parameters = self.network.net._collect_params_with_prefix()
+        return {parameter.name: name for name, parameter in parameters.items()}
 
     def _call_net(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         outputs = self.network(slots)

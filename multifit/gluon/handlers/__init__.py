@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .gradient_accumulation import GradientAccumulation
+from .gradient_conflicts import GradientConflicts
 from .gradient_noise import GradientNoise
 from .label_smoothing import LabelSmoothing
 from .mixup import MixUp
@@ -12,6 +13,7 @@ from .weight_averaging import WeightAveraging
 
 __all__ = [
     "GradientAccumulation",
+    "GradientConflicts",
     "GradientNoise",
     "LabelSmoothing",
     "MixUp",

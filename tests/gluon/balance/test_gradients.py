@@ -318,8 +318,12 @@ def test_searches_and_profiles_leave_a_method_as_it_is() -> None:
 
 
 def test_the_plan_says_what_is_shared() -> None:
-    plan = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad()).check(BATCHES)
-    assert "tasks share 7 parameters and part at 3 arrays" in " ".join(str(plan).split())
+    for on, gradients in (("features", "1.96 kB"), ("parameters", "6.04 kB")):
+        estimator = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad(on=on))
+        plan = " ".join(str(estimator.check(BATCHES)).split())
+        assert "tasks share 7 parameters and part at 3 arrays" in plan
+        assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
+        assert f"the tasks' gradients take {gradients}" in plan
 
 
 def own(out: Any, label: Any) -> Any:

@@ -1,0 +1,61 @@
+"""Measure the tasks' gradients on a batch, and leave training as it is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Mapping
+
+from ..balance import Sum
+from ..errors import SpecError
+from .balance.gradient_balancer import GradientBalancer
+from .compat import mx
+from .data.seeding import preserve_rng
+from .engine import Engine
+from .optim.preserve_state import preserve_state
+
+
+class GradientMeter:
+    """Passes batches through a graph of its own, which is cut where the tasks part.
+
+    The net computes as when it evaluates, so that no random number is drawn and no statistic moves; gradients
+    that wait for an update are put back. Raises SpecError if the run's method of balancing measures the same.
+    """
+
+    def __init__(self, engine: Engine, method: Sum) -> None:
+        if isinstance(engine.balancer, GradientBalancer):
+            raise SpecError(
+                f"GradientConflicts: balance={type(engine.balancer.method).__name__}() records the same "
+                "figures; leave the handler out"
+            )
+        model = engine.model
+        self._balancer = GradientBalancer(
+            method, engine.spec, model.contexts[0], engine.world, model.parameters
+        )
+        self._engine = engine.fork(engine.state, self._balancer)
+        self._engine.stages["train"].train_mode = False
+
+    def measure(self, raw: Any) -> None:
+        """Measure a batch, as the loader yielded it; this waits for the device."""
+        engine, stage = self._engine, self._engine.stages["train"]
+        state = copy.copy(engine.state)
+        state.seed = None  # nothing is drawn here, and training goes on drawing
+        with preserve_rng(), preserve_state(engine.model.parameters.values(), ()):
+            result = stage.run(engine.splitter("train").split(raw), state)
+            mx.autograd.backward(result.objectives)
+            self._balancer.measure(result)
+
+    def read(self) -> dict[str, float]:
+        """Return the means since the last reset, by figure; NaN if there was no batch."""
+        return self._balancer.gradient_figures.read()
+
+    def reset(self) -> None:
+        """Discard what was measured, as at the beginning of an epoch."""
+        self._engine.stages["train"].reset()
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured, for a checkpoint."""
+        return self._balancer.gradient_figures.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._balancer.gradient_figures.load(state)

@@ -1,0 +1,69 @@
+"""Measure how the tasks' gradients compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from ...arguments import Count, checked
+from ...balance import Sum
+from ...balance.protocol import Groups, On
+from ...events import EstimatorProtocol
+
+
+class GradientConflicts:
+    """Records how long the tasks' gradients are, and whether they pull apart, without changing training.
+
+    The figures are ``train_gradnorm_<task>``, ``train_cosine_<a>_<b>`` for each pair of tasks, and
+    ``train_conflict``, the share of pairs whose cosine is negative: means over the batches of an epoch that
+    were measured, NaN if none was. A batch is measured after its update, in a graph of its own. There the net
+    computes as when it evaluates: Dropout is off, and BatchNorm uses its running statistics. Parameters,
+    statistics, gradients and random numbers are the same with this handler as without it.
+
+    The net must be hybridized, and its losses traceable. With a method of ``multifit.balance`` that compares
+    gradients, the figures are there already, and this handler is refused.
+
+    Parameters
+    ----------
+    every : int
+        Every how many batches one is measured, counted over all fits. It takes about as long as two steps,
+        and waits for the device.
+    on : {"features", "parameters"} or str
+        Whose gradients are compared: those of the features at which the tasks part, of all parameters that
+        they share, or of the parameters whose names match a pattern.
+    tasks : mapping of str to sequence of str, optional
+        The losses of each task; by default each loss is a task.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid.
+    """
+
+    @checked
+    def __init__(self, every: Count = 50, on: On = "features", tasks: Optional[Groups] = None) -> None:
+        self.every, self.on, self.tasks = every, on, tasks
+        self._meter: Any = None
+
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Prepare to measure."""
+        self._meter = estimator.gradient_meter(Sum(on=self.on, tasks=self.tasks))
+
+    def batch_end(self, estimator: EstimatorProtocol, batch: Any, **facts: Any) -> None:
+        """Measure the batch if it is one of those."""
+        if (estimator.state.step - 1) % self.every == 0:
+            self._meter.measure(batch)
+
+    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Record the figures, and start anew."""
+        figures = self._meter.read()
+        estimator.history.record({f"train_{name}": value for name, value in figures.items()})
+        self._meter.reset()  # not when an epoch begins: it may go on from a checkpoint
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured in the current epoch."""
+        return {} if self._meter is None else self._meter.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._meter.load(state)

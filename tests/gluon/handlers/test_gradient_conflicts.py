@@ -1,0 +1,116 @@
+"""How tasks' gradients compare, measured in a training that stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    GradientConflicts,
+    MultiEstimator,
+    SpecError,
+    TrainerSpec,
+)
+from multifit.balance import IMTLL, Sum, UPGrad
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import digit_batches
+from tests.common.grids import TWO
+from tests.common.hand_loop import SGD, SILENT
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.specs import digit_spec
+
+import mxnet as mx  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches([8] * 5)
+FIGURES = ["gradnorm_digit", "gradnorm_parity", "cosine_digit_parity", "conflict"]
+
+
+def random_heads() -> Heads:
+    """Return a net that draws random numbers and has statistics."""
+    body = sequential(nn.Dense(8, activation="relu"), nn.BatchNorm(), nn.Dropout(0.5))
+    return hybridized(Heads(body=body, digit=5, parity=1))
+
+
+def plain_heads() -> Heads:
+    return hybridized(Heads(body=sequential(nn.Dense(8, activation="tanh")), digit=5, parity=1))
+
+
+def fitted(
+    net: Any, *handlers: Any, rate: float = 0.1, devices: Any = None, epochs: int = 2, **options: Any
+) -> Any:
+    trainers = TrainerSpec(".*", "sgd", {**SGD, "learning_rate": rate})
+    resume = options.pop("resume", None)
+    estimator = MultiEstimator(net, digit_spec(), trainers, devices, **options)
+    mx.random.seed(3)
+    estimator.fit(BATCHES, epochs=epochs, event_handlers=[*SILENT, *handlers], resume=resume)
+    return estimator
+
+
+CASES: dict[str, dict] = {
+    "one device": {"make": random_heads},
+    "two": {"devices": TWO},  # which draw in any order
+    "balanced by losses": {"make": random_heads, "balance": IMTLL()},
+    "accumulated": {"make": random_heads, "handlers": [GradientAccumulation(3)]},
+    "of parameters": {"on": "parameters"},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_is_bit_for_bit_what_it_is_without_it(name: str) -> None:
+    options = {"make": plain_heads, "on": "features", "handlers": [], **CASES[name]}
+    make, on, handlers = (options.pop(key) for key in ("make", "on", "handlers"))
+    net, other = twins(make, BATCHES[0][0])
+    without = fitted(net, *handlers, **options).history
+    history = fitted(other, *handlers, GradientConflicts(every=2, on=on), **options).history
+    assert_same_parameters(other, net, rtol=0, atol=0)
+    assert {name: history[name] for name in without} == dict(without)
+    assert [name for name in history if name not in without] == [f"train_{name}" for name in FIGURES]
+
+
+@pytest.mark.parametrize("tasks", [None, {"all": ["digit"], "other": ["parity"]}])
+def test_figures_are_those_of_the_sum(tasks: Any) -> None:
+    """Of a net that does not move, as the sum measures before an update."""
+    net, other = twins(plain_heads, BATCHES[0][0])
+    expected = fitted(net, rate=0.0, balance=Sum(every=2, tasks=tasks)).history
+    history = fitted(other, GradientConflicts(every=2, tasks=tasks), rate=0.0).history
+    for name in history:
+        np.testing.assert_allclose(history[name], expected[name], rtol=1e-5)
+
+
+def test_epochs_without_a_measurement_have_none() -> None:
+    history = fitted(plain_heads(), GradientConflicts(every=6), epochs=3).history
+    assert np.isfinite(history["train_conflict"]).tolist() == [True, True, True]
+    history = fitted(plain_heads(), GradientConflicts(every=50), epochs=2).history
+    assert np.isfinite(history["train_gradnorm_digit"]).tolist() == [True, False]
+
+
+def test_a_run_resumes_with_the_same_figures(tmp_path: Path) -> None:
+    net, other = twins(plain_heads, BATCHES[0][0])
+    expected = fitted(net, GradientConflicts(every=2), epochs=1).history
+
+    class Stop:
+        def batch_end(self, estimator: Any) -> None:
+            if estimator.state.step == 3:
+                estimator.state.stop("enough")
+                estimator.state.interrupted = True
+
+    checkpoints = [CheckpointHandler(tmp_path, every=Every(1, "batch"))]
+    fitted(other, GradientConflicts(every=2), *checkpoints, Stop(), epochs=1)
+    resumed = fitted(plain_heads(), GradientConflicts(every=2), *checkpoints, epochs=1, resume=tmp_path)
+    assert dict(resumed.history) == dict(expected)
+
+
+def test_a_method_that_measures_them_anyway_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"GradientConflicts: balance=UPGrad\(\) records the same figures"):
+        fitted(plain_heads(), GradientConflicts(), balance=UPGrad())
+
+
+def test_before_a_fit_there_is_nothing_to_save() -> None:
+    assert GradientConflicts().state_dict() == {}
