@@ -34,8 +34,8 @@ ONLY = {
 ROOMS = [
     "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
     "optim", "precision", "metrics", "distributed", "execution", "model", "model_trainers",
-    "bound_losses", "defaults", "facade", "balance", "engine", "validation", "train_step", "batch_pass",
-    "trial_run", "evaluation", "runner", "export", "snapshot", "handlers", "__init__",
+    "bound_losses", "defaults", "facade", "balance", "engine", "gradient_meter", "validation", "train_step",
+    "batch_pass", "trial_run", "evaluation", "runner", "export", "snapshot", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

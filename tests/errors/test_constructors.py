@@ -69,6 +69,7 @@ FROM_0, FROM_1 = "a whole number of at least 0", "a whole number of at least 1"
 POSITIVE, NOT_NEGATIVE = "a finite number above 0", "a finite number of at least 0"
 SHARE, OPEN_SHARE = f"{NOT_NEGATIVE} and below 1", f"{POSITIVE} and below 1"
 NAMES = "a name, a list of names or None"
+GROUPS = 'a dict of lists of losses, such as {"detection": ["cls", "box"]} or None'
 SEED = f"{FROM_0} and below 4294967296 or None"
 MIN_MAX, FIGURES = '"min", "max" or None', 'a name such as "val_loss", a list of names'
 CLOCK, FLAG = "a function without arguments", "True or False"
@@ -96,7 +97,7 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("GradientAccumulation", "n", FROM_1, [0]),
     ("GradientConflicts", "every", FROM_1, [0, 1.5]),
     ("GradientConflicts", "on", '"features", "parameters" or a pattern of parameters', ["", 3]),
-    ("GradientConflicts", "tasks", "a dict of lists of losses", [{}, 3]),
+    ("GradientConflicts", "tasks", GROUPS, [{}, 3]),
     ("GradientNoise", "eta", NOT_NEGATIVE, [-1, NAN]),
     ("GradientNoise", "gamma", NOT_NEGATIVE, [INF]),
     ("GradientNoise", "random", "a function or None", [3]),
