@@ -13,7 +13,7 @@ import pytest
 from tests.common.launch import KINDS, ROOT, launch
 
 COMMON = ("epochs=2", "train_count=12", "val_count=6", "batch_size=4")
-TASKS = {
+TASKS = {  # those with BatchNorm evaluate with other running statistics: each device has its own
     "scenes": ("size=64",),
     "detection": ("size=64", "data=shapes", "base=tiny"),
     "segmentation": ("size=32", "model=fcn"),
@@ -35,4 +35,6 @@ def test_two_processes_have_the_figures_of_two_devices(kind: str, task: str, tmp
     expected, joint = (json.loads((folder / "history.json").read_text()) for folder in (one, two))
     assert expected.keys() == joint.keys()
     for figure, values in expected.items():
-        np.testing.assert_allclose(joint[figure], values, rtol=1e-3, atol=1e-4, err_msg=figure)
+        if figure.startswith("val_") and task != "translation":
+            continue
+        np.testing.assert_allclose(joint[figure], values, rtol=1e-4, atol=1e-5, err_msg=figure)

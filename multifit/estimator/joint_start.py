@@ -48,8 +48,8 @@ def start_together(
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and tell their random numbers apart.
 
-    `notice` is called with what may not be meant. Every rank but the first seeds its generators from the first one's, which is as if it were alone. Raises
-    SpecError, everywhere, with what differs.
+    `notice` is called with what may not be meant. Every rank but the first seeds its generators from the
+    first one's, which is as if it were alone. Raises SpecError, everywhere, with what differs.
     """
     if world.alone:
         return
