@@ -39,6 +39,9 @@ class Runner(Protocol):
     def session(self) -> ContextManager[None]:
         """Return a block in which batches are run; sessions within it change nothing."""
 
+    def check(self, engine: Any, run: Any) -> None:
+        """Raise SpecError or TrainerError for what an engine cannot train, after MXNet's dry run of it."""
+
     def checking(self) -> ContextManager[None]:
         """Return a block in which MXNet checks the first batch of a fit."""
 

@@ -8,13 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
+from ..engines import AUTO, ENGINES
 from ..estimator import get_logger
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a task file."""
     parser.add_argument("file", help="task file: a Python module with the functions net, spec and data")
-    parser.add_argument("--devices", metavar="2|cpu:2|gpu:0,1", help="a number of CPUs, or the GPUs to use")
+    parser.add_argument(
+        "--devices",
+        metavar="2|cpu:2|gpu:0,1|cuda:0",
+        help="a number of CPUs, the GPUs to use, or a device of PyTorch",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=AUTO,
+        help="what runs the batches (default: MXNet, or PyTorch on its devices, such as cuda:0)",
+    )
     parser.add_argument(
         "--set",
         metavar="NAME=VALUE",

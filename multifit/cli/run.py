@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
+from ..engines import AUTO, choose_engine, runner_module
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
@@ -51,7 +52,8 @@ class Run:
         self.output = output_folder(options)
         self.precision = self._choose_precision(options.precision)
         self.seed = self._default_seed() if options.seed is None else options.seed
-        self.context = _usable(parse_devices, options.devices) if options.devices else None
+        self.engine = getattr(options, "engine", AUTO)
+        self.context, host = self._choose_context(options.devices or None)
         _usable(seed_everything, self.seed)
         self._handlers: list[Any] = []
         self._resume: Path | None = None
@@ -63,7 +65,7 @@ class Run:
             },
             {
                 "arguments": list(getattr(options, "arguments", [])),
-                "context": resolve_context(self.context, []),
+                "context": resolve_context(host, []),
                 "output": self.output,
                 "precision": self.precision,
                 "seed": self.seed,
@@ -130,6 +132,15 @@ class Run:
         if self._epochs is not None and "epochs" in self.task.settings:  # the file's schedules may use it
             self.task.set([f"epochs={self._epochs}"])
 
+    def _choose_context(self, devices: str | None) -> tuple[Any, Any]:
+        """Return the context of the run, and that of the net's own parameters."""
+        name = choose_engine(self.engine, devices, lambda line: None)
+        context = devices if name == "torch" or devices is None else _usable(parse_devices, devices)
+        try:
+            return context, _usable(runner_module(name).host, context)
+        except ImportError as error:
+            raise UsageError(str(error)) from None
+
     def _choose_precision(self, name: str | None) -> str:
         if name is not None and "precision" in self.task.settings:  # the file's functions may use it
             self.task.set([f"precision={name}"])
@@ -146,7 +157,9 @@ class Run:
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
     ) -> MultiEstimator:
         how = self.context, initializer, frozen, self.precision
-        return MultiEstimator(net, spec, trainers, *how, balance=balance, world=self._world)
+        return MultiEstimator(
+            net, spec, trainers, *how, balance=balance, world=self._world, engine=self.engine
+        )
 
     def _train(self) -> History:
         return self.estimator.fit(
@@ -166,13 +179,13 @@ def trained_run(options: argparse.Namespace) -> Run:
     """
     folder, file = options.folder, Path(options.file)
 
-    def estimator(net: Any, spec: Any, context: Any, precision: str) -> MultiEstimator:
+    def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
         path = folder / PARAMETERS
         try:
             load_net(net, path, context)
         except ValueError as error:
             raise UsageError(f"{path} does not fit the net of {file}: {error}") from None
-        return MultiEstimator(net, spec, context=context, precision=precision)
+        return MultiEstimator(net, spec, context=run.context, precision=run.precision, engine=run.engine)
 
     def history() -> History:
         try:
@@ -180,7 +193,8 @@ def trained_run(options: argparse.Namespace) -> Run:
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read {folder / HISTORY}: {reason(error)}") from None
 
-    return Run(options, read_record(folder, file), {"estimator": estimator, "history": history})
+    run = Run(options, read_record(folder, file), {"estimator": estimator, "history": history})
+    return run
 
 
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:

@@ -269,7 +269,8 @@ class MultiEstimator:
             if isinstance(val_data, TaskLoaders):
                 val_data = first_batches(engine, EVALUATE, val_data, "val_data")
             run = dry_run(engine, first, val_data)
-        self._run.plan = make_plan(engine, run, self._log_once, trained=False)
+        self._runner.check(engine, run)
+        self._run.plan = self._runner.described(make_plan(engine, run, self._log_once, trained=False))
         return self._run.plan
 
     # ---- evaluating ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from .engine import Engine
 from .evaluation import evaluate_batch, predict
 from .execution.result import StepResult
 from .train_step import TrainStep
+from .validation.dry_run import DryRun
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -33,6 +34,9 @@ class Runner:
     def session(self) -> AbstractContextManager[None]:
         """Return a block in which batches are run."""
         return _NOTHING
+
+    def check(self, engine: Engine, run: DryRun) -> None:
+        """Do nothing: the dry run has checked everything."""
 
     def checking(self) -> AbstractContextManager[None]:
         """Return a block in which the first batch is checked, which is then trained on."""

@@ -393,10 +393,32 @@ def test_fits_that_are_refused_move_nothing(message: str) -> None:
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
     assert message in str(caught.value) and 'use engine="mxnet"' in str(caught.value)
     before = snapshot(estimator.net)
+    with pytest.raises(error) as again:
+        estimator.check(BATCHES)
+    assert message in str(again.value)
     with pytest.raises(error):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
     for name, value in snapshot(estimator.net).items():
         np.testing.assert_array_equal(value, before[name])
+
+
+class Untranslated(mx.gluon.HybridBlock):
+    """Sorts by an operator that has no translation."""
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        return F.Correlation(image, image, kernel_size=1, max_displacement=1, pad_size=1)
+
+
+def test_operators_that_have_no_translation_are_refused_by_name() -> None:
+    net = Untranslated()
+    net.hybridize()
+    layers = sequential(mx.gluon.nn.Conv2D(1, 1), net, mx.gluon.nn.Dense(1))
+    layers.hybridize()
+    data = [(np.ones((2, 3, 4, 4), "float32"), np.ones((2, 1), "float32"))]
+    estimator = MultiEstimator(layers, one_loss_spec(L2), ADAM, engine="torch")
+    for call in (lambda: estimator.check(data), lambda: estimator.fit(data, epochs=1, event_handlers=[])):
+        with pytest.raises(SpecError, match="Correlation.*no translation"):
+            call()
 
 
 def test_parameters_that_are_refused() -> None:

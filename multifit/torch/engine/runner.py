@@ -20,10 +20,12 @@ from ...gluon.data.seeding import SEEDERS
 from ...gluon.engine import Engine
 from ...gluon.optim.preserve_state import kept_statistics
 from ...gluon.snapshot.figures import load_figures, save_figures
+from ...gluon.validation.dry_run import DryRun
 from ...gluon.validation.first_batch import check_first_batch
 from ...plan import Plan
 from ...protocols import Array
 from ...stages import EVALUATE, TRAIN
+from ..translate import untranslated
 from . import refusals
 from .devices import device_of
 from .parameters import Parameters
@@ -76,6 +78,15 @@ class Runner:
         finally:
             self._running = False
             self._give_back()
+
+    def check(self, engine: Engine, run: DryRun) -> None:
+        """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run of an engine."""
+        stage, slots = engine.stages[TRAIN], run.train.batch.slots[0]
+        problems = [*refusals.of_graph(stage), *refusals.of_trainers(engine)]
+        if not problems and stage.graphs.first is not None:
+            with stage.recording():
+                problems = untranslated(stage.graphs.first.trace(slots, weighted=True).symbol)
+        raise_problems(problems)
 
     @contextmanager
     def checking(self) -> Iterator[None]:

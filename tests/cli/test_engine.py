@@ -1,0 +1,56 @@
+"""``--engine`` and ``--devices``: which engine runs a task file."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from multifit import engines
+
+HYBRID = {"return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    return net"}
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+
+
+def where() -> list[str]:
+    """Return the devices that the last run's plan names."""
+    devices: list[str] = json.loads(Path("runs/small/plan.json").read_text())["devices"]
+    return devices
+
+
+def figures(text: str) -> dict[str, float]:
+    """Return the figures that ``evaluate`` printed."""
+    return {line.split()[0]: float(line.split()[1]) for line in text.splitlines()}
+
+
+def test_mxnet(write, multifit):
+    assert multifit("train", write(**HYBRID), "--engine", "mxnet", "--devices", "2", "--quiet").code == 0
+    assert where() == ["cpu(0)", "cpu(1)"]
+
+
+def test_an_engine_that_is_not_installed(write, multifit, monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    for arguments in (["--engine", "torch"], ["--devices", "cuda:0"]):
+        result = multifit("train", write(), *arguments)
+        assert result.code == 2 and 'engine="torch" needs PyTorch' in result.err
+
+
+@needs_torch
+def test_torch_trains_evaluates_and_resumes(write, multifit):
+    path, options = write(**HYBRID), ["--engine", "torch", "--quiet"]
+    assert multifit("train", path, *options).code == 0
+    assert where() == ["cpu (torch)"]
+    of_torch, of_mxnet = (
+        multifit("evaluate", path, "--from", "runs/small", *more).out for more in (options, ["--quiet"])
+    )
+    assert figures(of_torch) == pytest.approx(figures(of_mxnet), rel=1e-4)
+    assert multifit("train", path, "--resume", "--epochs", 4, *options).code == 0
+    assert json.loads(Path("runs/small/history.json").read_text())
+
+
+@needs_torch
+def test_a_device_that_torch_lacks(write, multifit):
+    result = multifit("train", write(), "--devices", "cuda:77")
+    assert result.code == 2 and "'cuda:77' is no device of torch's" in result.err
