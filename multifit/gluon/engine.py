@@ -159,6 +159,7 @@ class Engine:
 
     def _new_splitter(self, name: str, labels: bool, order: Sequence[str] | None = None) -> BatchSplitter:
         hooks = self.hooks if name == "train" else None
+        carried = self.stages[name].carried
         return BatchSplitter(
             self.stages[name].spec,
             self.model.contexts,
@@ -170,6 +171,7 @@ class Engine:
             self.model.dtype,
             self.readers[name].current,
             order,
+            None if carried is None else carried.fill_in,
         )
 
     def _lacking(self, name: str, spec: TaskSpec) -> frozenset[str]:

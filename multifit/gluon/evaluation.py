@@ -52,6 +52,8 @@ def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
                     outputs = stage.network(slots)
                     raise_problems(stage.network.array_problems(outputs))
             pieces.append((outputs, size))
+    if stage.carried is not None:
+        stage.carried.keep(batch, [outputs for outputs, _ in pieces])
     with user_code(lambda: "the net's forward pass (evaluate)"):  # the engine's errors are raised here
         return [
             ({name: to_numpy(array) for name, array in outputs.items()}, size) for outputs, size in pieces
@@ -74,6 +76,8 @@ def predict(
     With several ranks, those of all of them, unless ``gather=False``. `run` computes a batch's outputs, as
     :func:`predict_batch` does.
     """
+    if engine.stages["evaluate"].carried is not None:
+        engine.stages["evaluate"].carried.reset()
     batches = [run(engine, batch) for batch in batches_of(engine, data)]
     batches = gather_pieces(engine.world, batches) if gather else batches
     pieces = [piece for batch in batches for piece in batch]

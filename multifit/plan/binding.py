@@ -7,7 +7,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 from ..checks import describe
 from ..spec import Declarations
 from ..spec.links import FEEDS, Link, links, targets
-from ..spec.summary import bound_text, call_text, loss_text
+from ..spec.summary import bound_text, call_text, carried_text, loss_text
 from ..spec.terms import MetricTerm, Term
 from .stage import Row, StagePlan
 
@@ -34,7 +34,7 @@ def stage_plan(
     ]
     metric_terms = {metric.key: metric for metric in declarations.metric_terms}
     rows = [Row(what, name, describe.array(value), _goes(arrows, what, name)) for what, name, value in arrays]
-    rows = [_with_missing(row, declarations) for row in rows]
+    rows = [_with_missing(_with_state(row, declarations), declarations) for row in rows]
     rows += [row for term in declarations.terms for row in _loss_rows(term, parts)]
     rows += [_metric_row(metric_terms[key], *values) for key, values in measured.items()]
     return StagePlan(tuple(rows), how, arrows)
@@ -45,6 +45,16 @@ def _goes(arrows: Iterable[Link], what: str, name: str) -> str:
     for link in targets(arrows, what, name):
         goes.append(link.target if link.how == FEEDS else f"normalizes {link.target}")
     return ", ".join(dict.fromkeys(goes)) or "unused"
+
+
+def _with_state(row: Row, declarations: Declarations) -> Row:
+    """Say of state from where it comes and where it goes."""
+    if row.what == "input":
+        return row._replace(goes_to=row.goes_to + carried_text(declarations, row.name))
+    if row.what == "output" and row.name in declarations.state:
+        goes = "" if row.goes_to == "unused" else f"{row.goes_to}, "
+        return row._replace(goes_to=f"{goes}the next batch")
+    return row
 
 
 def _with_missing(row: Row, declarations: Declarations) -> Row:

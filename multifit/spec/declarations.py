@@ -31,6 +31,7 @@ class Declarations:
     label_specs: Mapping[str, LabelSpec]
     terms: tuple[Term, ...]
     metric_terms: tuple[MetricTerm, ...]
+    state: Mapping[str, tuple[int, ...]]  # slots that are outputs of the batch before, and their shapes
     parts: Mapping[str, Mapping[str, str]]  # of a combined spec: the slots of each part's batches, in order
 
     @property

@@ -13,6 +13,7 @@ from .missing import missing_messages, with_presence
 from .names import MAX_DEPTH, PRINTABLE, Tree, bare_slots, is_name, leaves, listed
 from .resolution import resolve_terms
 from .specs import LabelSpec, LossSpec, MetricSpec
+from .state import parsed_state
 
 DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool")
 
@@ -40,12 +41,15 @@ class FieldParser:
         batch: Any,
         unused: Any,
         needs_inputs: bool,
+        state: Any = None,
     ) -> dict[str, Any]:
         """Return what a TaskSpec declares by the fields of :class:`Declarations`."""
         label_specs = self._labels(labels)
         label_names = tuple(label.name for label in label_specs)
         tree, input_names = self._tree("outputs", outputs), self._names("inputs", inputs)
         unused_names = self._names("unused", unused)
+        carried, messages = parsed_state(state)
+        self.messages += messages
         output_names = tuple(leaf for _, leaf in leaves(tree) if leaf is not Ellipsis)
         self._require("outputs", output_names)
         self._require("inputs", input_names or not needs_inputs)
@@ -65,11 +69,14 @@ class FieldParser:
             "losses": MappingProxyType(loss_specs),
             "metrics": MappingProxyType(metric_specs),
             "inputs": input_names,
-            "batch": slots if batch is None else bare_slots(self._names("batch", batch), slots),
+            "batch": tuple(name for name in slots if name not in carried)
+            if batch is None
+            else bare_slots(self._names("batch", batch), slots),
             "unused": unused_names,
             "label_specs": MappingProxyType(by_name),
             "terms": terms,
             "metric_terms": metric_terms,
+            "state": MappingProxyType(carried),
         }
 
     def _names(self, field: str, value: Any) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def _batch(declarations: Declarations) -> Iterator[str]:
                 f'batch: "{name}" is neither an input nor a label{suggest(name, slots)}; valid are '
                 f'{names(slots)}; if nothing takes it, list it: unused=["{name}"]'
             )
-    missing = [name for name in slots if name not in counts]
+    missing = [name for name in slots if name not in counts and name not in declarations.state]
     if missing:
         yield f"batch: {names(missing)} missing; it must name every input and label, it names {names(batch)}"
 
@@ -66,6 +66,7 @@ def _used(declarations: Declarations) -> set[Ref]:
     }
     masks = [label.missing for label in declarations.label_specs.values() if isinstance(label.missing, str)]
     used |= {Ref(SLOTS, name) for name in masks}
+    used |= {Ref(OUTPUTS, name) for name in declarations.state}
     for name in declarations.unused:
         used.update(resolve(name, {OUTPUTS: declarations.output_names, **slots})[0])
     return used

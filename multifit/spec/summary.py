@@ -23,7 +23,10 @@ def summary_rows(declarations: Declarations) -> list[SummaryRow]:
     """Return a row for each input, output, label, loss and metric; `evaluate` is left out."""
     arrows = list(links(declarations))
     return [
-        *(SummaryRow("input", name, "net") for name in declarations.inputs),
+        *(
+            SummaryRow("input", name, f"net{carried_text(declarations, name)}")
+            for name in declarations.inputs
+        ),
         *(SummaryRow("output", n, _targets_text(arrows, "output", n)) for n in declarations.output_names),
         *(SummaryRow("label", name, _targets_text(arrows, "label", name)) for name in declarations.labels),
         *(SummaryRow("loss", term.key, _loss_row_text(term)) for term in declarations.terms),
@@ -59,6 +62,11 @@ def loss_text(term: Term) -> str:
     weight = term.spec.weight
     factor = f"{_function_name(weight)}(state)" if callable(weight) else f"{weight:g}"
     return f"{factor} x {call_text(term.spec.fn, term.args)}"
+
+
+def carried_text(declarations: Declarations, name: str) -> str:
+    """Return where a slot of the state comes from, to follow where it goes; "" for all others."""
+    return f'; the output "{name}" of the batch before' if name in declarations.state else ""
 
 
 def bound_text(term: Term) -> str:

@@ -10,6 +10,7 @@ from .combine import combine_messages, combined_fields, part_slots, shared_slots
 from .declarations import Declarations, changed
 from .field_parser import FieldParser
 from .routing import routing_messages
+from .state import state_messages
 from .summary import one_line, summary
 from .validate import declaration_messages
 
@@ -45,6 +46,10 @@ class TaskSpec(Declarations):
         Replaces this one in evaluation and prediction.
     name : str, optional
         Shown in summaries.
+    state : mapping of str to shape, optional
+        Inputs that are not in a batch but carried from batch to batch: the output of the same name of the
+        batch before, without its gradient; zeros of this shape, with the number of samples for 0, at the
+        beginning of every epoch, evaluation and prediction.
 
     Raises
     ------
@@ -68,13 +73,16 @@ class TaskSpec(Declarations):
         batch_fn: Callable[[Any], Mapping[str, Any]] | None = None,
         evaluate: TaskSpec | None = None,
         name: str | None = None,
+        state: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         parser = FieldParser()
-        fields = parser.fields(outputs, labels, losses, metrics, inputs, batch, unused, forward is None)
+        fields = parser.fields(
+            outputs, labels, losses, metrics, inputs, batch, unused, forward is None, state
+        )
         super().__init__(**fields, forward=forward, batch_fn=batch_fn, evaluate=evaluate, name=name, parts={})
         messages = [*parser.messages, *declaration_messages(self)]
         if not parser.messages:  # a name that could not be parsed would be reported again wherever it is used
-            messages += [*routing_messages(self), *parser.unresolved]
+            messages += [*routing_messages(self), *state_messages(self), *parser.unresolved]
         raise_problems(Problem("spec", message) for message in messages)
 
     @property
@@ -108,7 +116,7 @@ class TaskSpec(Declarations):
         Raises
         ------
         SpecError
-            A part is not a TaskSpec, or has a `forward` or `batch_fn`; or `shared` names a slot that no part
+            A part is not a TaskSpec, or has a `forward`, `batch_fn` or `state`; or `shared` names a slot that no part
             has.
         """
         common = shared_slots(parts, shared)

@@ -40,7 +40,7 @@ def test_everything_exported_is_documented() -> None:
 SIGNATURES: dict[str, str] = {
     "MultiEstimator": "net spec trainers context initializer frozen precision balance world engine",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling",
-    "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name",
+    "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name state",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments trainers",
     "MetricSpec": "metric outputs labels losses mode stage transform names arguments",
     "TrainerSpec": "params optimizer optimizer_params lr_scheduler clip_norm every accumulate",

@@ -68,6 +68,7 @@ FIELDS = {
         "batch_fn",
         "evaluate",
         "name",
+        "state",
     ],
     "loss": [
         "fn",

@@ -35,7 +35,7 @@ class BatchSplitter:
     `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
     appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
     inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
-    `order` are the slots of a batch, if some are absent.
+    `order` are the slots of a batch, if some are absent. `fill_in` adds slots that are in no batch.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class BatchSplitter:
         real: str = "float32",
         current: CurrentShare | None = None,
         order: Sequence[str] | None = None,
+        fill_in: Callable[[Batch], None] | None = None,
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
@@ -63,7 +64,8 @@ class BatchSplitter:
         self._may_skip = len(contexts) == 1 and spec.batch_fn is None
         self._current = CurrentShare() if current is None else current
         self._order: Sequence[str] = (spec.batch or ()) if order is None else order
-        self._inputs = [name for name in spec.inputs if order is None or name in order]
+        self._inputs = [name for name in spec.inputs if name in self._order]
+        self._fill_in = fill_in
         self._absent = frozenset(() if order is None else spec.slot_names) - frozenset(self._order)
 
     def split(self, raw: Any) -> Batch:
@@ -187,6 +189,8 @@ class BatchSplitter:
             batch.slots, batch.shapes = [self._missing.replace(slots) for slots in batch.slots], None
         if self._change is not None:
             batch.slots, batch.shapes = [self._change(slots) for slots in batch.slots], None
+        if self._fill_in is not None:
+            self._fill_in(batch)
         return batch
 
     def _add_signature(self, arrays: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
 from .balanced import NOTHING_BALANCED, Balanced
 from .batch_losses import BatchLosses
+from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_weights import BatchLossScale, LossScaler
 from .network import Network
@@ -92,6 +93,7 @@ class Stage:
         self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
         self._throttle = Throttle()
         self.is_partial = training and any(term.optional for term in self.spec.terms)
+        self.carried = CarriedState(self.spec.state, contexts, dtype) if self.spec.state else None
 
     def recording(self) -> Any:
         """Return the autograd scope in which this stage's forward passes run."""
@@ -126,6 +128,8 @@ class Stage:
                     ran.append(self._run_device(result, slots, size, scale, state, first_outputs))
                 first_outputs = None
             batch_sums = self._batch_losses(result, scale)
+        if self.carried is not None:
+            self.carried.keep(batch, result.outputs)
         self._add(ran, scale, batch)  # outside of the recording: sums are not part of the graph
         self._batch_losses.add(batch_sums, scale, self.figures.sums)
         self._throttle.push(_last_arrays(ran))
@@ -173,6 +177,8 @@ class Stage:
         """Discard everything measured, as at the beginning of an epoch."""
         self.figures.reset()
         self._throttle.clear()
+        if self.carried is not None:
+            self.carried.reset()
 
     def describe(self) -> str:
         """Return one line that says what is traced into graphs, and what is not; after the first batch."""
@@ -209,7 +215,7 @@ class Stage:
                 self._seed(state, len(result.outputs))
                 outputs, losses = graph.run(slots, self._weights(graph, scale, context), samples)
         else:
-            needs_outputs = self.needs_outputs or bool(self.figures.on_host)
+            needs_outputs = self.needs_outputs or bool(self.figures.on_host) or self.carried is not None
             weights = self._weights(graph, scale, context)
             self._seed(state, len(result.outputs))
             outputs, losses = graph.run(slots, weights, samples, shapes, needs_outputs)

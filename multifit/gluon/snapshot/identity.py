@@ -56,6 +56,7 @@ def spec_tree(spec: TaskSpec) -> dict[str, Any]:
         "losses": {term.key: _loss(term, term.spec) for term in spec.terms},
         "metrics": {term.key: _metric(term, term.spec) for term in spec.metric_terms},
         "evaluate": {} if spec.evaluate is None else spec_tree(spec.evaluate),
+        **({"state": plain(spec.state)} if spec.state else {}),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import counted, raise_problems
 from ...errors import names as quoted
 from ...files import atomic_write, read_json
-from ...stages import figure_name
+from ...stages import TRAIN, figure_name
 from ..compat import mx
 from ..data.seeding import seed_everything, seed_of_rank
 from ..distributed.from_first import from_first
@@ -26,7 +26,7 @@ from .trainers import load_trainer, save_trainer
 from .tree import decode, encode, read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
-BALANCE, STATISTICS = "balance", "statistics"
+BALANCE, STATISTICS, CARRIED = "balance", "statistics", "carried"
 
 
 def write(folder: Path, engine: Engine) -> list[str]:
@@ -72,7 +72,7 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
     trees = {TRAINERS: read_tree(folder, TRAINERS)}
     trees.update({name: read_own_tree(folder, own, name) for name in (DEVICES, FIGURES)})
     if ranks != world.size:
-        _check_no_gradients(folder, ranks, world.size)
+        _check_divisible(folder, engine, ranks)
     trainers = engine.trainers.get()
     for name, expected in ((TRAINERS, set(trainers)), (FIGURES, set(engine.stages))):
         if set(trees[name]) != expected:
@@ -82,6 +82,9 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
         trainer = trainers[name]
         load_trainer(trainer, state, _parameter_names(engine, trainer), f'trainers["{name}"]')
     load_device_state(engine.model.parameters, _trained_parameters(engine), trees[DEVICES])
+    carried = engine.stages[TRAIN].carried
+    if carried is not None:
+        carried.load(read_own_tree(folder, own, CARRIED))
     for name, state in trees[FIGURES].items():
         load_figures(engine.stages[name].figures, state)
     if engine.balancer is not None:
@@ -126,18 +129,26 @@ def differences(folder: Path, engine: Engine) -> list[str]:
 
 
 def _own_state(engine: Engine) -> dict[str, Any]:
+    carried = engine.stages[TRAIN].carried
     return {
         DEVICES: save_device_state(engine.model.parameters, _trained_parameters(engine)),
         FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
+        **({} if carried is None else {CARRIED: carried.state()}),
     }
 
 
-def _check_no_gradients(folder: Path, ranks: int, now: int) -> None:
+def _check_divisible(folder: Path, engine: Engine, ranks: int) -> None:
+    now, processes = engine.world.size, counted(ranks, "process", "processes")
     if any(read_own_tree(folder, rank, DEVICES)["gradients"] for rank in range(ranks)):
         raise ValueError(
-            f"{folder}: gradients of {counted(ranks, 'process', 'processes')} wait for an update, and cannot "
-            f"be divided among {now}; resume with {ranks}, or from a checkpoint at which none wait"
+            f"{folder}: gradients of {processes} wait for an update, and cannot be divided among {now}; "
+            f"resume with {ranks}, or from a checkpoint at which none wait"
+        )
+    if engine.stages[TRAIN].carried is not None:
+        raise ValueError(
+            f"{folder}: holds the state that {processes} carried from batch to batch, which cannot be "
+            f"divided among {now}; resume with {ranks}"
         )
 
 

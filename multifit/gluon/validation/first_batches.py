@@ -26,6 +26,11 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
     read, have unknown slots, or do not have what the losses take.
     """
     spec = engine.spec if stage == "train" else engine.spec.evaluation
+    if spec.state:
+        message = (
+            f"state: {names(spec.state)} come from the batch before; give one loader, not a dict of them"
+        )
+        raise_problems([Problem("spec", message)])
     peeked: dict[str, Peeked] = {}
     slots: dict[str, TaskSlots] = {}
     problems: list[Problem] = []

@@ -63,6 +63,8 @@ def of_graph(stage: Stage) -> list[Problem]:
         else:
             way_out = "make it a HybridBlock and hybridize it"
             problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
+    if stage.carried is not None:
+        problems.append(refuse("state= is not supported", "leave it out"))
     if any(term.optional for term in stage.spec.terms):
         problems.append(refuse("loaders that take turns are not supported", "give sampling=Together()"))
     for term in stage.spec.terms:

@@ -1,0 +1,234 @@
+"""State that is carried from batch to batch: a language model trains as in a loop by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    DataError,
+    Every,
+    HandlerError,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
+from multifit.distributed import ALONE, World
+from tests.common.compare import assert_same_parameters, snapshot
+from tests.common.grids import ONE, two_settings
+from tests.common.hand_loop import SGD, SILENT
+from tests.common.nets import hybridized
+from tests.common.ranks import run_ranks
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn, rnn  # isort: skip
+
+WORDS, UNITS, SAMPLES = 7, 5, 4
+TEXT = np.random.RandomState(0).randint(0, WORDS, (25, SAMPLES)).astype("float32")
+# Batches of four words, of four texts each, one after the other: (time, samples).
+BATCHES = [(TEXT[i : i + 4], TEXT[i + 1 : i + 5]) for i in range(0, 24, 4)]
+STATE = {"hidden": (1, 0, UNITS), "cell": (1, 0, UNITS)}
+EPOCHS = 2
+
+
+class Model(gluon.HybridBlock):
+    """A language model: words (T, N) and the state of an LSTM, to logits (T, N, words) and the new state."""
+
+    def __init__(self, units: int = UNITS) -> None:
+        super().__init__()
+        self.embed, self.lstm = nn.Embedding(WORDS, 3), rnn.LSTM(units, input_size=3)
+        self.words = nn.Dense(WORDS, flatten=False, in_units=units)
+
+    def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
+        output, state = self.lstm(self.embed(words), [hidden, cell])
+        return self.words(output), state
+
+
+def make_net(contexts: Any = ONE, hybrid: bool = True, units: int = UNITS) -> Any:
+    mx.random.seed(3)
+    net = Model(units)
+    net.initialize(mx.init.Xavier(), ctx=contexts)
+    return hybridized(net, hybrid)
+
+
+def make_spec(**changes: Any) -> TaskSpec:
+    loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
+    declared: dict[str, Any] = {
+        "inputs": ["words", "hidden", "cell"],
+        "outputs": ["logits", ["hidden", "cell"]],
+        "labels": ["next"],
+        "losses": {"next": LossSpec(loss, "logits", "next")},
+        "metrics": {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), "logits", "next")},
+        "state": STATE,
+    }
+    return TaskSpec(**{**declared, **changes})
+
+
+def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = ALONE, **options: Any) -> Any:
+    trainer = TrainerSpec(".*", "sgd", SGD)
+    spec = options.pop("spec", None) or make_spec()
+    estimator = MultiEstimator(net, spec, trainer, contexts, world=world)
+    data = options.pop("data", BATCHES)
+    estimator.fit(data, epochs=EPOCHS, event_handlers=handlers, batch_axis=1, **options)
+    return estimator
+
+
+def train_by_hand(net: Any) -> None:
+    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
+    loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
+    for _ in range(EPOCHS):
+        state = [nd.zeros((1, SAMPLES, UNITS))] * 2
+        for words, following in BATCHES:
+            with autograd.record():
+                logits, state = net(nd.array(words), *state)
+                value = loss(logits, nd.array(following))
+            value.backward()
+            trainer.step(SAMPLES)
+            state = [each.detach() for each in state]
+
+
+def evaluate_by_hand(net: Any) -> float:
+    loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
+    state, values = [nd.zeros((1, SAMPLES, UNITS))] * 2, []
+    for words, following in BATCHES:
+        logits, state = net(nd.array(words), *state)
+        values.append(loss(logits, nd.array(following)).mean().asscalar())
+    return float(np.mean(values))
+
+
+@two_settings
+def test_trains_and_evaluates_as_by_hand(devices: list, hybrid: bool) -> None:
+    hand, net = make_net(hybrid=False), make_net(devices, hybrid)
+    train_by_hand(hand)
+    estimator = fit(net, devices)
+    assert_same_parameters(net, hand)
+    for _ in range(2):  # each evaluation begins with zeros
+        assert estimator.evaluate(BATCHES, batch_axis=1)["next"] == pytest.approx(
+            evaluate_by_hand(hand), rel=1e-4
+        )
+
+
+def test_predicts_as_by_hand() -> None:
+    net = make_net()
+    estimator = MultiEstimator(net, make_spec())
+    state = [nd.zeros((1, SAMPLES, UNITS))] * 2
+    expected = []
+    for words, _ in BATCHES:
+        logits, state = net(nd.array(words), *state)
+        expected.append(logits.asnumpy())
+    for _ in range(2):
+        outputs = estimator.predict([words for words, _ in BATCHES], batch_axis=1)
+        np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-5, atol=1e-6)  # a list: 4 x 4 words
+
+
+def test_two_ranks_train_as_one() -> None:
+    def trained(world: World) -> Any:
+        net = make_net()
+        fit(net, world=world)
+        return net
+
+    alone = trained(ALONE)
+    for net in run_ranks(2, trained):
+        assert_same_parameters(net, alone)
+
+
+@pytest.mark.parametrize("at", [4, 6, 9])
+def test_a_resumed_run_is_equal_bit_for_bit(at: int, tmp_path: Path) -> None:
+    """Stopped amid an epoch, and where one ends."""
+
+    def run(name: str, *handlers: Any) -> Any:
+        checkpoints = CheckpointHandler(tmp_path / name, Every(1, "batch"), seed=7)
+        net = make_net()
+        fit(net, handlers=[*SILENT, checkpoints, *handlers], resume=tmp_path / name)
+        return snapshot(net)
+
+    def batch_end(estimator: Any) -> None:
+        if estimator.state.step == at:
+            raise RuntimeError
+
+    whole = run("whole")
+    with pytest.raises(HandlerError):
+        run("stopped", SimpleNamespace(batch_end=batch_end, priority=5000))
+    np.testing.assert_equal(run("stopped"), whole)
+
+
+def test_other_numbers_of_processes_cannot_resume(tmp_path: Path) -> None:
+    fit(make_net(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
+    for error in run_ranks(2, lambda world: fit(make_net(), world=world, resume=tmp_path)):
+        assert "the state that 1 process carried from batch to batch, which cannot be divided" in str(error)
+
+
+def test_the_plan_and_the_summary_say_what_is_carried() -> None:
+    plan = MultiEstimator(make_net(), make_spec()).check(BATCHES, batch_axis=1)
+    rows = {(row.what, row.name): row.goes_to for row in plan.train.rows}
+    assert rows["input", "cell"] == 'net; the output "cell" of the batch before'
+    assert rows["output", "cell"] == "the next batch"
+    assert 'net; the output "cell" of the batch before' in make_spec().summary()
+
+
+def test_another_state_is_another_run(tmp_path: Path) -> None:
+    fit(make_net(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
+    with pytest.raises(SpecError, match=r"state"):
+        fit(
+            make_net(units=6),
+            spec=make_spec(state={"hidden": (1, 0, 6), "cell": (1, 0, 6)}),
+            resume=tmp_path,
+        )
+
+
+# fmt: off
+DECLARED = {
+    "no dict": ({"state": ["hidden"]}, "state: is ['hidden']; give a dict of shapes by name"),
+    "no number of samples": ({"state": {"hidden": (1, 5)}}, "state: 'hidden' has the shape (1, 5); give a"),
+    "no shape": ({"state": {"hidden": 5}}, "state: 'hidden' has the shape 5; give a tuple of whole numbers"),
+    "an unknown name": ({"state": {**STATE, "cel": (0, 5)}},
+        'state: "cel" is not one of the inputs (did you mean "cell"?)'),
+    "not returned": ({"outputs": ["logits", "hidden"]}, 'state: "cell" is not one of the outputs; the'),
+    "in the batch": ({"batch": ["words", "hidden", "next"]}, 'batch: "hidden" is carried from batch to'),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("changes", "text"), DECLARED.values(), ids=DECLARED)
+def test_wrong_declarations_are_refused(changes: Any, text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make_spec(**changes)
+    assert text in str(caught.value)
+
+
+def test_parts_with_state_are_not_combined() -> None:
+    with pytest.raises(SpecError, match="combine: text has a state= of its own, which cannot be combined"):
+        TaskSpec.combine(text=make_spec())
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    spec = make_spec(state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)})
+    with pytest.raises(SpecError, match=r'state: "cell" is \(4, 5\) float32 as an input, but the output "ce'):
+        fit(Reshaped(), spec=spec)
+
+
+class Reshaped(Model):
+    def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
+        return super().hybrid_forward(F, words, hidden, F.expand_dims(cell, axis=0))
+
+
+def test_batches_of_other_sizes_are_refused() -> None:
+    batches = [*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]
+    with pytest.raises(
+        DataError, match=r"gets 3 samples of a batch, and the state of the batch before is of"
+    ):
+        fit(make_net(), data=batches)
+
+
+def test_several_loaders_are_refused() -> None:
+    with pytest.raises(SpecError, match='state: "hidden", "cell" come from the batch before; give'):
+        fit(make_net(), data={"a": BATCHES, "b": BATCHES})
