@@ -116,8 +116,8 @@ class TaskSpec(Declarations):
         Raises
         ------
         SpecError
-            A part is not a TaskSpec, or has a `forward`, `batch_fn` or `state`; or `shared` names a slot that no part
-            has.
+            A part is not a TaskSpec, or has a `forward`, `batch_fn` or `state`; or `shared` names a slot
+            that no part has.
         """
         common = shared_slots(parts, shared)
         raise_problems(Problem("spec", message) for message in combine_messages(parts, common))

@@ -33,7 +33,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import TWO_HEADS, Heads, normed_heads, sequential, two_heads
+from tests.common.nets import TWO_HEADS, Heads, hybridized, normed_heads, sequential, two_heads
 from tests.common.specs import CE, L2, one_loss_spec, two_head_spec
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
@@ -444,6 +444,23 @@ def test_parameters_that_are_refused() -> None:
 def test_handlers_that_are_refused(handler: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         estimator_of().fit(BATCHES, epochs=1, event_handlers=[handler])
+
+
+def test_state_that_is_carried_is_refused() -> None:
+    class Remembering(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = mx.gluon.nn.Dense(3)
+
+        def hybrid_forward(self, F: Any, image: Any, memory: Any) -> Any:
+            out = self.out(image) + memory
+            return out, out
+
+    spec = TaskSpec(["out", "memory"], ["digit"], {"digit": LossSpec(CE, "out", "digit")}, None,
+                    ["image", "memory"], state={"memory": (0, 3)})  # fmt: skip
+    estimator = MultiEstimator(hybridized(Remembering()), spec, engine="torch")
+    with pytest.raises(SpecError, match="state= is not supported"):
+        estimator.fit([batch[:2] for batch in BATCHES[:2]], epochs=1, event_handlers=[])
 
 
 def test_tools_are_refused() -> None:
