@@ -212,14 +212,10 @@ class MultiEstimator:
         self._engine.restart(hooks if hooks.active() else None)
         self._runner.restart(hooks)
         self._run.start(epochs, batches)
-        checked = None
-        if isinstance(train_data, TaskLoaders):
-            with self._engine.samples_along(batch_axis), self._runner.checking():
-                self._engine.loaders = train_data
-                firsts = first_batches(self._engine, TRAIN, train_data, "train_data")
-                checked = dry_run(self._engine, firsts, val_batch)
         parts = self._engine, self._runner, self._run, self._handlers, self._log_once
-        loop = self._fit_loop = FitLoop(*parts, val_batch, checked)
+        loop = self._fit_loop = FitLoop(*parts, val_batch)
+        with self._engine.samples_along(batch_axis):
+            loop.read_tasks(train_data)
         declared = [
             (metric.metric, figure)
             for name, figures in ((TRAIN, self.train_metrics), (EVALUATE, self.val_metrics))
@@ -235,6 +231,7 @@ class MultiEstimator:
             self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
             limits = {"epochs": epochs, "batches": batches}
             start_together(self.world, self._engine, events.handlers, self._log_once, **limits)
+            loop.check_tasks()
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
             with self._runner.session():
                 loop.train(train_data, self.fit_batch, checkpoint)

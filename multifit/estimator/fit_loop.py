@@ -18,9 +18,11 @@ from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.distributed.figures import join_figures
 from ..gluon.engine import Engine
 from ..gluon.validation.dry_run import DryRun, dry_run
+from ..gluon.validation.first_batches import first_batches
 from ..gluon.validation.make_plan import make_plan
 from ..protocols import BatchResult
-from ..stages import TRAIN
+from ..sampling import TaskLoaders
+from ..stages import EVALUATE, TRAIN
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .log_once import LogOnce
@@ -38,8 +40,7 @@ class FitLoop:
 
     The engine was just restarted, with the fit's hooks. What was logged so far goes into the plan. `val_data`
     is the first batch that handlers will evaluate, or one of each loader, which is checked with the first
-    training batch; None without validation data. If several loaders train, their first batches were checked
-    already, in `checked`.
+    training batch; None without validation data.
     """
 
     def __init__(
@@ -50,12 +51,31 @@ class FitLoop:
         handlers: HandlerRunner,
         log_once: LogOnce,
         val_data: Peeked | FirstBatches | None = None,
-        checked: DryRun | None = None,
     ) -> None:
         self._engine, self._runner, self._run, self._handlers = engine, runner, run, handlers
-        self._log_once, self._val_data, self._checked = log_once, val_data, checked
+        self._log_once, self._val_data = log_once, val_data
+        self._firsts: FirstBatches | None = None  # of several loaders
+        self._checked: DryRun | None = None  # of these
         self._reader = engine.readers[TRAIN]
         self._train_step: TrainStep | None = None  # made with the first batch, which is checked
+
+    def read_tasks(self, data: Any) -> None:
+        """Prepare the engine for what several loaders yield, if these train or validate.
+
+        Raises SpecError or DataError if a loader is empty, or they do not have what the losses take.
+        """
+        if isinstance(self._val_data, FirstBatches):
+            self._engine.read_tasks(EVALUATE, self._val_data.slots)
+        if isinstance(data, TaskLoaders):
+            self._engine.loaders = data
+            self._firsts = first_batches(self._engine, TRAIN, data, "train_data")
+
+    def check_tasks(self) -> None:
+        """Check the first batches of several loaders; that of one alone is checked when it is trained on."""
+        if self._firsts is not None:
+            with self._runner.checking():
+                self._checked = dry_run(self._engine, self._firsts, self._val_data)
+            self._firsts = None
 
     def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
         """Train until the run stops; with a checkpoint that was restored, the rest of its epoch first.

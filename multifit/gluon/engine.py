@@ -148,17 +148,22 @@ class Engine:
         finally:
             self.batch_axis = before
 
-    def splitter(self, name: str, labels: bool = True) -> AnySplitter:
-        """Return the batch splitter of a stage; with ``labels=False``, batches may lack labels."""
-        key = (name, labels, self.batch_axis)
+    def splitter(self, name: str, labels: bool = True, changes: bool = True) -> AnySplitter:
+        """Return the batch splitter of a stage.
+
+        With ``labels=False``, batches may lack labels; with ``changes=False``, no handler changes them.
+        """
+        key = (name, labels, changes, self.batch_axis)
         if key not in self._splitters:
-            make = partial(self._new_splitter, name, labels)
+            make = partial(self._new_splitter, name, labels, changes)
             tasks = self._tasks[name] if labels else {}
             self._splitters[key] = TaskSplitter(self.stages[name].spec, tasks, make) if tasks else make()
         return self._splitters[key]
 
-    def _new_splitter(self, name: str, labels: bool, order: Sequence[str] | None = None) -> BatchSplitter:
-        hooks = self.hooks if name == "train" else None
+    def _new_splitter(
+        self, name: str, labels: bool, changes: bool, order: Sequence[str] | None = None
+    ) -> BatchSplitter:
+        hooks = self.hooks if name == "train" and changes else None
         carried = self.stages[name].carried
         return BatchSplitter(
             self.stages[name].spec,

@@ -77,12 +77,11 @@ class Peeked(NamedTuple):
 
 
 class FirstBatches(NamedTuple):
-    """The first batches of several loaders, or the one that they make if they are `joined`.
+    """The first batches of several loaders, or the one that they make together.
 
     `slots` are those of each loader's batches. `plans` say what training takes of each loader.
     """
 
     batches: Sequence[Peeked]
     slots: Mapping[str, TaskSlots]
-    joined: bool = False
     plans: Sequence[LoaderPlan] = ()

@@ -163,8 +163,9 @@ class Stage:
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
-        absent = result.batch.absent
-        metrics = [m for m in self._host_metrics.due() if not absent or m.term.optional.isdisjoint(absent)]
+        metrics = self._host_metrics.due()
+        if result.batch.absent:
+            metrics = [m for m in metrics if m.term.optional.isdisjoint(result.batch.absent)]
         if metrics:
             with timer("measure"):
                 own = result.arrays(), result.parts
@@ -255,8 +256,9 @@ class Stage:
 
         A first batch runs twice, and draws twice: without this, a resumed run would draw other numbers.
         """
-        twice = self.balanced.needs_graph or self.reruns
-        if twice and state is not None and state.seed is not None:
+        if state is None or state.seed is None:
+            return
+        if self.balanced.needs_graph or self.reruns:
             place = state.epoch, state.step, device, self._rank
             mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
 

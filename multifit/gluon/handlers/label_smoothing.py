@@ -86,7 +86,7 @@ class LabelSmoothing:
     ) -> list[Any]:
         """Replace a share of each loss by its mean over all classes."""
         uniform: dict[str, list[Any]] = {}
-        for term in self._blend.terms:
+        for term in self._blend.computed(loss):
             arguments = [[arrays[ref] for ref in term.args] for arrays in self._blend.arguments(pred, label)]
             uniform[term.key] = _uniform_values(term, arguments)
         return self._blend.blend(objectives, self.epsilon, loss, uniform, scale, estimator.batch_axis)

@@ -35,6 +35,10 @@ class LossBlend:
         """Remember a device's slots: a loss may read an input, which is not among the labels."""
         self._slots.append(slots)
 
+    def computed(self, losses: Mapping[str, list[Any]]) -> list[Term]:
+        """Return the terms that the batch has computed: with a loader for each task, it may lack labels."""
+        return [term for term in self.terms if not any(value is None for value in losses[term.key])]
+
     def arguments(
         self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]
     ) -> list[dict[Ref, Any]]:
@@ -57,7 +61,7 @@ class LossBlend:
         which includes what other handlers have changed. Otherwise the difference is added.
         """
         blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
-        for term in self.terms:
+        for term in self.computed(losses):
             for slots, loss, replacement in zip(self._slots, losses[term.key], replacements[term.key]):
                 array = next(slots[ref.name] for ref in term.args if slots.get(ref.name) is not None)
                 size = array.shape[axis]

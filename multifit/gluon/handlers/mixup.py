@@ -99,7 +99,10 @@ class MixUp:
         self._blend.begin()
 
     def change_batch(self, estimator: EstimatorProtocol, slots: Mapping[str, Any]) -> dict[str, Any]:
-        """Mix a device's inputs."""
+        """Mix a device's inputs, unless the batch has none of the labels that are mixed with them."""
+        if all(slots.get(name) is None for name in self._labels):
+            self._blend.add(slots)
+            return {}
         first = _real_array(slots, self._inputs[0])
         axis = estimator.batch_axis
         order = self._random.permutation(first.shape[axis])
@@ -122,12 +125,16 @@ class MixUp:
         scale: BatchLossScale,
     ) -> list[Any]:
         """Replace a share of each loss by that for the permuted labels."""
-        arguments = self._blend.arguments(pred, label)
+        terms, arguments = self._blend.computed(loss), self._blend.arguments(pred, label)
+        if not self._permutations:
+            return objectives
         for arrays, permutation in zip(arguments, self._permutations):
-            for ref in [Ref(SLOTS, name) for name in self._labels]:
+            for ref in [
+                Ref(SLOTS, name) for name in self._labels if arrays.get(Ref(SLOTS, name)) is not None
+            ]:
                 arrays[ref] = mx.nd.take(arrays[ref], permutation, estimator.batch_axis)
-        permuted: dict[str, list[Any]] = {term.key: [] for term in self._blend.terms}
-        for term in self._blend.terms:
+        permuted: dict[str, list[Any]] = {term.key: [] for term in terms}
+        for term in terms:
             for arrays, permutation in zip(arguments, self._permutations):
                 with permutation.context:
                     permuted[term.key].append(call_loss(term, arrays)[term.minimized])

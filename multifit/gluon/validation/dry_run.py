@@ -47,8 +47,6 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     batches: list[tuple[str, Batch]] = []
     outputs: list[Any] = []
     for name, data in (("train", raw), ("evaluate", val_data)):
-        if isinstance(data, FirstBatches):
-            engine.read_tasks(name, data.slots, data.joined)
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
         for first in firsts if name == "train" or data is not None else ():
             batch, batch_problems = _fetch(engine, name, first)
@@ -94,9 +92,11 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
                 data, _ = engine.readers[name].peek_first(data, "val_data")
         except DataError as error:
             return None, list(error.problems)
+    # of several loaders, first batches are checked before a batch begins, for which handlers wait
+    begins = not isinstance(data, Peeked)
     if isinstance(data, Peeked):
         engine.readers[name].current.share, data = data.share, data.raw
-    splitter: Any = engine.splitter(name)
+    splitter: Any = engine.splitter(name, changes=begins)
     parts, problems = splitter.name_arrays(data)
     if not problems:
         return splitter.distribute(data, parts), []

@@ -54,7 +54,8 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
     if data.sampling is not None:
         raise_problems(_colliding(engine.stages[stage].figures.names(), data))
     data.slots = slots
-    return FirstBatches(batches, slots, data.joins, _plans(data, slots) if data.sampling else ())
+    engine.read_tasks(stage, slots, data.joins)
+    return FirstBatches(batches, slots, _plans(data, slots) if data.sampling else ())
 
 
 def _colliding(figures: Sequence[str], data: TaskLoaders) -> list[Problem]:

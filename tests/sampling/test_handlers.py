@@ -1,0 +1,115 @@
+"""Optimizers, handlers and engines with a loader for each task."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from multifit import (
+    GradientAccumulation,
+    LabelSmoothing,
+    MixUp,
+    MultiEstimator,
+    SpecError,
+    TrainerSpec,
+    ValidationHandler,
+)
+from multifit.balance import DWA, FAMO, Uncertainty
+from multifit.sampling import RoundRobin, Together
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.grids import plain_or_hybrid, two_settings
+from tests.common.hand_loop import SILENT, trainer_of
+from tests.common.handlers import handler
+from tests.common.nets import TWO_HEADS, hybridized, two_heads
+from tests.common.specs import CE, L2, two_head_spec
+
+from .runs import MOVING, SGD, in_turn, parts
+from .test_together import MISSING
+
+import mxnet as mx  # isort: skip
+
+ADAM = {"learning_rate": 0.05, "wd": 0.1}
+
+
+def train_by_hand(net: Any, trainer: Any, updates: Any, losses: Any) -> None:
+    """Train on updates: lists of pairs of a head's name and a batch, whose mean losses are averaged."""
+    for update in updates:
+        with mx.autograd.record():
+            total = 0.0
+            for name, (image, label) in update:
+                output = net(mx.nd.array(image))[list(TWO_HEADS).index(name)]
+                total = total + losses[name](output, mx.nd.array(label)).mean() / len(update)
+        total.backward()
+        trainer.step(1, ignore_stale_grad=True)
+
+
+def smoothed(output: Any, label: Any) -> Any:
+    return 0.8 * CE(output, label) - 0.2 * mx.nd.log_softmax(output).mean(axis=1)
+
+
+@two_settings
+@pytest.mark.parametrize("case", ["adam", "accumulation", "smoothing"])
+def test_it_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, case: str) -> None:
+    data = parts(sizes=20)
+    hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
+    turns, losses, handlers = in_turn(data, 3), {"digit": CE, "size": L2}, []
+    updates = [[turn] for turn in turns]
+    optimizer, options = ("adam", ADAM) if case == "adam" else ("sgd", MOVING)
+    if case == "accumulation":
+        updates, handlers = [turns[i : i + 2] for i in range(0, 6, 2)], [GradientAccumulation(2)]
+    if case == "smoothing":
+        losses["digit"], handlers = smoothed, [LabelSmoothing(0.2, "digit")]
+    train_by_hand(hand, trainer_of(hand, optimizer, options), updates * 2, losses)
+    trainer = TrainerSpec(".*", optimizer, options)
+    estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(), trainer, devices)
+    estimator.fit(data, epochs=2, event_handlers=[*SILENT, *handlers], sampling=RoundRobin())
+    assert_same_parameters(net, hand)
+
+
+@plain_or_hybrid
+@pytest.mark.parametrize("joined", [False, True])
+def test_mixup_leaves_batches_without_its_label_alone(hybrid: bool, joined: bool) -> None:
+    mixup, mixed = MixUp("image", "digit", "digit", random=3), {}
+    watch = handler(
+        "Watch", batch_end=lambda estimator, batch: mixed.update({batch.name: mixup._permutations})
+    )
+    net = hybridized(two_heads("hybrid"), hybrid)
+    spec = two_head_spec(labels=MISSING) if joined else two_head_spec()
+    estimator = MultiEstimator(net, spec, SGD, initializer=mx.init.Xavier())
+    sampling = Together() if joined else RoundRobin()
+    history = estimator.fit(parts(), epochs=2, event_handlers=[*SILENT, mixup, watch], sampling=sampling)
+    assert math.isfinite(history["train_loss"][-1])
+    counts = {name: len(permutations) for name, permutations in mixed.items()}
+    assert counts == ({"digit + size": 1} if joined else {"digit": 1, "size": 0})
+
+
+@plain_or_hybrid
+@pytest.mark.parametrize("method", [DWA, FAMO, Uncertainty])
+def test_methods_of_losses_work_with_turns(hybrid: bool, method: Any) -> None:
+    net = hybridized(two_heads("hybrid"), hybrid)
+    estimator = MultiEstimator(net, two_head_spec(), SGD, initializer=mx.init.Xavier(), balance=method())
+    history = estimator.fit(parts(), epochs=2, event_handlers=SILENT, sampling=RoundRobin())
+    assert all(0 < history[f"train_weight_{name}"][-1] < 1 for name in TWO_HEADS)
+
+
+def test_a_validation_handler_may_have_a_dict() -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
+    handlers = [*SILENT, ValidationHandler(parts())]
+    history = estimator.fit(parts(), epochs=2, event_handlers=handlers)
+    assert all(map(math.isfinite, history["val_accuracy"]))
+    whole = [(*batch, batch[1][:, None]) for batch in parts()["digit"]]
+    history = estimator.fit(whole, parts(), epochs=1, event_handlers=SILENT)
+    assert math.isfinite(history["val_size"][0])
+
+
+def test_torch_joins_batches_and_takes_no_turns() -> None:
+    pytest.importorskip("torch")
+    net = two_heads("hybridized")
+    net.initialize(mx.init.Xavier())
+    estimator = MultiEstimator(net, two_head_spec(labels=MISSING), SGD, engine="torch")
+    history = estimator.fit(parts(), parts(), epochs=2, event_handlers=SILENT, sampling=Together())
+    assert history["train_batches_digit"] == [4.0, 4.0] and math.isfinite(history["val_size"][0])
+    with pytest.raises(SpecError, match='engine="torch": loaders that take turns are not supported'):
+        estimator.fit(parts(), epochs=1, event_handlers=SILENT)
