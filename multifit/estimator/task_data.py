@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+import numpy as np
+
 from ..checks import loader_problems
-from ..distributed import unwrapped
 from ..errors import Problem, names, raise_problems, shown
 from ..gluon.data.loaders import batch_count
 from ..gluon.engine import Engine
@@ -39,7 +40,9 @@ def task_loaders(
     wrong = _loader_problems(train_name, train_data, once=False) or _of_unknown_size(train_name, train_data)
     wrong += _sampling_problems(engine, sampling, train_data)
     raise_problems([*wrong, *problems])
-    return [TaskLoaders(train_data, sampling), val_loaders]
+    train_loaders = TaskLoaders(train_data, sampling)
+    raise_problems(_counts_problems(train_loaders))
+    return [train_loaders, val_loaders]
 
 
 def evaluation_loaders(data: Any, what: str) -> Any:
@@ -71,7 +74,7 @@ def _loader_problems(what: str, data: Mapping[Any, Any], once: bool) -> list[Pro
 
 def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
     messages = [
-        f'{what}["{name}"] is a {type(unwrapped(loader)).__name__} that does not know how many batches it has'
+        f'{what}["{name}"] is a {type(loader).__name__} that does not know how many batches it has'
         for name, loader in data.items()
         if batch_count(loader) is None
     ]
@@ -79,9 +82,24 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
     return [Problem("data", f"{message}; {way_out}") for message in messages]
 
 
+def _counts_problems(loaders: TaskLoaders) -> list[Problem]:
+    """Return what is wrong with the numbers of batches that a sampling of the user's own returned."""
+    counts: Any = loaders.counts
+    is_mapping = isinstance(counts, Mapping) and set(counts) == set(loaders.loaders)
+    if (
+        is_mapping
+        and all(isinstance(count, (int, np.integer)) and count >= 0 for count in counts.values())
+        and any(counts.values())
+    ):
+        return []
+    kind = type(loaders.sampling).__name__
+    valid = f"a whole number for each of {names(loaders.loaders)}, not all of them 0"
+    return [Problem("data", f"sampling: {kind}.counts returned {shown(counts)}; valid is {valid}")]
+
+
 def _sampling_problems(engine: Engine, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
     has_methods = all(callable(getattr(sampling, name, None)) for name in ("messages", "counts", "updates"))
-    if not has_methods or isinstance(sampling, type):
+    if not has_methods or not hasattr(sampling, "joins") or isinstance(sampling, type):
         return [Problem("data", f"sampling is {shown(sampling)}; valid are {SAMPLINGS}")]
     messages = [f"sampling: {message}" for message in sampling.messages(list(data))]
     kind = type(sampling).__name__

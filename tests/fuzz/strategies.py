@@ -88,7 +88,7 @@ FIELDS = {
         "params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm", "every", "accumulate",
     ],
     "estimator": ["trainers", "context", "initializer", "frozen", "precision", "balance", "world"],
-    "fit": ["batches", "epochs", "event_handlers", "resume"],
+    "fit": ["batches", "epochs", "event_handlers", "resume", "sampling"],
     "evaluate": ["event_handlers", "batch_axis"],
 }  # fmt: skip
 OPTIONS = [

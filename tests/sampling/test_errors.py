@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from multifit import DataError, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec, UserCodeError
+from multifit import (
+    DataError,
+    LossSpec,
+    MultiEstimator,
+    Sharded,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+    UserCodeError,
+)
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
@@ -45,6 +54,16 @@ class Once:
 
     def __len__(self) -> int:
         return 3
+
+
+class Own(RoundRobin):
+    """A sampling of a user's own, whose counts are wrong."""
+
+    def __init__(self, wrong: Any) -> None:
+        self.wrong = wrong
+
+    def counts(self, sizes: Any) -> Any:
+        return self.wrong
 
 
 def combined() -> TaskSpec:
@@ -101,6 +120,15 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a class": (
         {"sampling": RoundRobin},
         ["RoundRobin'>; valid are Proportional(), RoundRobin(), Ratios(...)"],
+    ),
+    "counts of other loaders": (
+        {"sampling": Own({"digit": 3})},
+        ['Own.counts returned {\'digit\': 3}; valid is a whole number for each of "digit", "size", not all'],
+    ),
+    "no batch at all": ({"sampling": Own({"digit": 0, "size": 0})}, ["Own.counts returned {'digit': 0, "]),
+    "a loader that is divided": (
+        {"train_data": {**GOOD, "digit": Sharded(ONE)}},
+        ['train_data["digit"] is a Sharded that does not know how many batches it has'],
     ),
     "one loader": (
         {"train_data": ONE, "sampling": RoundRobin()},
