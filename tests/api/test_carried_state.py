@@ -205,6 +205,11 @@ def test_wrong_declarations_are_refused(changes: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
+def test_state_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r'export: "hidden", "cell" come from the batch before \(state=\)'):
+        MultiEstimator(make_net(), make_spec()).export(tmp_path, BATCHES[:1])
+
+
 def test_parts_with_state_are_not_combined() -> None:
     with pytest.raises(SpecError, match="combine: text has a state= of its own, which cannot be combined"):
         TaskSpec.combine(text=make_spec())

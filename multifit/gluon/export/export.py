@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import names
+from ...errors import SpecError, names
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ..data.batch_splitter import SlotSignature
@@ -39,6 +39,11 @@ def export(
     if format in REQUIRED:
         REQUIRED[format]()
     spec = engine.spec.evaluation
+    if spec.state:
+        raise SpecError(
+            f"export: {names(spec.state)} come from the batch before (state=), which the formats cannot say; "
+            "export a net that begins with zeros by itself"
+        )
     return FORMATS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
 
 
