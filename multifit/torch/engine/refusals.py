@@ -34,9 +34,6 @@ def of_options(engine: Engine) -> list[Problem]:
         problems.append(refuse("balance= is not supported", "leave it out"))
     if not engine.world.alone:
         problems.append(refuse("several processes are not supported", "leave world= out"))
-    if engine.model.precision.name != "float32":
-        name = engine.model.precision.name
-        problems.append(refuse(f'precision="{name}" is not supported', 'use precision="float32"'))
     return problems
 
 
