@@ -1,0 +1,117 @@
+"""Whole graphs of net, losses and metrics, in MXNet and translated, in float64."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from multifit.cli.run import Run
+from multifit.gluon.compat import mx
+from multifit.gluon.execution.cached_graph import CachedGraph
+from multifit.torch.translate import tensors_of, translate
+
+TASKS = Path(__file__).parents[2] / "tasks"
+DTYPES = {"float32": "float64", "0": "1"}  # as MXNet writes them, by name and by number
+
+
+@dataclass
+class Traced:
+    """A graph that a run traced, its inputs in one batch, and whether it trains."""
+
+    symbol: Any
+    inputs: dict[str, np.ndarray]
+    parameters: dict[str, Any]
+    training: bool
+
+
+def traced_graphs(task: str, *settings: str, batches: int = 2) -> list[Traced]:
+    """Train and evaluate a task file on a few batches; return the graphs that were traced."""
+    graphs = []
+    trace = CachedGraph._trace
+
+    def recorded(self: CachedGraph, arrays: Any) -> Any:
+        arguments = trace(self, arrays)
+        names, symbol = self._cached_graph
+        given = [array.asnumpy() for array in arrays if array is not None]
+        inputs = dict(zip([each.name for each in names], given))
+        graphs.append(Traced(symbol, inputs, self.collect_params(), mx.autograd.is_training()))
+        return arguments
+
+    options = argparse.Namespace(file=str(TASKS / f"{task}.py"), settings=list(settings), seed=0, quiet=True)
+    for name in ("devices", "precision", "epochs", "output", "distributed", "figures", "engine"):
+        setattr(options, name, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CachedGraph, "_trace", recorded)
+        run = Run(options)
+        train_data, val_data = (list(itertools.islice(iter(each), batches)) for each in run.data)
+        run.estimator.fit(train_data, batches=batches, event_handlers=[])
+        run.estimator.evaluate(val_data)
+    return graphs
+
+
+def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9) -> None:
+    """Assert that outputs, gradients and running statistics are the same, without dropout."""
+    source = json.loads(graph.symbol.tojson())
+    for node in source["nodes"]:
+        attributes = node.get("attrs", {})
+        for key in {"dtype", "__dtype__"} & set(attributes):
+            attributes[key] = DTYPES.get(attributes[key], attributes[key])
+        if node["op"] in ("Dropout", "RNN"):
+            attributes["p"] = "0"
+    symbol = mx.sym.load_json(json.dumps(source))
+    names = symbol.list_inputs()
+    values = {name: wide(array) for name, array in graph.inputs.items()}  # some of which may be unread
+    held = {name: graph.parameters[name] for name in names if name not in values}
+    values.update({name: wide(parameter.data().asnumpy()) for name, parameter in held.items()})
+    trained = [name for name, p in held.items() if p.grad_req != "null"] if graph.training else []
+    expected, heads = in_mxnet(symbol, values, trained, graph.training)
+    found = in_torch(source, values, list(graph.inputs), trained, graph.training, heads)
+    for ours, theirs in zip(found, expected):
+        assert len(ours) == len(theirs)
+        for our, their in zip(ours, theirs):
+            assert (our.shape, our.dtype) == (their.shape, their.dtype)
+            largest = np.abs(their).max(initial=1)
+            np.testing.assert_allclose(our, their, rtol=0, atol=tolerance * largest)
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    return array.astype("float64") if array.dtype == "float32" else array
+
+
+def in_mxnet(symbol: Any, values: Any, trained: Any, training: bool) -> Any:
+    arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in values.items()}
+    for name in trained:
+        arrays[name].attach_grad()
+    run = mx.nd.CachedOp(symbol)
+    mode = mx.autograd.record if training else mx.autograd.pause
+    with mode(train_mode=training):
+        outputs = run(*[arrays[name] for name in symbol.list_inputs()])
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    random = np.random.RandomState(0)
+    heads = [random.randn(*each.shape).astype(each.dtype) for each in outputs]
+    if trained:
+        mx.autograd.backward(outputs, [mx.nd.array(head, dtype=head.dtype) for head in heads])
+    gradients = [arrays[name].grad.asnumpy() for name in trained]
+    return ([o.asnumpy() for o in outputs], gradients, [arrays[name].asnumpy() for name in values]), heads
+
+
+def in_torch(source: Any, values: Any, inputs: Any, trained: Any, training: bool, heads: Any) -> Any:
+    tensors = tensors_of({name: v for name, v in values.items() if name not in inputs}, trained)
+    module = translate(source, inputs, tensors, training)
+    given = {name: torch.from_numpy(values[name]) for name in inputs}
+    outputs = module(*given.values())
+    live = [(o, torch.from_numpy(np.asarray(h))) for o, h in zip(outputs, heads) if o.requires_grad]
+    if trained:
+        torch.autograd.backward(*zip(*live))
+    gradients = [tensors[name].grad for name in trained]
+    gradients = [np.zeros(values[n].shape) if g is None else g.numpy() for n, g in zip(trained, gradients)]
+    after = [{**given, **tensors}[name].detach().numpy() for name in values]
+    return [o.detach().numpy() for o in outputs], gradients, after
