@@ -43,15 +43,12 @@ ZOO = {
     "resnext50_32x4d": 64,
     "se_resnext50_32x4d": 64,
     "senet_154": 64,
-    "squeezenet1.0": 64,
+    "squeezenet1.0": 224,
     "vgg11_bn": 64,
     "xception": 96,
-    "fcn_resnet50_ade": 64,
-    "deeplab_resnet50_ade": 64,
-    "psp_resnet50_ade": 64,
-    "simple_pose_resnet18_v1b": 64,
-    "ssd_300_vgg16_atrous_voc": 300,
 }
+SEGMENTATION = ["fcn_resnet50_ade", "deeplab_resnet50_ade", "psp_resnet50_ade"]
+OTHER = {"simple_pose_resnet18_v1b": 64, "ssd_300_vgg16_atrous_voc": 300}
 LOOSE = 1e-5  # MXNet computes the places of bilinear interpolation in float32
 
 
@@ -61,17 +58,36 @@ def test_graphs_of_tasks(case):
         assert_graph_agrees(graph, LOOSE if "model=fcn" in case else 1e-9)
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["evaluates", "trains"])
+MODES = pytest.mark.parametrize("training", [False, True], ids=["evaluates", "trains"])
+
+
+@MODES
 @pytest.mark.parametrize("name", ZOO)
 def test_nets_of_the_zoo(name, training):
-    net = get_model(name, pretrained=False, pretrained_base=False)
+    assert_net_agrees(get_model(name), ZOO[name], training)
+
+
+@MODES
+@pytest.mark.parametrize("name", SEGMENTATION)
+def test_nets_that_segment(name, training):
+    net = get_model(name, pretrained_base=False, crop_size=64, base_size=64)
+    assert_net_agrees(net, 64, training, LOOSE)
+
+
+@MODES
+@pytest.mark.parametrize("name", OTHER)
+def test_other_nets(name, training):
+    # A score's rank decides which boxes are kept: their coordinates are large
+    assert_net_agrees(get_model(name, pretrained_base=False), OTHER[name], training, LOOSE)
+
+
+def assert_net_agrees(net, size, training, tolerance=1e-8):
     net.initialize(mx.init.Xavier())
-    picture = mx.nd.array(np.random.RandomState(0).rand(2, 3, ZOO[name], ZOO[name]))
+    picture = mx.nd.array(np.random.RandomState(0).rand(2, 3, size, size))
     mode = mx.autograd.train_mode if training else mx.autograd.predict_mode
     with mode():
         net(picture)
         outputs = net(mx.sym.var("data"))
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    symbol = mx.sym.Group(list(outputs))
-    graph = Traced(symbol, {"data": picture.asnumpy()}, net.collect_params(), training)
-    assert_graph_agrees(graph, LOOSE if "ade" in name else 1e-8)
+    graph = Traced(mx.sym.Group(list(outputs)), {"data": picture.asnumpy()}, net.collect_params(), training)
+    assert_graph_agrees(graph, tolerance)
