@@ -27,6 +27,7 @@ def joined_batch(
     slots: dict[str, Any] = {}
     problems: list[Problem] = []
     missing = MissingLabels(spec.label_specs)
+    sizes = {task: _samples(part) for task, part in parts.items()}
     for name in dict.fromkeys(name for part in parts.values() for name in part):
         held = {task: part[name] for task, part in parts.items() if part.get(name) is not None}
         like = next(iter(held.values()), None)
@@ -37,7 +38,6 @@ def joined_batch(
         elif len(held) < len(parts) and (why := missing.problem_of(name, like.dtype)):
             problems.append(Problem("data", f"{why}: samples of other loaders lack it"))
         else:
-            sizes = {task: part[spec.inputs[0]].shape[0] for task, part in parts.items()}
             slots[name] = _concatenated(
                 [
                     held[task] if task in held else missing.rows(name, size, like.shape, like.dtype)
@@ -45,6 +45,10 @@ def joined_batch(
                 ]
             )
     return slots, problems
+
+
+def _samples(part: Mapping[str, Any]) -> int:
+    return next((len(array) for array in part.values() if array is not None), 0)
 
 
 def _shapes_differ(name: str, held: Mapping[str, Any]) -> Problem:
