@@ -101,7 +101,7 @@ class EventDispatcher:
         stop = False
         for method in self._methods[event]:
             answer = self.call(method, facts)
-            if event in _CAN_STOP and self._is_true(method, answer):
+            if answer is not None and event in _CAN_STOP and self._is_true(method, answer):
                 self._estimator.state.stop(handler_name(method.handler))
                 stop = True
         return stop

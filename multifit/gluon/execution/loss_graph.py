@@ -13,7 +13,7 @@ from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
-from ..metrics.label_counts import LabelChecks
+from ..metrics.label_counts import LabelChecks, LabelColumns
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
@@ -48,13 +48,12 @@ class LossGraph:
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
     gradients that they return are scaled instead. `label_checks` count the labels
-    that break a rule. `form` is that of
-    the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each
-    term, so that the graph can be cut).
+    that break a rule. `form` is that of the objective: SUM, BY_TERM (with an element for each term), or APART
+    (in a traced graph an array for each term, so that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics. `label_keys` are the rules for labels; `label_columns` says where their
-    counts begin and end.
+    is the length of the statistics. `label_columns` says where the counts of wrong labels are, if they are
+    counted.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class LossGraph:
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
         self.label_checks, self._form = label_checks, form
-        self.label_keys = label_checks.keys if label_checks is not None else ()
+        label_keys = label_checks.keys if label_checks is not None else ()
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -80,20 +79,17 @@ class LossGraph:
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
             + [(SAMPLES, 1)] * bool(self._counts)
-            + [(key, 1) for key in self.label_keys]
+            + [(key, 1) for key in label_keys]
             + [(metric.where, device.width) for metric, device in self._others]
         )
-        start = sum(
-            width for name, width in self.layout[: len(terms) + len(self._counts) + bool(self._counts)]
-        )
-        self.label_columns = start, start + len(self.label_keys)
         self.slices: dict[str, slice] = {}
         self.width = 0
         for name, width in self.layout:
             self.slices[name] = slice(self.width, self.width + width)
             self.width += width
-        start = self.slices[self.label_keys[0]].start if self.label_keys else 0
-        self.label_columns = start, start + len(self.label_keys)
+        self.label_columns: LabelColumns | None = None
+        if label_keys:
+            self.label_columns = LabelColumns(label_keys, self.slices[label_keys[0]].start)
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.

@@ -277,9 +277,8 @@ class Stage:
                 if sums.norms:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
                 sums.add(losses.layout, statistics)
-                if losses.label_keys and statistics is not None:
-                    place = losses.label_keys, losses.label_columns
-                    self.figures.labels.add(*place, statistics, sums.batches + 1, context)
+                if losses.label_columns is not None and statistics is not None:
+                    self.figures.labels.add(losses.label_columns, statistics, sums.batches + 1, context)
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():

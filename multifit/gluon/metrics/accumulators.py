@@ -18,12 +18,15 @@ class Accumulator:
 
     def __init__(self) -> None:
         self._pending: dict[Any, list[Array]] = {}  # per device: the sum so far, then arrays yet to be added
+        self._most = 0  # how many there may be
 
     def add(self, values: Array) -> None:
         """Add an NDArray of float64, without waiting for it."""
         arrays = self._pending.setdefault(values.context, [])
         arrays.append(values)
-        if len(arrays) > (CHUNK if values.size <= SMALL else 1):
+        if not self._most:
+            self._most = CHUNK if values.size <= SMALL else 1
+        if len(arrays) > self._most:
             arrays[:] = [mx.nd.add_n(*arrays)]
 
     def read(self) -> np.ndarray | float:

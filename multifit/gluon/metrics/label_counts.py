@@ -61,6 +61,18 @@ class LabelChecks:
         return F.sum(violations(F, rows, group[0].classes, group[0].ignored), axis=0, exclude=True)
 
 
+class LabelColumns:
+    """Where a loss graph's statistics have the counts of some rules: a slice, in the order of `keys`."""
+
+    def __init__(self, keys: tuple[str, ...], start: int) -> None:
+        self.keys, self.slice = keys, slice(start, start + len(keys))
+
+    def of(self, vectors: Sequence[Array]) -> Array:
+        """Return the counts in statistics of equal length, of shape (number of vectors, number of keys)."""
+        matrix = mx.nd.concat(*vectors, dim=0).reshape((len(vectors), -1))
+        return matrix[:, self.slice]
+
+
 class LabelCounts:
     """The labels of an epoch that broke a rule, counted on the devices and without waiting."""
 
@@ -73,19 +85,9 @@ class LabelCounts:
         # per keys and device: the counts, and NEVER - the first batch with one, 0 if there is none
         self._counts: dict[Any, Array] = {}
 
-    def add(
-        self,
-        keys: tuple[str, ...],
-        columns: tuple[int, int],
-        statistics: Array,
-        batch: int,
-        context: Context,
-    ) -> None:
-        """Add one device's statistics of a batch, which has this number.
-
-        The counts of `keys` are in these `columns`, from the first to before the last.
-        """
-        kind = keys, columns, statistics.size, context
+    def add(self, columns: LabelColumns, statistics: Array, batch: int, context: Context) -> None:
+        """Add one device's statistics of a batch, which has this number."""
+        kind = columns, context
         vectors, batches = self._held.setdefault(kind, ([], []))
         vectors.append(statistics)
         batches.append(batch)
@@ -101,9 +103,9 @@ class LabelCounts:
         for (keys, _), array in self._counts.items():
             for key, count, score in zip(keys, *array.asnumpy()):
                 _note(found, key, int(count), int(NEVER - score))
-        for (keys, columns, _, _), (vectors, batches) in self._held.items():
-            counts = _matrix(vectors).asnumpy()[:, slice(*columns)]
-            for key, column in zip(keys, counts.T):
+        for (columns, _), (vectors, batches) in self._held.items():
+            counts = columns.of(vectors).asnumpy()
+            for key, column in zip(columns.keys, counts.T):
                 _note(found, key, int(column.sum()), batches[int((column != 0).argmax())])
         return found
 
@@ -124,22 +126,18 @@ class LabelCounts:
             self._add((tuple(keys), array.context), array[0], array[1])
 
     def _count(self, kind: Any) -> None:
-        keys, columns, _, context = kind
+        columns, context = kind
         vectors, batches = self._held.pop(kind)
-        counts = _matrix(vectors)[:, slice(*columns)]
+        counts = columns.of(vectors)
         scores = mx.nd.array([[NEVER - batch] for batch in batches], ctx=context, dtype="float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)
-        self._add((keys, context), total, best)
+        self._add((columns.keys, context), total, best)
 
     def _add(self, where: tuple[tuple[str, ...], Any], total: Array, best: Array) -> None:
         before = self._counts.get(where)
         if before is not None:
             total, best = total + before[0], mx.nd.maximum(best, before[1])
         self._counts[where] = mx.nd.stack(total, best, axis=0)
-
-
-def _matrix(vectors: Sequence[Array]) -> Array:
-    return mx.nd.concat(*vectors, dim=0).reshape((len(vectors), -1))
 
 
 def _note(found: dict[str, tuple[int, int]], key: str, count: int, first: int) -> None:

@@ -37,9 +37,9 @@ class Sums:
             total = self._totals.get(losses.layout)
             self._totals[losses.layout] = statistics.clone() if total is None else total.add_(statistics)
             self._add_weighted(losses, statistics, scale)
-            if losses.label_keys:
-                wrong = self._labels.setdefault(losses.label_keys, WrongLabels())
-                wrong.add(statistics[slice(*losses.label_columns)], sums.batches + 1)
+            if losses.label_columns is not None:
+                wrong = self._labels.setdefault(losses.label_columns.keys, WrongLabels())
+                wrong.add(statistics[losses.label_columns.slice], sums.batches + 1)
         for key, norm in sums.norms.items():
             norm.add(scale.own[key])
         sums.batches += 1
