@@ -11,12 +11,16 @@ from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.data.arrays import from_numpy
 from multifit.gluon.data.seeding import SEEDERS, seed_everything
+from multifit.gluon.engine import Engine
 from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
+from multifit.gluon.model import Model
+from multifit.gluon.model_trainers import ModelTrainers
 from multifit.gluon.optim.parameters import set_values, values_of
 from multifit.gluon.optim.update_numbers import UpdateNumbers
 from multifit.gluon.snapshot.figures import save_figures
 from multifit.gluon.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
+from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
@@ -131,6 +135,19 @@ def test_values_can_be_read_and_set(engine: Any) -> None:
         np.testing.assert_array_equal(value, values[name])
     array = from_numpy(np.arange(3, dtype="int64"))
     assert array.dtype == np.int64 and array.context == mx.cpu()
+
+
+@pytest.mark.usefixtures("float16_activations")
+def test_casts_to_a_lower_precision_are_a_part_of_the_graph() -> None:
+    model = Model(two_heads("hybridized"), two_head_spec(), [mx.cpu()], None, "float16", lambda line: None)
+    engine = Engine(
+        model, ModelTrainers(None, (), model, lambda line: None), two_head_spec(), RunState(), print
+    )
+    dry_run(engine, BATCHES[0])
+    stage, batch = engine.stages["train"], engine.splitter("train").split(BATCHES[0])
+    with stage.recording():
+        symbol = stage.prepare(batch).graph.trace(batch.slots[0], weighted=True).symbol
+    assert '"float16"' in symbol
 
 
 class Elsewhere:

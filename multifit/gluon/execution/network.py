@@ -13,7 +13,7 @@ from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph, give_graph
-from .traced_graph import TracedGraph
+from .traced_graph import TracedGraph, as_json
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 MAX_DEPTH = 32  # of the lists in what a net returns
@@ -112,7 +112,7 @@ class Network:
         graph = CachedGraph(lambda F, *arrays: list(self.symbols(arrays).values()), self.net.collect_params)
         variables, symbol = graph.symbol([slots[name] for name in inputs])
         present = [name for name in inputs if slots[name] is not None]
-        return TracedGraph(symbol.tojson(), dict(zip(variables, present)), tuple(self.paths or ()))
+        return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(self.paths or ()))
 
     @property
     def _where(self) -> str:

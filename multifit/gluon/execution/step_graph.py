@@ -16,7 +16,7 @@ from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
-from .traced_graph import SAMPLES, WEIGHTS, TracedGraph
+from .traced_graph import SAMPLES, WEIGHTS, TracedGraph, as_json
 
 NOT_TRACED = "the graph of net and losses, which cannot be traced"
 PARTS = "; do not hybridize the net itself but its parts, such as net.body.hybridize()"
@@ -123,7 +123,7 @@ class StepGraph:
         stand_in = next(iter(slots.values()))  # only whether an array is None matters
         variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
         present = [name for name in given if slots.get(name, stand_in) is not None]
-        return TracedGraph(symbol.tojson(), dict(zip(variables, present)), tuple(names))
+        return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names))
 
     @property
     def parting(self) -> Parting | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 # Names of inputs that are no slots: no slot has such a name.
 SAMPLES, WEIGHTS = "#samples", "#weights"
@@ -25,3 +26,8 @@ class TracedGraph:
     symbol: str
     inputs: dict[str, str]
     outputs: tuple[str, ...]
+
+
+def as_json(symbol: Any) -> str:
+    """Return a symbol in JSON with its casts to a lower precision, which MXNet leaves out by default."""
+    return str(symbol.tojson(remove_amp_cast=False))
