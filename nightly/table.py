@@ -83,6 +83,7 @@ ROWS = (
         6,
         {"val_detection/VOC.mAP": 0.95, "val_segmentation/seg.mIoU": 0.85, "val_count/accuracy": 0.97},
     ),
+    Row("two_digits", "", 12, {"val_left_accuracy": 0.70, "val_right_accuracy": 0.72}),
     Row("dcgan", "", 40, {"val_score": 0.6}),
     Row("classification", "model=resnet18", 5, {"val_accuracy": 0.99}, "gpu", "mnist"),
     Row("sentiment", "model=birnn length=200", 10, {"val_accuracy": 0.80}, "gpu", "imdb"),

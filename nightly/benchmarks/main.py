@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 from multifit.errors import names, suggest
 from multifit.tables import table
 
-from . import distributed, evaluation, first_update, heads, loading, memory, others, step_time
+from . import balance, distributed, evaluation, first_update, heads, loading, memory, others, step_time
 from .machine import machine
 from .results import write
 from .rows import Row
@@ -21,7 +21,7 @@ __all__ = ["TABLES", "main"]
 
 TABLES = {
     each.NAME: each
-    for each in (step_time, heads, others, loading, memory, evaluation, first_update, distributed)
+    for each in (step_time, heads, others, loading, memory, evaluation, first_update, balance, distributed)
 }
 
 

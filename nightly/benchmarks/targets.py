@@ -8,6 +8,10 @@ from .rows import Row
 
 __all__ = ["TARGETS", "Target", "Verdict", "verdicts"]
 
+LOSSES = ("Uncertainty", "DWA", "RLW", "GLS", "IMTLL")
+GRADIENTS = (
+    "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG", "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
+)  # fmt: skip
 HAND, FUSED = "/ hand-written", "/ fused by hand"
 
 
@@ -45,6 +49,13 @@ TARGETS = (
     Target("step_time", "ResNet18 thumbnail", HAND, 1.03),
     Target("step_time", "SSD", HAND, 1.03),
     Target("step_time", "NMT", HAND, 1.03),
+    # what balancing costs
+    *(
+        Target("balance", f"{case}, over the sum", method, limit)
+        for case, dearest in (("MLP", 1.3), ("conv", 1.1))
+        for methods, limit in ((LOSSES, 1.05), (("FAMO",), 1.4), (GRADIENTS, dearest))
+        for method in methods
+    ),
     # two processes are worth .95 of two independent ones
     Target("distributed", "ResNet18 thumbnail, torch", "/ independent processes", 1.05),
     Target("distributed", "ResNet18 thumbnail, horovod", "/ independent processes", 1.05),

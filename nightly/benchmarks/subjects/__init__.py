@@ -1,9 +1,10 @@
 """The nets that are measured, one family per file, with the loops that people write for them."""
 
+from .balanced import BALANCED
 from .detection import SSD
 from .heads import HEADS, Heads
 from .single import SINGLES, Single
 from .subject import Epoch, Subject
 from .translation import NMT
 
-__all__ = ["HEADS", "NMT", "SINGLES", "SSD", "Epoch", "Heads", "Single", "Subject"]
+__all__ = ["BALANCED", "HEADS", "NMT", "SINGLES", "SSD", "Epoch", "Heads", "Single", "Subject"]

@@ -83,11 +83,13 @@ class Subject:
         net.hybridize(**STATIC)
         return net
 
-    def estimator(self, net: Any = None) -> MultiEstimator:
+    def estimator(self, net: Any = None, **options: Any) -> MultiEstimator:
         """Return multifit's estimator, with a new net unless one is given, which logs nothing."""
         net = self.net() if net is None else net
         logging.getLogger("multifit").setLevel(logging.ERROR)
-        return MultiEstimator(net, self.spec(net), trainers=self.trainers(net), context=self.contexts)
+        return MultiEstimator(
+            net, self.spec(net), trainers=self.trainers(net), context=self.contexts, **options
+        )
 
     def _inputs(self) -> list[Any]:
         return [self.batches()[0][0]]

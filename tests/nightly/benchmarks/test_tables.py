@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nightly.benchmarks import others
+from nightly.benchmarks import balance, others
 from nightly.benchmarks.first_update import STEADY, _later
 from nightly.benchmarks.main import TABLES, main
 
@@ -111,3 +111,12 @@ def test_wrong_arguments_are_an_error(arguments, said, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert said in capsys.readouterr().err
+
+
+def test_balance_is_measured_over_the_sum(monkeypatch):
+    monkeypatch.setattr(balance, "METHODS", {name: balance.METHODS[name] for name in ("RLW", "UPGrad")})
+    monkeypatch.setattr(balance, "PYTHON", "")
+    times, ratios = balance.measure(balance.CASES[0], 1)
+    assert times.case == "MLP" and times.values.keys() == {balance.SUM, "RLW", "UPGrad"}
+    for name, [ratio] in ratios.values.items():
+        assert ratio == pytest.approx(times.values[name][0] / times.values[balance.SUM][0])

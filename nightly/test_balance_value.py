@@ -1,0 +1,14 @@
+"""Every method of balancing on two problems, over three seeds; writes ``balance.md`` beside the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .balance_value import METHODS, PROBLEMS, main
+
+
+def test_balance_value(pytestconfig):
+    folder = Path(pytestconfig.getoption("report"))
+    assert main(["--output", str(folder)]) == 0
+    text = (folder / "balance.md").read_text("utf-8")
+    assert all(text.count(name) >= len(PROBLEMS) for name in METHODS) and "nan" not in text
