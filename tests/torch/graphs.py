@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from multifit.cli import build_parser
 from multifit.cli.run import Run
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.cached_graph import CachedGraph
@@ -45,9 +45,8 @@ def traced_graphs(task: str, *settings: str, batches: int = 2) -> list[Traced]:
         graphs.append(Traced(symbol, inputs, self.collect_params(), mx.autograd.is_training()))
         return arguments
 
-    options = argparse.Namespace(file=str(TASKS / f"{task}.py"), settings=list(settings), seed=0, quiet=True)
-    for name in ("devices", "precision", "epochs", "output", "distributed", "figures", "engine"):
-        setattr(options, name, None)
+    chosen = ["--set", *settings] if settings else []
+    options = build_parser().parse_args(["train", str(TASKS / f"{task}.py"), "--quiet", *chosen])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CachedGraph, "_trace", recorded)
         run = Run(options)
