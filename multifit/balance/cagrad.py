@@ -11,6 +11,7 @@ from .protocol import GramianMethod
 from .solvers import minimum
 
 ITERATIONS = 100
+NOISE = 1e-3  # share of the lengths that cancel: the root of what float32 leaves of their inner products
 
 
 class CAGrad(GramianMethod):
@@ -21,7 +22,8 @@ class CAGrad(GramianMethod):
 
     where :math:`g_w = \sum_k w_k g_k`, and :math:`g_0` is the mean of the gradients. Solved exactly. The sum
     of the weights is not fixed: the gradient is at most :math:`1 + c` times as long as the mean, which is a
-    K-th of the sum of the gradients.
+    K-th of the sum of the gradients. Where gradients cancel, so that :math:`g_w` is only rounding, its
+    direction means nothing, and the mean is taken.
 
     Parameters
     ----------
@@ -47,6 +49,8 @@ class CAGrad(GramianMethod):
         if not radius:
             return np.full(tasks, 1 / tasks)
         mixture, length = _mixture(inner, radius)
+        if length <= NOISE * float(mixture @ np.sqrt(np.diag(inner))):
+            return np.full(tasks, 1 / tasks)
         return 1 / tasks + radius / length * mixture
 
 
