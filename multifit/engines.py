@@ -12,7 +12,7 @@ from .plan import Plan
 from .protocols import Array, BatchResult
 
 AUTO = "auto"
-RUNNERS = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.engine.runner"}
+RUNNERS = {"mxnet": "multifit.gluon.steps.runner", "torch": "multifit.torch.engine.runner"}
 ENGINES = (AUTO, *RUNNERS)
 INSTALL = 'engine="torch" needs PyTorch: pip install "multifit[torch]"'
 

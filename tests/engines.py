@@ -6,8 +6,8 @@ from typing import Any
 
 from multifit import TaskSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.model import Model
-from multifit.gluon.model_trainers import ModelTrainers
+from multifit.gluon.model.model import Model
+from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.state import RunState
 
 

@@ -33,9 +33,8 @@ ONLY = {
 # The same within gluon/, room by room.
 ROOMS = [
     "compat", "installed", "saved_net", "phases", "user_code", "operator_times", "ops", "losses", "data",
-    "optim", "precision", "metrics", "distributed", "execution", "model", "model_trainers",
-    "bound_losses", "defaults", "facade", "balance", "engine", "gradient_meter", "validation", "train_step",
-    "batch_pass", "trial_run", "evaluation", "runner", "export", "snapshot", "handlers", "__init__",
+    "optim", "precision", "metrics", "distributed", "execution", "model", "facade", "balance", "engine",
+    "gradient_meter", "validation", "steps", "export", "snapshot", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

@@ -15,17 +15,17 @@ from ..distributed import ALONE, World
 from ..engines import AUTO, ENGINES, Runner, choose_engine, runner_module
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.balance.make import make_balancer
-from ..gluon.batch_pass import run_evaluation
 from ..gluon.data.loaders import batch_count
 from ..gluon.data.seeding import preserve_rng
-from ..gluon.defaults import default_spec
 from ..gluon.engine import Engine
 from ..gluon.export.export import export
 from ..gluon.export.formats import FORMATS
 from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, single_loss, single_trainer
 from ..gluon.gradient_meter import GradientMeter
-from ..gluon.model import Model
-from ..gluon.model_trainers import ModelTrainers
+from ..gluon.model.defaults import default_spec
+from ..gluon.model.model import Model
+from ..gluon.model.model_trainers import ModelTrainers
+from ..gluon.steps.batch_pass import run_evaluation
 from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.first_batches import first_batches
 from ..gluon.validation.make_plan import make_plan

@@ -11,12 +11,12 @@ from ..distributed import unwrapped
 from ..engines import Runner, TrainStep
 from ..errors import raise_problems
 from ..events import TRAINING_EVENTS
-from ..gluon.batch_pass import run_pass
 from ..gluon.data.loaders import batch_count, no_batch_problems
 from ..gluon.data.shares import FirstBatches, Peeked
 from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.distributed.figures import join_figures
 from ..gluon.engine import Engine
+from ..gluon.steps.batch_pass import run_pass
 from ..gluon.validation.dry_run import DryRun, dry_run
 from ..gluon.validation.first_batches import first_batches
 from ..gluon.validation.make_plan import make_plan

@@ -20,7 +20,6 @@ from ..spec.terms import MetricTerm
 from ..stages import STAGES
 from ..state import RunState
 from .balance.make import AnyBalancer
-from .bound_losses import bound_parameters
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
@@ -36,8 +35,9 @@ from .metrics import copy_metric
 from .metrics.loader_counts import LoaderCounts
 from .metrics.present import Coverage
 from .metrics.stage_metric import StageMetric, as_metric
-from .model import Model
-from .model_trainers import ModelTrainers
+from .model.bound_losses import bound_parameters
+from .model.model import Model
+from .model.model_trainers import ModelTrainers
 
 AnySplitter = Union[BatchSplitter, TaskSplitter]
 

@@ -13,7 +13,7 @@ from ..events import EstimatorProtocol, TrainingHooks
 from ..gluon.data.loaders import batch_count, no_batch_problems, repeat
 from ..gluon.engine import Engine
 from ..gluon.operator_times import operator_times
-from ..gluon.trial_run import trial_run
+from ..gluon.steps.trial_run import trial_run
 from .forward_pieces import forward_pieces
 from .measurements import Operator, Part
 from .profile import Profile

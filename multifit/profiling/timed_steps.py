@@ -10,11 +10,11 @@ from typing import Any, Iterator
 from ..errors import UserCodeError
 from ..events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
-from ..gluon.batch_pass import run_pass
 from ..gluon.data.batches import Batch
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
-from ..gluon.train_step import TrainStep
+from ..gluon.steps.batch_pass import run_pass
+from ..gluon.steps.train_step import TrainStep
 from .stopwatch import Stopwatch
 
 KEPT_BATCHES = 8  # for timing the pieces of a forward pass

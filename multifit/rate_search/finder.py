@@ -14,8 +14,8 @@ from ..gluon.data.loaders import repeat
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
 from ..gluon.optim.trainer_handle import TrainerHandle
-from ..gluon.train_step import TrainStep
-from ..gluon.trial_run import trial_run
+from ..gluon.steps.train_step import TrainStep
+from ..gluon.steps.trial_run import trial_run
 from .result import RateSearch, RunningMean
 
 DIVERGED = 4.0  # times the lowest mean: fastai's limit

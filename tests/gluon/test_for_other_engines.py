@@ -13,12 +13,12 @@ from multifit.gluon.data.arrays import from_numpy
 from multifit.gluon.data.seeding import SEEDERS, seed_everything
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
-from multifit.gluon.model import Model
-from multifit.gluon.model_trainers import ModelTrainers
+from multifit.gluon.model.model import Model
+from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.parameters import set_values, values_of
 from multifit.gluon.optim.update_numbers import UpdateNumbers
 from multifit.gluon.snapshot.figures import save_figures
-from multifit.gluon.train_step import TrainStep
+from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays

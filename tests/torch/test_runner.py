@@ -494,7 +494,7 @@ def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
     runners = estimator_of(engine="auto", context=torch.device("cpu"))._runners
     assert runners.__name__ == "multifit.torch.engine.runner"
     assert 'engine: torch, as context is "cpu"' in caplog.text
-    assert estimator_of(engine="auto", context=mx.cpu())._runners.__name__ == "multifit.gluon.runner"
+    assert estimator_of(engine="auto", context=mx.cpu())._runners.__name__ == "multifit.gluon.steps.runner"
     with pytest.raises(ValueError, match="CUDA"):
         estimator_of(engine="auto", context="cuda:77")
 

@@ -13,7 +13,7 @@ from ...errors import SpecError, names
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ..data.batch_splitter import SlotSignature
-from ..evaluation import batches_of, predict_batch
+from ..steps.evaluation import batches_of, predict_batch
 from .formats import FORMATS
 from .onnx_model import require_onnx
 from .torch_files import require_torch

@@ -8,12 +8,12 @@ from typing import Any, Mapping, Sequence
 from ...errors import DataError, Problem, UserCodeError, raise_problems
 from ...plan import LoaderPlan
 from ...sampling import TaskBatch
-from ..bound_losses import bound_problems
 from ..data.batches import Batch
 from ..data.seeding import preserve_rng
 from ..data.shares import FirstBatches, Peeked
 from ..engine import Engine
 from ..execution.result import StepResult
+from ..model.bound_losses import bound_problems
 from .first_batch import check_first_batch
 from .out_of_step import out_of_step
 

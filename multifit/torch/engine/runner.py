@@ -14,12 +14,12 @@ import torch
 
 from ...errors import SpecError, raise_problems
 from ...events import TrainingHooks
-from ...gluon import evaluation
 from ...gluon.data.devices import CPU
 from ...gluon.data.seeding import SEEDERS
 from ...gluon.engine import Engine
 from ...gluon.optim.preserve_state import kept_statistics
 from ...gluon.snapshot.figures import load_figures, save_figures
+from ...gluon.steps import evaluation
 from ...gluon.validation.dry_run import DryRun
 from ...gluon.validation.first_batch import check_first_batch
 from ...plan import Plan
@@ -186,7 +186,7 @@ class Runner:
         self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
 
     def _predict_batch(self, engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
-        """See :func:`multifit.gluon.evaluation.predict_batch`, which runs if the net is no graph of torch."""
+        """Run :func:`multifit.gluon.steps.evaluation.predict_batch` if the net cannot be a graph of torch."""
         network = engine.stages[EVALUATE].network
         batch = engine.splitter(EVALUATE, labels=False).split(raw)
         if self._predictor is None and not self._on_host:

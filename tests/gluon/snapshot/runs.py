@@ -8,7 +8,7 @@ import numpy as np
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.train_step import TrainStep
+from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, two_head_spec

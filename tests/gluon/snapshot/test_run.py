@@ -11,8 +11,8 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.evaluation import predict_batch
 from multifit.gluon.snapshot import differences, read, read_random, write
+from multifit.gluon.steps.evaluation import predict_batch
 from tests.common.grids import pairwise
 from tests.common.nets import Heads, hybridized, normed_heads, sequential
 from tests.common.specs import CE

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
-from ..errors import Problem, TrainerError, raise_problems
-from ..protocols import Array
+from ...errors import Problem, TrainerError, raise_problems
+from ...protocols import Array
+from ..optim.gradients import is_fresh, replicas
+from ..optim.parameters import sparse, trainable
+from ..optim.trainer_binding import DEFAULT, bind_trainers
+from ..optim.trainers import Trainers
 from .model import Model
-from .optim.gradients import is_fresh, replicas
-from .optim.parameters import sparse, trainable
-from .optim.trainer_binding import DEFAULT, bind_trainers
-from .optim.trainers import Trainers
 
 
 class ModelTrainers:

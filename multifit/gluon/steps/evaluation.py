@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping
 
-from ..errors import raise_problems
-from .data.arrays import joined, to_numpy
-from .data.batches import Shards
-from .distributed.predictions import gather_pieces
-from .engine import Engine
-from .execution.result import StepResult
-from .user_code import user_code
-from .validation.first_batch import run_batch
+from ...errors import raise_problems
+from ..data.arrays import joined, to_numpy
+from ..data.batches import Shards
+from ..distributed.predictions import gather_pieces
+from ..engine import Engine
+from ..execution.result import StepResult
+from ..user_code import user_code
+from ..validation.first_batch import run_batch
 
 PredictBatch = Callable[[Engine, Any], "list[tuple[dict[str, Any], int]]"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable
 
-from ..events import TrainingHooks
-from ..plan import Plan
-from ..protocols import Array
-from .engine import Engine
+from ...events import TrainingHooks
+from ...plan import Plan
+from ...protocols import Array
+from ..engine import Engine
+from ..execution.result import StepResult
+from ..validation.dry_run import DryRun
 from .evaluation import evaluate_batch, predict
-from .execution.result import StepResult
 from .train_step import TrainStep
-from .validation.dry_run import DryRun
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Callable
 
-from ..errors import SpecError
-from ..spec import LossSpec, MetricSpec, TaskSpec
-from .compat import mx
-from .metrics import BinaryAccuracy
+from ...errors import SpecError
+from ...spec import LossSpec, MetricSpec, TaskSpec
+from ..compat import mx
+from ..metrics import BinaryAccuracy
 
 losses = mx.gluon.loss
 METRICS = (

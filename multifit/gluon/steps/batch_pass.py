@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Protocol
 
-from ..errors import DataError, SpecError, UserCodeError
-from ..events import EVALUATION_EVENTS, PassEvents
-from ..protocols import BatchResult
-from ..sampling import TaskBatch
-from ..stages import EVALUATE
-from ..state import RunState
-from .distributed.figures import join_figures
-from .engine import Engine
+from ...errors import DataError, SpecError, UserCodeError
+from ...events import EVALUATION_EVENTS, PassEvents
+from ...protocols import BatchResult
+from ...sampling import TaskBatch
+from ...stages import EVALUATE
+from ...state import RunState
+from ..distributed.figures import join_figures
+from ..engine import Engine
 
 
 class Emitter(Protocol):

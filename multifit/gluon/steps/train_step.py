@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any, Container, Iterable, Sequence
 
-from ..errors import SpecError, last_line
-from ..events import BEFORE_UPDATE, TrainingHooks
-from .compat import mx
-from .data.batches import Batch
-from .engine import Engine
-from .execution.balanced import NOTHING_BALANCED, Balanced
-from .execution.result import StepResult
-from .execution.second_backward import refuse_second_backward
-from .execution.stage import Timer, untimed
-from .optim.preserve_state import kept_statistics
-from .validation.first_batch import run_batch
+from ...errors import SpecError, last_line
+from ...events import BEFORE_UPDATE, TrainingHooks
+from ..compat import mx
+from ..data.batches import Batch
+from ..engine import Engine
+from ..execution.balanced import NOTHING_BALANCED, Balanced
+from ..execution.result import StepResult
+from ..execution.second_backward import refuse_second_backward
+from ..execution.stage import Timer, untimed
+from ..optim.preserve_state import kept_statistics
+from ..validation.first_batch import run_batch
 
 
 class TrainStep:

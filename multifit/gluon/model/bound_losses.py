@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from ..errors import Problem, names, suggest
-from ..spec.terms import Term
+from ...errors import Problem, names, suggest
+from ...spec.terms import Term
+from ..optim.gradients import moved_parameters
+from ..optim.trainers import Trainers
 from .model_trainers import ModelTrainers
-from .optim.gradients import moved_parameters
-from .optim.trainers import Trainers
 
 
 def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:

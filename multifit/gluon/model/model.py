@@ -6,13 +6,13 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from ..errors import Problem, SpecError, raise_problems, shown
-from ..spec import TaskSpec
-from .compat import mx
-from .data.devices import resolve_context
-from .optim.initialization import initialize
-from .optim.parameters import named_parameters
-from .precision.precisions import precision_of
+from ...errors import Problem, SpecError, raise_problems, shown
+from ...spec import TaskSpec
+from ..compat import mx
+from ..data.devices import resolve_context
+from ..optim.initialization import initialize
+from ..optim.parameters import named_parameters
+from ..precision.precisions import precision_of
 
 
 class Model:

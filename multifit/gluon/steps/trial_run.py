@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-from .data.seeding import preserve_rng
-from .engine import Engine
-from .optim.preserve_state import preserve_state
-from .optim.trainers import refuse_distributed
-from .validation.dry_run import DryRun, dry_run
+from ..data.seeding import preserve_rng
+from ..engine import Engine
+from ..optim.preserve_state import preserve_state
+from ..optim.trainers import refuse_distributed
+from ..validation.dry_run import DryRun, dry_run
 
 
 @contextmanager

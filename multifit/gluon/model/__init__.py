@@ -1,0 +1,1 @@
+"""The net that is trained, and its trainers."""

@@ -1,0 +1,1 @@
+"""What runs the engine's batches: one training step, a pass over data, an evaluation."""
