@@ -46,10 +46,13 @@ def test_the_others_know_of_a_failure_and_end(
     job = launch(kind, size, file, case.how, str(TIMEOUT), limit=60)
     failed = time_of("FAILS", job.outputs[1])
     others = [output for rank, output in enumerate(job.outputs) if rank != 1]
+    if kind == "horovod":  # which terminates the others when a rank has ended, perhaps before they know
+        others = [output for output in others if not output.rstrip().endswith("Terminated")]
     for output in others:
         assert re.search(rf"ENDS \S+ PeerError .*{case.message}", output), job.outputs
         assert time_of("ENDS", output) - failed < case.known
-    known = max(time_of("ENDS", output) for output in others) - failed
+    known = max((time_of("ENDS", output) for output in others), default=job.ended) - failed
+    assert others or job.ended - failed < case.known
     over = job.ended - failed
     folder = Path(request.config.getoption("report"))
     folder.mkdir(parents=True, exist_ok=True)
