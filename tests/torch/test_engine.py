@@ -79,6 +79,13 @@ CASES = {
             "heads": TrainerSpec("digit.*|size.*", "nadam", {"learning_rate": 0.01}),
         }
     ),
+    "a trainer of a layer that is never called": Case(
+        net=lambda: with_spare_layer(),
+        trainers=lambda: {
+            "called": TrainerSpec("(?!spare).*", "adam"),
+            "spare": TrainerSpec("spare.*", "adam"),
+        },
+    ),
     "frozen": Case(options={"frozen": ["body.*"]}),
     "a weight that is a function": Case(
         spec=lambda: spec_with(
@@ -131,6 +138,15 @@ class Scaled(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, size: Any, label: Any, log_scale: Any) -> Any:
         return F.broadcast_add(F.broadcast_mul(F.square(size - label), F.exp(-log_scale)), log_scale)
+
+
+def with_spare_layer() -> Any:
+    net = two_heads("hybrid")
+    net.initialize(mx.init.Xavier())
+    net(mx.nd.zeros((2, 6)))  # MXNet infers no shapes of a net with a layer that is never called
+    net.spare = mx.gluon.nn.Dense(2, in_units=3)
+    net.spare.initialize(mx.init.Xavier())
+    return net
 
 
 def made(case: Case) -> tuple[Any, ...]:

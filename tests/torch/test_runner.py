@@ -203,6 +203,33 @@ def test_a_net_that_was_never_trained_predicts_and_evaluates() -> None:
     assert_equal(one.evaluate(BATCHES), estimator_of("float64").evaluate(BATCHES), 1e-10)
 
 
+def test_a_net_that_is_no_graph_predicts_with_mxnet(caplog: Any) -> None:
+    one, other = (estimator_of("plain", engine) for engine in ("mxnet", "torch"))
+    for estimator in (one, other):
+        estimator.net.initialize(mx.init.One())
+    assert_equal(one.predict(BATCHES), other.predict(BATCHES))
+    assert "evaluating runs with MXNet on the CPU" in caplog.text and "call net.hybridize()" in caplog.text
+
+
+def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_PROGRAMS", "MAX_CONSTANTS"):
+        monkeypatch.setattr(f"multifit.torch.engine.stage.{limit}", 1)
+    image, digit, size = two_head_arrays(18).values()
+    parts = [slice(0, 8), slice(8, 9), slice(9, 17), slice(17, 18)]  # a batch of one sample has its own graph
+    data = [(image[part], digit[part], size[part]) for part in parts]
+
+    def fit(engine: str) -> Any:
+        estimator = estimator_of("float64", engine)
+        history = estimator.fit(data, data, epochs=2, event_handlers=[])
+        if engine == "torch":
+            stages = estimator._runner._stages.values()
+            assert {(len(stage._programs), len(stage._constants)) for stage in stages} == {(1, 1)}
+        return dict(history), values(estimator)
+
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_equal(one, other, 1e-10)
+
+
 def test_batches_along_another_axis() -> None:
     def fit(engine: str) -> Any:
         net, spec = mx.gluon.nn.HybridSequential(), one_loss_spec(CE_ROWS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Iterator
 
 import numpy as np
 
@@ -112,10 +112,3 @@ def _of_optimizers(engine: Engine) -> Iterator[Problem]:
             yield refuse(f"{where}: {kind} has no translation ({valid})", "use one of these", "trainer")
         if name in trainers.rhythms and trainers.rhythms[name].accumulate:
             yield refuse(f"{where}: accumulate=True is not supported", "leave it out", "trainer")
-        if _moves_elsewhere(handle):
-            yield refuse(f"{where}: it updates on its kvstore", "give a TrainerSpec", "trainer")
-
-
-def _moves_elsewhere(handle: Any) -> bool:
-    kvstore = handle.trainer._kvstore_params.get("kvstore")
-    return "dist" in str(getattr(kvstore, "type", kvstore))

@@ -1,0 +1,124 @@
+"""What torch does not train, by name and with its way out: processes, loaders, losses, nets, parameters."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+
+from multifit import LabelSpec, LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
+from multifit.gluon.compat import mx
+from multifit.sampling import RoundRobin, Together
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import hybridized, sequential, two_heads
+from tests.common.ranks import run_ranks
+from tests.common.specs import CE, one_loss_spec, two_head_spec
+
+SGD = TrainerSpec(".*", "sgd")
+ARRAYS = two_head_arrays(16)
+BATCHES = in_batches(ARRAYS.values())
+DIGITS = in_batches([ARRAYS["image"], ARRAYS["digit"]])
+SIZES = in_batches([ARRAYS["image"], ARRAYS["size"]])
+
+
+class OwnForward(mx.gluon.nn.Dense):
+    """A layer with a forward of its own, which Gluon calls even if it is hybridized."""
+
+    def forward(self, image: Any) -> Any:
+        return super().forward(image)
+
+
+class OnArrays(mx.gluon.nn.Dense):
+    """A toolkit's layer, whose forward() needs an array's shape."""
+
+    __module__ = "gluoncv.model_zoo"
+
+    def forward(self, image: Any) -> Any:
+        assert image.shape[1] == 6  # a symbol has no shape
+        return super().forward(image)
+
+
+class OwnGradient(mx.gluon.HybridBlock):
+    """A cross entropy of SoftmaxOutput, which ignores the gradient that it receives."""
+
+    def hybrid_forward(self, F: Any, digit: Any, label: Any) -> Any:
+        return -F.log(F.pick(F.SoftmaxOutput(digit, label), label))
+
+
+class HalfScale(mx.gluon.HybridBlock):
+    """A layer whose scale is float16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = mx.gluon.nn.Dense(3)
+        self.scale = self.params.get("scale", shape=(1,), init="ones", dtype="float16")
+
+    def hybrid_forward(self, F: Any, image: Any, scale: Any) -> Any:
+        return F.broadcast_mul(self.out(image), F.cast(scale, "float32"))
+
+
+def with_hook() -> Any:
+    net = mx.gluon.nn.Dense(3)
+    net.register_forward_hook(lambda *call: None)
+    return net
+
+
+def sparse_gradients() -> Any:
+    return sequential(mx.gluon.nn.Embedding(9, 4, sparse_grad=True), mx.gluon.nn.Dense(3))
+
+
+TRACED = "the net cannot be traced: "
+NETS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "own forward": (
+        lambda: OwnForward(3), SpecError,
+        f"{TRACED}it has a forward or hooks of its own; write it as a hybrid_forward of F's operators"),
+    "hook": (with_hook, SpecError, f"{TRACED}it has a forward or hooks of its own; write it as"),
+    "on arrays": (
+        lambda: OnArrays(3), SpecError,
+        f"{TRACED}tracing it fails (AttributeError: 'Symbol' object has no attribute 'shape'); write it as"),
+    "sparse": (
+        sparse_gradients, TrainerError,
+        '"0.weight" are sparse, or have sparse gradients; use dense layers'),
+    "float16": (
+        HalfScale, TrainerError, '"scale" are neither float32 nor float64; call net.cast("float32")'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_nets_that_are_refused(name: str) -> None:
+    make, error, message = NETS[name]
+    data = [(abs(image).round(), digit) for image, digit in DIGITS]  # words, for an embedding
+    for call in (lambda e: e.check(data), lambda e: e.fit(data, epochs=1, event_handlers=[])):
+        with pytest.raises(error) as caught:
+            call(MultiEstimator(hybridized(make()), one_loss_spec(CE), SGD, engine="torch"))
+        assert message in str(caught.value) and 'or use engine="mxnet"' in str(caught.value)
+
+
+def test_a_loss_that_makes_its_own_gradient_is_refused() -> None:
+    spec = two_head_spec(losses={"digit": LossSpec(hybridized(OwnGradient()))}, unused=["size"])
+    estimator = MultiEstimator(two_heads("hybridized"), spec, SGD, engine="torch")
+    message = (
+        r'losses\["digit"\] ignores the gradient that it receives; use another loss, or use engine="mxnet"'
+    )
+    with pytest.raises(SpecError, match=message):
+        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+
+
+def test_loaders_that_take_turns_are_refused_and_joined_ones_are_not() -> None:
+    spec = two_head_spec(labels=[LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")])
+    estimator = MultiEstimator(two_heads("hybridized"), spec, SGD, engine="torch")
+    loaders = {"digit": DIGITS, "size": SIZES}
+    message = r'loaders that take turns are not supported; give sampling=Together\(\), or use engine="mxnet"'
+    with pytest.raises(SpecError, match=message):
+        estimator.fit(loaders, epochs=1, event_handlers=[], sampling=RoundRobin())
+    history = estimator.fit(loaders, epochs=1, event_handlers=[], sampling=Together())
+    assert history["train_loss"][0] > 0
+
+
+def test_several_processes_are_refused() -> None:
+    def make(world: Any) -> Any:
+        return MultiEstimator(two_heads("hybridized"), two_head_spec(), SGD, engine="torch", world=world)
+
+    for error in run_ranks(2, make):
+        assert isinstance(error, SpecError)
+        assert 'several processes are not supported; leave world= out, or use engine="mxnet"' in str(error)
