@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from multifit import protocols
+from multifit import LossSpec, TaskSpec, protocols
 from multifit.gluon.compat import mx
+from multifit.gluon.data.batches import Batch
+from multifit.gluon.execution.result import StepResult
 from multifit.gluon.optim.trainer_handle import TrainerHandle
 
 
@@ -17,8 +19,14 @@ def parameter() -> Any:
     return value
 
 
+def result() -> StepResult:
+    spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(mx.gluon.loss.L2Loss(), "y", "y")}, inputs=["x"])
+    return StepResult(spec, Batch(None, 0))
+
+
 OBJECTS = {
     "Array": lambda: mx.nd.ones((1,)),
+    "BatchResult": result,
     "Context": mx.cpu,
     "Dataset": lambda: mx.gluon.data.ArrayDataset([1]),
     "Loader": lambda: mx.gluon.data.DataLoader([1], 1),

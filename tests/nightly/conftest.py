@@ -1,4 +1,4 @@
-"""The benchmarks run from the top of the repository; each test restores the logger."""
+"""What runs nightly runs from the top of the repository; each test restores the logger."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Iterator
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(autouse=True)
 def restored_logger() -> Iterator[None]:
-    """A benchmark silences the logger for good."""
+    """What measures silences the logger for good."""
     logger = logging.getLogger("multifit")
     level = logger.level
     yield
