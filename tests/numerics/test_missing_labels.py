@@ -25,9 +25,9 @@ NAN, DEVICES = math.nan, [None, TWO]
 L = gluon.loss
 
 
-def inputs() -> list[Any]:
+def inputs(dtype: str = "float32") -> list[Any]:
     random = np.random.RandomState(0)
-    return [random.normal(size=(size, 5)).astype("float32") for size in SIZES]
+    return [random.normal(size=(size, 5)).astype(dtype) for size in SIZES]
 
 
 def rows_present(batch: int, size: int) -> Any:
@@ -39,15 +39,15 @@ def rows_present(batch: int, size: int) -> Any:
     )
 
 
-def labels(draw: Callable[[Any, int], Any]) -> list[Any]:
-    return [draw(np.random.RandomState(9 + i), size).astype("float32") for i, size in enumerate(SIZES)]
+def labels(draw: Callable[[Any, int], Any], dtype: str = "float32") -> list[Any]:
+    return [draw(np.random.RandomState(9 + i), size).astype(dtype) for i, size in enumerate(SIZES)]
 
 
-def dense(units: int, shape: tuple[int, ...] = (0, -1)) -> Callable[[], Any]:
+def dense(units: int, shape: tuple[int, ...] = (0, -1), dtype: str = "float32") -> Callable[[], Any]:
     class Net(gluon.nn.HybridBlock):
         def __init__(self) -> None:
             super().__init__()
-            self.dense = gluon.nn.Dense(units, in_units=5)
+            self.dense = gluon.nn.Dense(units, in_units=5, dtype=dtype)
 
         def hybrid_forward(self, F: Any, x: Any) -> Any:
             return F.reshape(self.dense(x), shape)
@@ -85,6 +85,8 @@ PER_SAMPLE: dict[str, tuple[Any, int, Any]] = {
     "own": (own_loss, 2, lambda r, n: r.normal(size=(n, 2))),
     "own, a matrix": (own_matrix, 2, lambda r, n: r.normal(size=(n, 2))),
 }
+# one loss for each way of leaving out labels
+FLOAT64 = {f"{name}, float64": PER_SAMPLE[name] for name in ("classes", "L2", "own, a matrix")}
 
 
 def present_objective(fn: Any, select: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,16 +108,17 @@ def whole_rows(output: Any, label: Any) -> Any:
     return [a.take(mx.nd.array(kept)) for a in (output, label)] if kept.size else None
 
 
-@pairwise("name", PER_SAMPLE)
+@pairwise("name", [*PER_SAMPLE, *FLOAT64])
 def test_samples_without_a_label_are_left_out(name: str, devices: Any, hybrid: bool) -> None:
-    fn, units, draw = PER_SAMPLE[name]
-    ys = labels(draw)
+    fn, units, draw = {**PER_SAMPLE, **FLOAT64}[name]
+    dtype = "float64" if name in FLOAT64 else "float32"
+    ys = labels(draw, dtype)
     for i, y in enumerate(ys):
         y[~rows_present(i, len(y))] = NAN
     spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
-    batches = [list(pair) for pair in zip(inputs(), ys)]
+    batches = [list(pair) for pair in zip(inputs(dtype), ys)]
     objective = present_objective(fn, whole_rows)
-    make = dense(units)
+    make = dense(units, dtype=dtype)
     assert_trains_as_by_hand(
         make, spec, batches, objective, devices, hybrid, options=PLAIN, by=lambda x: 1, optimizer="sgd"
     )

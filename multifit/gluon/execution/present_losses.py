@@ -31,7 +31,7 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
     F = mx.nd if isinstance(arguments[0], mx.nd.NDArray) else mx.sym
     masks = [arrays[ref] for ref in term.present]
     if _weighs_values(term):
-        weight = _as_weight(F, fn, arguments[0], masks[0])
+        weight = _as_weight(F, fn, arguments, masks[0])
         weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
         return _call(term, [*arguments[:2], weight])
     if _ignores_values(term):
@@ -78,9 +78,14 @@ def _takes_pair(term: Term) -> bool:
     return first.space == OUTPUTS and names == [ref.name for ref in term.present]
 
 
-def _as_weight(F: Any, fn: Any, output: Tensor, mask: Tensor) -> Tensor:
+def _as_weight(F: Any, fn: Any, arguments: Sequence[Any], mask: Tensor) -> Tensor:
+    """Return a mask in the dtype of what the loss multiplies with it; masks themselves are float32."""
+    output, label = arguments[:2]
     axis = class_axis(fn)
-    return F.reshape_like(mask, output) if axis is None else F.expand_dims(mask, axis=axis)
+    if axis is None:  # the loss compares element by element, so the label has the output's dtype
+        return F.reshape_like(F.where(mask, F.ones_like(label), F.zeros_like(label)), output)
+    scores = F.slice_axis(output, axis=axis, begin=0, end=1)
+    return F.where(F.expand_dims(mask, axis=axis), F.ones_like(scores), F.zeros_like(scores))
 
 
 def _rows(F: Any, masks: Sequence[Tensor]) -> Tensor:
@@ -98,5 +103,4 @@ def _masked(F: Any, term: Term, values: Any, rows: Any) -> Tensor:
             f"{term.where}: its label may be missing, and it returns an array of shape {values.shape} for "
             f"{len(rows)} samples; return a value for each sample, so that some can be left out"
         )
-    matrix = F.broadcast_mul(F.reshape(values, (0, -1)), F.reshape(rows, (-1, 1)))
-    return F.reshape_like(matrix, values)
+    return F.where(rows, values, F.zeros_like(values))  # a product would need the dtype of the values
