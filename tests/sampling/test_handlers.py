@@ -19,7 +19,7 @@ from multifit import (
 from multifit.balance import DWA, FAMO, Uncertainty
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
-from tests.common.grids import plain_or_hybrid, two_settings
+from tests.common.grids import two_settings
 from tests.common.hand_loop import SILENT, trainer_of
 from tests.common.handlers import handler
 from tests.common.nets import TWO_HEADS, hybridized, two_heads
@@ -52,7 +52,7 @@ def smoothed(output: Any, label: Any) -> Any:
 @two_settings
 @pytest.mark.parametrize("case", ["adam", "accumulation", "smoothing"])
 def test_it_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, case: str) -> None:
-    data = parts(sizes=20)
+    data = parts(24, 24)
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
     turns, losses, handlers = in_turn(data, 3), {"digit": CE, "size": L2}, []
     updates = [[turn] for turn in turns]
@@ -61,15 +61,14 @@ def test_it_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, case: str
         updates, handlers = [turns[i : i + 2] for i in range(0, 6, 2)], [GradientAccumulation(2)]
     if case == "smoothing":
         losses["digit"], handlers = smoothed, [LabelSmoothing(0.2, "digit")]
-    train_by_hand(hand, trainer_of(hand, optimizer, options), updates * 2, losses)
+    train_by_hand(hand, trainer_of(hand, optimizer, options), updates, losses)
     trainer = TrainerSpec(".*", optimizer, options)
     estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(), trainer, devices)
-    estimator.fit(data, epochs=2, event_handlers=[*SILENT, *handlers], sampling=RoundRobin())
+    estimator.fit(data, epochs=1, event_handlers=[*SILENT, *handlers], sampling=RoundRobin())
     assert_same_parameters(net, hand)
 
 
-@plain_or_hybrid
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize(("hybrid", "joined"), [(False, True), (True, False)], ids=["joined", "in turn"])
 def test_mixup_leaves_batches_without_its_label_alone(hybrid: bool, joined: bool) -> None:
     mixup, mixed = MixUp("image", "digit", "digit", random=3), {}
     watch = handler(
@@ -85,8 +84,7 @@ def test_mixup_leaves_batches_without_its_label_alone(hybrid: bool, joined: bool
     assert counts == ({"digit + size": 1} if joined else {"digit": 1, "size": 0})
 
 
-@plain_or_hybrid
-@pytest.mark.parametrize("method", [DWA, FAMO, Uncertainty])
+@pytest.mark.parametrize(("method", "hybrid"), [(DWA, False), (FAMO, True), (Uncertainty, True)])
 def test_methods_of_losses_work_with_turns(hybrid: bool, method: Any) -> None:
     net = hybridized(two_heads("hybrid"), hybrid)
     estimator = MultiEstimator(net, two_head_spec(), SGD, initializer=mx.init.Xavier(), balance=method())

@@ -13,7 +13,7 @@ from multifit.gluon.data.joined_batches import joined_batch
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import in_batches
-from tests.common.grids import every_setting, plain_or_hybrid
+from tests.common.grids import pairwise, plain_or_hybrid, two_settings
 from tests.common.hand_loop import SILENT, trainer_of
 from tests.common.nets import hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
@@ -45,21 +45,37 @@ def one_net(net: Any, image: Any, other: Any) -> Any:
 # ---- all inputs in all loaders -----------------------------------------------------------------------------
 
 
-@every_setting
-@pytest.mark.parametrize("kind", ["numpy", "ndarray", "mixed"])
-def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kind: str) -> None:
+@pairwise("kinds", ["numpy", "numpy and NDArrays"])
+def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kinds: str) -> None:
     data = parts()
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
     updates = [(data["digit"][i % 3], data["size"][i]) for i in range(4)] * 2
     by_hand(hand, updates, one_net)
-    for name in {"numpy": (), "ndarray": ("digit", "size"), "mixed": ("size",)}[kind]:
-        data[name] = [tuple(map(mx.nd.array, batch)) for batch in data[name]]
+    if kinds != "numpy":
+        data["size"] = [tuple(map(mx.nd.array, batch)) for batch in data["size"]]
     estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(labels=MISSING), SGD, devices)
-    history = estimator.fit(data, data, epochs=2, event_handlers=SILENT, sampling=Together())
+    history = estimator.fit(data, epochs=2, event_handlers=SILENT, sampling=Together())
     assert_same_parameters(net, hand)
     assert history["train_batches_digit"] == [4.0] * 2
     assert history["train_passes_digit"] == pytest.approx([4 / 3] * 2)
     assert "Together" in str(estimator.plan)
+
+
+def test_ndarrays_are_joined_as_arrays_are() -> None:
+    image, digit = parts()["digit"][0]
+    other, size = parts()["size"][0]
+    expected, _ = joined_batch(
+        two_head_spec(labels=MISSING),
+        {"digit": {"image": image, "digit": digit}, "size": {"image": other, "size": size}},
+    )
+    image, digit, other, size = map(mx.nd.array, (image, digit, other, size))
+    joined, problems = joined_batch(
+        two_head_spec(labels=MISSING),
+        {"digit": {"image": image, "digit": digit}, "size": {"image": other, "size": size}},
+    )
+    assert not problems and joined.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(joined[name].asnumpy(), array)
 
 
 def test_what_no_batch_has_stays_none() -> None:
@@ -80,8 +96,9 @@ def test_what_no_batch_has_stays_none() -> None:
 def test_the_shortest_ends_the_epoch() -> None:
     data = parts()
     estimator = MultiEstimator(two_heads(), two_head_spec(labels=MISSING), SGD, initializer=mx.init.Xavier())
-    history = estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together("shortest"))
+    history = estimator.fit(data, data, epochs=1, event_handlers=SILENT, sampling=Together("shortest"))
     assert history["train_batches_size"] == [3.0] and estimator.state.step == 3
+    assert history["val_digit"][0] > 0 and history["val_size"][0] > 0
 
 
 def test_a_slot_may_say_what_is_present() -> None:
@@ -129,7 +146,7 @@ def pair_spec() -> TaskSpec:
     return TaskSpec.combine(digit=digit, size=size)
 
 
-@every_setting
+@two_settings
 def test_parts_with_inputs_of_their_own_stand_side_by_side(devices: Any, hybrid: bool) -> None:
     data = parts(digits=16, sizes=24)
     hand, net = twins(Pair, data["digit"][0][0], data["size"][0][0])

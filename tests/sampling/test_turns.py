@@ -11,7 +11,7 @@ from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_same_parameters, copy_parameters, twins
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.grids import every_setting, two_settings
+from tests.common.grids import every_setting, pairwise
 from tests.common.hand_loop import SILENT, trainer_of
 from tests.common.handlers import handler
 from tests.common.nets import hybridized, normed_heads, two_heads
@@ -46,18 +46,21 @@ def test_turns_are_those_of_a_hand_written_loop(devices: Any, hybrid: bool) -> N
     assert_same_parameters(net, hand)
 
 
-@pytest.mark.parametrize("make", [lambda: two_heads("plain"), lambda: two_heads("hybridized")])
-@pytest.mark.parametrize(
-    "size", [LossSpec(own_loss), LossSpec(BatchLoss(), scope="batch"), LossSpec(L2, weight=lambda s: 0.5)]
-)
-@two_settings
-def test_any_loss_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, make: Any, size: Any) -> None:
-    data = parts(sizes=24)
+LOSSES = {
+    "own": LossSpec(own_loss),
+    "of a batch": LossSpec(BatchLoss(), scope="batch"),
+    "weighted": LossSpec(L2, weight=lambda s: 0.5),
+}
+
+
+@pairwise("loss", LOSSES)
+def test_any_loss_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, loss: str) -> None:
+    data, size = parts(24, 24), LOSSES[loss]
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
     square = lambda output, label: mx.nd.square(output - label).mean(axis=1)  # noqa: E731
     weights = {"size": 0.5} if callable(size.weight) else None
     by_hand(hand, in_turn(data, 3), {"digit": CE, "size": L2 if weights else square}, weights)
-    trained = make()
+    trained = two_heads("hybridized" if hybrid else "plain")
     trained.initialize(ctx=devices)
     trained(mx.nd.array(data["digit"][0][0], ctx=devices[0]))
     copy_parameters(net, trained)
