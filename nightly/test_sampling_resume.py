@@ -11,16 +11,16 @@ from tests.sampling.test_resume import assert_resumes
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("data", "way", "step"),
+    ("data", "way", "steps"),
     [
-        ("loaders", "proportional", 4),
-        ("loaders", "proportional", 14),
-        ("lists", "round robin", 8),
-        ("loaders with rollover", "proportional", 17),
-        ("loaders that augment", "ratios", 7),
-        ("loaders with workers", "round robin", 13),
-        ("noisy", "ratios", 10),
+        ("loaders", "proportional", [4]),
+        ("loaders", "proportional", [14]),
+        ("lists", "round robin", [8]),
+        ("loaders with rollover", "proportional", [17]),
+        ("loaders that augment", "ratios", [7]),
+        ("loaders with workers", "round robin", [13]),
+        ("noisy", "ratios", [10]),
     ],
 )
-def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str, way: str, step: int) -> None:
-    assert_resumes(tmp_path, data, way, step)
+def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str, way: str, steps: list[int]) -> None:
+    assert_resumes(tmp_path, data, way, steps)

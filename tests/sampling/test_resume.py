@@ -1,13 +1,12 @@
 """A run with a loader for each task resumes bit for bit, also in the middle of an epoch.
 
-Here are loaders and samplings that together have all that must be restored;
-nightly/test_sampling_resume.py resumes more of them.
+Here are loaders that together have all that must be restored; nightly/test_sampling_resume.py resumes more.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from multifit import CheckpointHandler, Every, MetricSpec, MultiEstimator, SpecError, TrainerSpec
 from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import Proportional, Ratios, RoundRobin
-from tests.api.resume_runs import At, Noisy, Numbered, unequal, values
+from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
 from tests.common.hand_loop import SILENT
 from tests.common.nets import TWO_HEADS, hybridized, normed_heads
 from tests.common.specs import two_head_spec
@@ -48,7 +47,7 @@ class NoisyPart(Noisy):
 
 
 class AugmentedPart(gluon.data.ArrayDataset):
-    """Samples augmented in this process, with NumPy's generator."""
+    """Samples augmented with NumPy's generator, in this process or in a worker."""
 
     def __getitem__(self, index: int) -> Any:
         image, label = super().__getitem__(index)
@@ -62,13 +61,9 @@ DATA: dict[str, Callable[[], Any]] = {
     "loaders that augment": lambda: shuffled(AugmentedPart),
     "loaders with workers": lambda: shuffled(num_workers=1),
     "noisy": lambda: {name: NoisyPart(name) for name in TWO_HEADS},
-    "augmenting loader with rollover, and noisy": lambda: {
-        "digit": shuffled(AugmentedPart, last_batch="rollover")["digit"],
+    "worker that augments, with rollover, and noisy": lambda: {
+        "digit": shuffled(AugmentedPart, last_batch="rollover", num_workers=1)["digit"],
         "size": NoisyPart("size"),
-    },
-    "loader with workers, and list": lambda: {
-        "digit": shuffled(num_workers=1)["digit"],
-        "size": parts()["size"],
     },
 }
 WAYS = {
@@ -76,7 +71,6 @@ WAYS = {
     "round robin": RoundRobin(),
     "ratios": Ratios(digit=5, size=1),
 }
-WHOLE: dict[Any, dict[str, Any]] = {}
 
 
 def fit(folder: Path, data: str, way: str, *more: Any, **options: Any) -> Any:
@@ -101,6 +95,12 @@ def fit(folder: Path, data: str, way: str, *more: Any, **options: Any) -> Any:
     return estimator
 
 
+def fail(folder: Path, data: str, way: str, step: int, **options: Any) -> None:
+    with pytest.raises(Exception) as caught:
+        fit(folder, data, way, At(step), **options)
+    assert isinstance(caught.value.__cause__, Crash)
+
+
 def own_metric(labels: Any, outputs: Any) -> float:
     return float(abs(labels - outputs).mean())
 
@@ -111,33 +111,25 @@ def end(estimator: Any) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("data", "way", "step"),
-    [
-        ("augmenting loader with rollover, and noisy", "proportional", 4),  # in the first epoch
-        ("augmenting loader with rollover, and noisy", "proportional", 14),  # in the second
-        ("loader with workers, and list", "round robin", 7),
-    ],
-)
-def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str, way: str, step: int) -> None:
-    assert_resumes(tmp_path, data, way, step)
+def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path) -> None:
+    """It fails in the middle of both epochs."""
+    assert_resumes(tmp_path, "worker that augments, with rollover, and noisy", "proportional", [4, 14])
 
 
-def assert_resumes(tmp_path: Path, data: str, way: str, step: int) -> None:
-    """Check that a run that fails after a step ends as one that does not, once it is resumed."""
-    if (data, way) not in WHOLE:
-        WHOLE[data, way] = end(fit(tmp_path / "whole", data, way))
-    with pytest.raises(Exception, match="."):
-        fit(tmp_path / "run", data, way, At(step))
-    resumed = fit(tmp_path / "run", data, way, resume=tmp_path / "run")
-    assert unequal(end(resumed), WHOLE[data, way]) == []
+def assert_resumes(folder: Path, data: str, way: str, steps: Sequence[int]) -> None:
+    """Check that a run that fails after each of some steps, and is resumed, ends as one that does not."""
+    whole = fit(folder / "whole", data, way)
+    resume: dict[str, Any] = {}
+    for step in steps:
+        fail(folder / "run", data, way, step, **resume)
+        resume = {"resume": folder / "run"}
+    assert unequal(end(fit(folder / "run", data, way, **resume)), end(whole)) == []
 
 
 def test_a_resumed_run_loads_no_batch_again(tmp_path: Path) -> None:
     Numbered.loaded = []
     DATA["numbered"] = lambda: shuffled(Numbered)
-    with pytest.raises(Exception, match="."):
-        fit(tmp_path, "numbered", "round robin", At(6))
+    fail(tmp_path, "numbered", "round robin", 6)
     before, Numbered.loaded = len(Numbered.loaded), []
     fit(tmp_path, "numbered", "round robin", resume=tmp_path)
     first_batches = 16
@@ -148,8 +140,7 @@ def test_a_resumed_run_loads_no_batch_again(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_must_have_the_same_loaders(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="."):
-        fit(tmp_path, "lists", "round robin", At(3))
+    fail(tmp_path, "lists", "round robin", 3)
     with pytest.raises(SpecError) as caught:
         fit(tmp_path, "lists", "proportional", resume=tmp_path)
     assert "loaders.sampling" in str(caught.value) and "RoundRobin" in str(caught.value)
