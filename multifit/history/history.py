@@ -32,6 +32,8 @@ class History(Mapping[str, "list[float]"]):
     def __init__(self, figures: Mapping[str, Sequence[float]] | None = None) -> None:
         try:
             given = {} if figures is None else dict(figures)
+            if not all(isinstance(name, str) for name in given):
+                raise TypeError("a figure's name is a string")
             self._figures = {name: [_number(value) for value in values] for name, values in given.items()}
         except (TypeError, ValueError, OverflowError):
             raise ValueError(
