@@ -21,7 +21,7 @@ def task_loaders(
     """Return training data, from which `sampling` takes, and validation data, dicts of loaders as one loader.
 
     Both are in `data`, by their names in messages; without `sampling` the loaders of validation data follow
-    one another. `once` says whether they are read only once. What is no dict stays as it is. Raises
+    one another. `once` says whether they are read only once. Other data stay as they are. Raises
     SpecError or DataError with everything that is wrong.
     """
     (train_name, train_data), (val_name, val_data) = data.items()

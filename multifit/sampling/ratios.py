@@ -27,7 +27,7 @@ class Ratios:
     Raises
     ------
     ValueError
-        There is no ratio, or one is not a number above 0.
+        No ratio is given, or one is not a number above 0.
     """
 
     joins = False

@@ -19,8 +19,9 @@ class TaskLoaders:
     Without `sampling`, as in evaluations, one loader is read after the other, each once.
 
     `sizes` are the numbers of batches that the loaders have, and `counts` those that an epoch takes of them;
-    both are empty without `sampling`. `taken` are the batches of the running epoch by loader; whoever reads
-    the loaders counts them. `slots` are those of each loader's batches, once their first ones were read.
+    both are empty without `sampling`. `taken` are the batches of the running epoch by loader; the code that
+    reads the loaders counts them. `slots` are those of each loader's batches, once their first ones were
+    read.
     """
 
     def __init__(self, loaders: Mapping[str, Any], sampling: Sampling | None = None) -> None:

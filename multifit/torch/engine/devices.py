@@ -30,7 +30,7 @@ def device_of(context: Any) -> torch.device:
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise ValueError(f"this machine has {torch.cuda.device_count()} CUDA devices for torch")
         torch.empty(0, device=device)
-    except Exception as error:  # whatever torch raises for what is no device, or one that it lacks
+    except Exception as error:  # whatever torch raises for a device that it does not know or have
         why = str(error).partition("\n")[0]
         raise ValueError(f"context: {shown(item)} is no device of torch's: {why}; {VALID}") from error
     return device

@@ -73,7 +73,7 @@ def of_graph(stage: Stage) -> list[Problem]:
 
 
 def of_network(network: Network) -> list[Problem]:
-    """Return why a net is no graph, once it was called."""
+    """Return why a net cannot be one graph, once it was called."""
     if network.joins_losses:
         return []
     if network.spec.forward is not None:
