@@ -47,9 +47,9 @@ class LossGraph:
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
     named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
-    gradients that they return are scaled instead. `label_checks` count the labels
-    that break a rule. `form` is that of the objective: SUM, BY_TERM (with an element for each term), or APART
-    (in a traced graph an array for each term, so that the graph can be cut).
+    gradients that they return are scaled instead. `label_checks` count the labels that break a rule. `form`
+    is that of the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an
+    array for each term, so that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
     is the length of the statistics. `label_columns` says where the counts of wrong labels are, if they are
@@ -89,7 +89,8 @@ class LossGraph:
             self.width += width
         self.label_columns: LabelColumns | None = None
         if label_keys:
-            self.label_columns = LabelColumns(label_keys, self.slices[label_keys[0]].start)
+            start = self.slices[label_keys[0]].start
+            self.label_columns = LabelColumns(label_keys, start, self.width)
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.

@@ -12,7 +12,8 @@ from ..compat import mx
 from .base import sample_size
 from .label_rules import LabelRule, violations
 
-HELD = 256  # statistics of batches that are looked through in one call, which takes as long as a batch
+HELD = 256  # statistics of batches that are looked through in one call, which takes as long as a batch,
+MAX_HELD = 2**18  # unless they have more elements than this
 NEVER = 2**52  # no batch has this number
 
 
@@ -31,7 +32,7 @@ class LabelChecks:
         groups: dict[Any, list[LabelRule]] = {}
         for rule in rules:
             label = arrays[rule.label]
-            is_row = label.shape[0] == size and sample_size(label.shape) == 1
+            is_row = label.shape[:1] == (size,) and sample_size(label.shape) == 1
             # float32 shows a wrong class; whether float64 is finite, it does not
             fits = rule.classes is not None or np.dtype(label.dtype) != "float64"
             joined = is_row and fits and not rule.masks and rule not in self._varying
@@ -62,10 +63,14 @@ class LabelChecks:
 
 
 class LabelColumns:
-    """Where a loss graph's statistics have the counts of some rules: a slice, in the order of `keys`."""
+    """Where a loss graph's statistics have the counts of some rules: a slice, in the order of `keys`.
 
-    def __init__(self, keys: tuple[str, ...], start: int) -> None:
+    `width` is the length of the statistics, of which `most` are held at a time.
+    """
+
+    def __init__(self, keys: tuple[str, ...], start: int, width: int) -> None:
         self.keys, self.slice = keys, slice(start, start + len(keys))
+        self.most = max(1, min(HELD, MAX_HELD // width))
 
     def of(self, vectors: Sequence[Array]) -> Array:
         """Return the counts in statistics of equal length, of shape (number of vectors, number of keys)."""
@@ -91,7 +96,7 @@ class LabelCounts:
         vectors, batches = self._held.setdefault(kind, ([], []))
         vectors.append(statistics)
         batches.append(batch)
-        if len(vectors) == HELD:
+        if len(vectors) == columns.most:
             self._count(kind)
 
     def read(self) -> dict[str, tuple[int, int]]:
