@@ -14,6 +14,8 @@ import torch.distributed as dist
 from .header import Vector
 from .launchers import TORCH, torch_variables
 
+LARGE = 2**18  # bytes, from which copying an array costs more than a sum of its own
+
 
 class TorchCommunicator:
     """Connects the processes that ``torchrun`` started; see `Communicator`.
@@ -40,23 +42,24 @@ class TorchCommunicator:
         else:
             self._group = dist.new_group(backend="gloo", timeout=wait)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._buffers: dict[tuple[Any, int], Vector] = {}
 
     def all_reduce(self, arrays: Sequence[Vector]) -> None:
-        """Sum the arrays over the ranks in place, those of one dtype at once."""
-        by_dtype: dict[Any, list[Vector]] = {}
+        """Sum the arrays over the ranks in place: each large one, and the small ones of a dtype at once."""
+        sums, joined = [], []
+        small: dict[Any, list[Vector]] = {}
         for array in arrays:
-            by_dtype.setdefault(array.dtype, []).append(array)
-        for dtype, group in by_dtype.items():
-            if len(group) == 1:
-                dist.all_reduce(torch.from_numpy(group[0]), group=self._group)
-                continue
-            flat = self._buffer(dtype, sum(array.size for array in group))
-            parts = np.split(flat, np.cumsum([array.size for array in group])[:-1])
-            for part, array in zip(parts, group):
-                part[:] = array.ravel()
-            dist.all_reduce(torch.from_numpy(flat), group=self._group)
-            for part, array in zip(parts, group):
+            if array.nbytes >= LARGE and array.flags.c_contiguous:
+                sums.append(self._begin_sum(array))
+            else:
+                small.setdefault(array.dtype, []).append(array)
+        for group in small.values():
+            flat = np.concatenate([array.ravel() for array in group])
+            sums.append(self._begin_sum(flat))
+            joined.append((flat, group))
+        for work in sums:
+            work.wait()
+        for flat, group in joined:
+            for part, array in zip(np.split(flat, np.cumsum([array.size for array in group])[:-1]), group):
                 array[...] = part.reshape(array.shape)
 
     def broadcast(self, arrays: Sequence[Vector]) -> None:
@@ -85,11 +88,8 @@ class TorchCommunicator:
         ranks = range(self.size if self._store is not None else 0)
         return [rank for rank in ranks if self._store.check([f"{rank}.{text}"])]
 
-    def _buffer(self, dtype: Any, size: int) -> Vector:
-        key = dtype, size
-        if key not in self._buffers:
-            self._buffers[key] = np.empty(size, dtype)
-        return self._buffers[key]
+    def _begin_sum(self, array: Vector) -> Any:
+        return dist.all_reduce(torch.from_numpy(array), group=self._group, async_op=True)
 
 
 def _set_variables() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Callable
 
 from multifit.distributed import World
@@ -42,6 +42,10 @@ def fake_torch() -> dict[str, ModuleType]:
         for row, other in zip(tensors, of_thread.communicator.all_gather(tensor)):
             row[:] = other
 
+    def all_reduce(tensor: Any, group: Any, async_op: bool) -> SimpleNamespace:
+        of_thread.communicator.all_reduce([tensor])
+        return SimpleNamespace(wait=lambda: None)
+
     vars(torch).update(from_numpy=lambda array: array, distributed=dist)
     vars(dist).update(
         PrefixStore=lambda prefix, store: store,
@@ -51,7 +55,7 @@ def fake_torch() -> dict[str, ModuleType]:
         new_group=lambda backend, timeout: "a group of its own",
         get_rank=lambda: of_thread.communicator.rank,
         get_world_size=lambda: of_thread.communicator.size,
-        all_reduce=lambda tensor, group: of_thread.communicator.all_reduce([tensor]),
+        all_reduce=all_reduce,
         broadcast=lambda tensor, first, group: of_thread.communicator.broadcast([tensor]),
         all_gather=all_gather,
         destroy_process_group=leave,

@@ -60,7 +60,7 @@ def check(world):
     assert isinstance(communicator, Notes)
     np.testing.assert_array_equal(world.meet("a batch", rank), [[0], [1], [2]])
     np.testing.assert_array_equal(world.sum(np.arange(20) * rank), np.arange(20) * 3)
-    sums = [mx.nd.full(shape, rank) for shape in [(2, 3), (5,), (1,)]]
+    sums = [mx.nd.full(shape, rank) for shape in [(2, 3), (5,), (1,), (2**16,)]]
     sums += [mx.nd.full((4,), rank, dtype="float64")]
     copies = [mx.nd.full((3,), rank + 1), mx.nd.full((2,), rank + 1, dtype="int32")]
     for _ in range(2):

@@ -31,6 +31,11 @@ for dtypes in (["float32"], ["float32", "float64", "int32", "float32"]):
     world.meet("parameters")
     world.broadcast(arrays)
     assert all((array == 1).all() for array in arrays), arrays
+large = np.full((300, 400), rank + 1, "float32")
+arrays = [large, np.full(3, rank + 1, "float32"), np.full((400, 300), rank + 1, "float32").T]
+world.meet("large gradients")
+world.all_reduce(arrays)
+assert large.nbytes > 2**18 and all((array == 3).all() for array in arrays), arrays
 world.communicator.leave_note(f"{rank}")
 world.meet("the notes are there")
 assert world.communicator.read_notes("1") == [1] and world.communicator.read_notes("2") == []

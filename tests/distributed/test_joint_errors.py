@@ -100,7 +100,10 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         lambda w: fit(w, DATA[w.rank :]), DataError, "the loader's first batch is not the same on all ranks"),
     "lists in lists": (lambda w: fit(w, [nested(200)]), DataError, "the batch is nested 100 levels deep"),
     "fewer batches": (
-        lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "the loader ended on rank 1, and yields more"),
+        lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "numbers of batches: 3 on rank 0, 2 on rank 1; "),
+    "an iterator that ends earlier": (
+        lambda w: fit(w, mx.io.NDArrayIter(*[array[: 4 - 2 * w.rank] for array in DATA[0]], 2)), DataError,
+        "the loader ended on rank 1, and yields more"),
     "other data sets": (
         lambda w: fit(w, loader_of(12 + w.rank, batch_size=4)), DataError,
         "different numbers of samples: 12 on rank 0, 13 on rank 1"),

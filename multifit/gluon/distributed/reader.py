@@ -104,7 +104,9 @@ class Reader:
         if has_order(data):
             return self._in_order(data, skip, before_rest, number)
         batches = iterate_from(data, skip, before_rest, number)
-        return self._parts(batches) if isinstance(data, Sharded) else self._slices(batches)
+        if isinstance(data, Sharded):
+            return self._parts(batches)
+        return self._slices(batches, len(data) if type(data) in (list, tuple) else None)
 
     def _in_order(
         self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None
@@ -143,28 +145,39 @@ class Reader:
         every = flat.tolist()
         return [every[start:end] for start, end in zip([0, *ends], ends)]
 
-    def _slices(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield batches that every rank has as a whole."""
-        world, share = self._world, Slice(self._world.rank, self._world.size)
+    def _slices(self, batches: Iterator[Any], length: int | None) -> Iterator[Any]:
+        """Yield batches that every rank has as a whole.
+
+        `length` is that of a list, which has as many batches as it says: where it is the same everywhere,
+        the ranks need not meet for each of them.
+        """
+        share = Slice(self._world.rank, self._world.size)
         first = True
-        while True:
-            raw = next(batches, None)
-            number = -1 if raw is None else _checksum(raw) if first else 0
-            found = world.meet("the next batch", float(number))[:, 0]
-            there = found >= 0
-            if not there.any():
+        for raw in chain(batches, [None]):
+            if first or length is None:
+                self._compare(raw, length, first)
+            if raw is None:
                 return
-            if not there.all():
-                ended = ", ".join(str(rank) for rank in np.flatnonzero(~there))
-                raise DataError(f"the loader ended on rank {ended}, and yields more on others; {WAY_OUT}")
-            if len(set(found)) > 1:
-                raise DataError(
-                    "the loader's first batch is not the same on all ranks, which each take their share of "
-                    f"it; {WAY_OUT}"
-                )
             first = False
             self.current.share = share
             yield raw
+
+    def _compare(self, raw: Any, length: int | None, first: bool) -> None:
+        """Raise DataError unless all ranks have a batch, or none has, and the `first` one is the same."""
+        number = -1 if raw is None else _checksum(raw) if first else 0
+        facts = self._world.meet("the next batch", float(number), float(length or 0))
+        there = facts[:, 0] >= 0
+        if there.any() and not there.all():
+            ended = ", ".join(str(rank) for rank in np.flatnonzero(~there))
+            raise DataError(f"the loader ended on rank {ended}, and yields more on others; {WAY_OUT}")
+        if len(set(facts[:, 0])) > 1:
+            raise DataError(
+                "the loader's first batch is not the same on all ranks, which each take their share of "
+                f"it; {WAY_OUT}"
+            )
+        if len(set(facts[:, 1])) > 1:
+            lengths = ", ".join(f"{int(length)} on rank {rank}" for rank, length in enumerate(facts[:, 1]))
+            raise DataError(f"the loader has different numbers of batches: {lengths}; {WAY_OUT}")
 
     def _parts(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield batches that are this rank's parts; None while others have more of them."""
