@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,6 +23,13 @@ SHOWN = 150  # characters of a library's error
 ENDING = 0.2  # seconds that a process may take to end
 PATIENCE = 1.0  # seconds after which a rank that waits leaves a note, for others to see that it is there
 READING = 3.0  # seconds that reading the notes may take
+
+
+class Operation(NamedTuple):
+    """A collective operation that was begun, and its number."""
+
+    future: Future[Any]
+    number: int
 
 
 class Meetings:
@@ -60,19 +68,27 @@ class Meetings:
 
     def run(self, moment: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a collective operation returns; raise PeerError if it fails or takes too long."""
+        return self.finish(moment, self.begin(function, *arguments))
+
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> Operation:
+        """Begin a collective operation after those begun before; raises PeerError if the ranks are lost."""
         if self.error is not None:
             raise PeerError(self.error)
         self._operations += 1
-        future = self._thread.begin(function, *arguments)
+        return Operation(self._thread.begin(function, *arguments), self._operations)
+
+    def finish(self, moment: str, operation: Operation) -> Any:
+        """Return what an operation returns; raise PeerError if it fails, or takes too long from now on."""
         try:
             with suppress(Late):
-                return result(future, min(PATIENCE, self.timeout / 2))
-            self._leave_note()
-            return result(future, self.timeout - min(PATIENCE, self.timeout / 2))
+                return result(operation.future, min(PATIENCE, self.timeout / 2))
+            self._leave_note(operation.number)
+            return result(operation.future, self.timeout - min(PATIENCE, self.timeout / 2))
         except Late:
             self.stuck = True
             end_without_waiting()
-            self._lose(f"waited {self.timeout:g} s for the others", moment, self._missing())
+            missing = self._missing(operation.number)
+            self._lose(f"waited {self.timeout:g} s for the others", moment, missing)
         except Exception as error:
             self._lose("lost the others", moment, {}, error)
 
@@ -145,20 +161,20 @@ class Meetings:
         fates = {rank: fate(process) for rank, process in enumerate(self.processes)}
         return {rank: text for rank, text in fates.items() if text is not None}
 
-    def _leave_note(self) -> None:
+    def _leave_note(self, operation: int) -> None:
         if isinstance(self.communicator, Notes):
             with suppress(Exception):
-                CallThread().call(READING, self.communicator.leave_note, str(self._operations))
+                CallThread().call(READING, self.communicator.leave_note, str(operation))
 
-    def _missing(self) -> dict[int, str]:
-        """Return the ranks that are not where this one waits, and what is to be said of them."""
+    def _missing(self, operation: int) -> dict[int, str]:
+        """Return the ranks that do not wait for this operation, and what is to be said of them."""
         here = {self.communicator.rank}
         others = set(range(self.communicator.size)) - here
         if len(others) > 1:
             if not isinstance(self.communicator, Notes):
                 return {}
             try:
-                notes = CallThread().call(READING, self.communicator.read_notes, str(self._operations))
+                notes = CallThread().call(READING, self.communicator.read_notes, str(operation))
             except Exception:
                 return {}
             others -= set(notes)

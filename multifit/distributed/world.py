@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -154,11 +154,18 @@ class World:
 
         The arrays are what the communicator takes: see `Communicator.asynchronous`.
         """
-        self._collective("all_reduce", arrays)
+        self.all_reduce_groups([arrays] if arrays else [])
+
+    def all_reduce_groups(self, groups: Iterable[Sequence[Any]]) -> None:
+        """Replace each array of some groups, as `all_reduce` does, one group while the next is made.
+
+        The groups are the same on all ranks.
+        """
+        self._collectives("all_reduce", groups)
 
     def broadcast(self, arrays: Sequence[Any]) -> None:
         """Replace each array by rank 0's; all ranks must have met just before."""
-        self._collective("broadcast", arrays)
+        self._collectives("broadcast", [arrays] if arrays else [])
 
     def close(self) -> None:
         """Leave the other ranks. What hangs because they hang is left to end with the process."""
@@ -166,14 +173,16 @@ class World:
             self._closed = True
             self._meetings.close()
 
-    def _collective(self, method: str, arrays: Sequence[Any]) -> None:
-        if self.alone or not arrays:
+    def _collectives(self, method: str, groups: Iterable[Sequence[Any]]) -> None:
+        if self.alone:
             return
         function = getattr(self.communicator, method)
         if self.communicator.asynchronous:
-            function(arrays)
-        else:
-            self._meetings.run(method, function, arrays)
+            for arrays in groups:
+                function(arrays)
+            return
+        for operation in [self._meetings.begin(function, arrays) for arrays in groups]:
+            self._meetings.finish(method, operation)
 
     def _gather(self, moment: str, content: bytes) -> list[bytes]:
         return self._meetings.exchange(moment, content=content)[1]

@@ -2,36 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from ...distributed import World
 from ...protocols import Array
 from ..compat import mx
 from .host_memory import host_view
 
+GROUP = 8 * 2**20  # bytes that are summed while the gradients of earlier layers are computed
+
 
 def all_reduce(world: World, arrays: Sequence[Array]) -> None:
     """Replace each array by its sum over all ranks, which must have met just before.
 
-    Where the communicator is asynchronous, the sums are queued like any operation; else this waits for them.
+    The last arrays are summed first: the gradients of the last layers are there before the others. Where the
+    communicator is asynchronous, the sums are queued like any operation; else this waits for them.
     """
-    _on_host(world, world.all_reduce, arrays)
+    if world.alone or not arrays:
+        return
+    if world.communicator.asynchronous:
+        world.all_reduce(arrays)
+        return
+    on_host = _on_host(arrays)
+    groups = backward_groups(on_host, GROUP)
+    world.all_reduce_groups([host_view(array) for array in group] for group in groups)
+    _copy_back(on_host, arrays)
 
 
 def broadcast(world: World, arrays: Sequence[Array]) -> None:
     """Replace each array by rank 0's; all ranks must have met just before."""
-    _on_host(world, world.broadcast, arrays)
-
-
-def _on_host(world: World, function: Callable[[Sequence[Any]], None], arrays: Sequence[Array]) -> None:
     if world.alone or not arrays:
         return
     if world.communicator.asynchronous:
-        function(arrays)
+        world.broadcast(arrays)
         return
-    on_host = [array.as_in_context(mx.cpu()) for array in arrays]  # the array itself if it is there
-    function([host_view(array) for array in on_host])
-    for array, copy in zip(arrays, on_host):
+    on_host = _on_host(arrays)
+    world.broadcast([host_view(array) for array in on_host])
+    _copy_back(on_host, arrays)
+
+
+def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]:
+    """Yield the arrays from the last to the first, in groups of one dtype and about `most` bytes."""
+    group: list[Array] = []
+    size = 0
+    for array in reversed(arrays):
+        if group and (size >= most or array.dtype != group[0].dtype):
+            yield group
+            group, size = [], 0
+        group.append(array)
+        size += array.size * np.dtype(array.dtype).itemsize
+    if group:
+        yield group
+
+
+def _on_host(arrays: Sequence[Array]) -> list[Any]:
+    """Return copies on the CPU; the arrays themselves if they are there."""
+    return [array.as_in_context(mx.cpu()) for array in arrays]
+
+
+def _copy_back(copies: Sequence[Any], arrays: Sequence[Array]) -> None:
+    for array, copy in zip(arrays, copies):
         if copy is not array:
             copy.copyto(array)

@@ -6,7 +6,7 @@ import atexit
 import math
 import os
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
+from .collectives import backward_groups
 from .host_memory import host_view
 
 GROUP = 16 * 2**20  # bytes that are summed at once
@@ -52,7 +53,7 @@ class HorovodCommunicator:
 
         The gradients of the last layers are there first, and their sum need not wait for the others.
         """
-        groups = list(_groups(arrays))
+        groups = list(backward_groups(arrays, GROUP))
         for number, group in enumerate(groups):
             name = f"multifit.sum.{number}.{len(groups)}"
             self._horovod.grouped_allreduce_(group, average=False, name=name, priority=-number)
@@ -94,20 +95,6 @@ class HorovodCommunicator:
         """Do what MXNet does when Python ends, which waits for all that is queued."""
         if not self._gathering:
             mx.base._notify_shutdown()
-
-
-def _groups(arrays: Sequence[Array]) -> Iterator[list[Array]]:
-    """Yield the arrays from the last to the first, in groups of one dtype and some size."""
-    group: list[Array] = []
-    size = 0
-    for array in reversed(arrays):
-        if group and (size >= GROUP or array.dtype != group[0].dtype):
-            yield group
-            group, size = [], 0
-        group.append(array)
-        size += array.size * np.dtype(array.dtype).itemsize
-    if group:
-        yield group
 
 
 def _url(rank: int, text: str) -> str:
