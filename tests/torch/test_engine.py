@@ -8,42 +8,14 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
+from tests.torch.fits import assert_close, batches, run
 
-TOLERANCE = 1e-10
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02, "wd": 0.01})
-
-
-def batches(sizes: Any = (8, 8, 8, 8, 5)) -> list[tuple[np.ndarray, ...]]:
-    random, made = np.random.RandomState(1), []
-    for size in sizes:
-        image = random.randn(size, 6)
-        digit, weight = image[:, :3].argmax(axis=1).astype("float64"), random.rand(size)
-        made.append((image, digit, image[:, 3:4] * 2, weight))
-    return made
-
-
-def run(
-    engine: str, net: Any, spec: TaskSpec, trainers: Any, data: Any, epochs: int = 4, **options: Any
-) -> Any:
-    """Return what one engine makes of a fit: history, figures, outputs and parameters."""
-    context = "cpu" if engine == "torch" else mx.cpu()
-    estimator = MultiEstimator(net, spec, trainers, context=context, engine=engine, **options)
-    history = estimator.fit(data, data, epochs=epochs, event_handlers=[])
-    values = {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
-    return dict(history), estimator.evaluate(data, event_handlers=[]), estimator.predict(data), values
-
-
-def assert_close(one: Any, other: Any, where: str = "") -> None:
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_allclose(
-            other[name], one[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{where}{name}"
-        )
 
 
 @dataclass
@@ -87,6 +59,7 @@ CASES = {
         },
     ),
     "frozen": Case(options={"frozen": ["body.*"]}),
+    "running statistics that no gradient passes": Case(net=lambda: without_gradients(normed_heads(0.0))),
     "a weight that is a function": Case(
         spec=lambda: spec_with(
             losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
@@ -138,6 +111,11 @@ class Scaled(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, size: Any, label: Any, log_scale: Any) -> Any:
         return F.broadcast_add(F.broadcast_mul(F.square(size - label), F.exp(-log_scale)), log_scale)
+
+
+def without_gradients(net: Any) -> Any:
+    net.body.collect_params().setattr("grad_req", "null")
+    return net
 
 
 def with_spare_layer() -> Any:

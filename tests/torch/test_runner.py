@@ -404,10 +404,6 @@ FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
             )
         },
     ),
-    'losses["digit"]: trainers= is not supported': (
-        SpecError,
-        {"spec": two_head_spec(losses={"digit": LossSpec(CE, trainers=["trainer"]), "size": L2})},
-    ),
     "forward= is no graph": (
         SpecError,
         {"spec": two_head_spec(forward=lambda net, slots: net(slots["image"]))},

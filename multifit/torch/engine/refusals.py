@@ -65,8 +65,6 @@ def of_graph(stage: Stage) -> list[Problem]:
     if any(term.optional for term in stage.spec.terms):
         problems.append(refuse("loaders that take turns are not supported", "give sampling=Together()"))
     for term in stage.spec.terms:
-        if term.trainers:
-            problems.append(refuse(f"{term.where}: trainers= is not supported", "leave it out"))
         if term.key in stage.graphs.own_gradients:
             problems.append(refuse(f"{term.where} ignores the gradient that it receives", "use another loss"))
     return problems

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 
@@ -18,17 +18,24 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass
 class Result:
-    """What a stage computed from a batch: the net's outputs, what the losses returned, and the objective.
+    """What a stage computed from a batch: the net's outputs, what the losses returned, and the objectives.
 
-    `trained` are the names of the parameters that the objective may depend on.
+    `trained` are the names of the parameters that the objectives may depend on. The sum of all `objectives`
+    is minimised; `objective_losses` are the losses that each is of.
     """
 
     spec: TaskSpec
     batch: Batch
     outputs: Tensors
     parts: Tensors
-    objective: torch.Tensor | None
     trained: list[str]
+    objectives: list[torch.Tensor] = field(default_factory=list)
+    objective_losses: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
+        """Add a tensor to the objectives, and the losses that it is of."""
+        self.objectives.append(objective)
+        self.objective_losses.append(tuple(losses))
 
     @cached_property
     def on_host(self) -> StepResult:

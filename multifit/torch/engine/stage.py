@@ -48,7 +48,12 @@ class Stage:
         objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
         self._sums.add(graph.traced, statistics, scale, batch)
         outputs, parts = _of_kind("output.", values), _of_kind("part.", values)
-        return Result(self._gluon.spec, batch, outputs, parts, objective, program.trained)
+        result = Result(self._gluon.spec, batch, outputs, parts, program.trained)
+        if objective is not None:
+            result.add(objective, [term.key for term in graph.traced.terms])
+        for loss, objective in _of_kind("objective.", values).items():
+            result.add(objective, [loss])
+        return result
 
     def measure(self, result: Result) -> None:
         """Update the metrics that are computed on the host; they wait for the device."""

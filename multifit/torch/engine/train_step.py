@@ -61,14 +61,12 @@ class TrainStep:
         return result
 
     def backward(self, result: Result) -> None:
-        """Compute the gradients of the objective."""
-        assert result.objective is not None
+        """Compute the gradients of the objectives; where they reach nothing, these are 0."""
         tensors = [self._parameters.tensors[name] for name in result.trained]
-        gradients = torch.autograd.grad(
-            result.objective.sum(), tensors, allow_unused=True, materialize_grads=True
-        )
+        objectives = [each.sum() for each in result.objectives if each.requires_grad]
+        gradients = torch.autograd.grad(objectives, tensors, allow_unused=True, materialize_grads=True)
         self.gradients = Gradients(dict(zip(result.trained, gradients)))
-        result.objective = None  # frees what the backward pass needed
+        result.objectives = []  # frees what the backward pass needed
 
     def held(self, result: Result) -> bool:
         """Whether a handler holds the update back; it may then set values of the net."""
