@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from multifit.estimator import get_logger
+from multifit.log_once import get_logger
 from multifit.output import Output, safe_output
 
 

@@ -6,7 +6,7 @@ import argparse
 import errno
 import platform
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Sequence
 
 from .. import __version__
@@ -14,6 +14,8 @@ from ..errors import DataError, PeerError, SpecError, TrainerError
 from ..taskfile import UsageError
 
 __all__ = ["main"]
+
+COMMANDS = ("new", "train", "check", "evaluate", "predict", "report", "export", "profile", "tasks")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
         print(_version_line())
         return 0
-    options = build_parser().parse_args(arguments)
+    # Of the command that is given alone: predicting with an exported net works without mxnet
+    options = build_parser([each for each in arguments[:1] if each in COMMANDS] or COMMANDS).parse_args(
+        arguments
+    )
     try:
         return options.run(options) or 0
     except UsageError as error:
@@ -47,15 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_error("interrupted", 130)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    from . import check, evaluate, export, new, predict, profile, report, tasks, train
-
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of commands, by default of all."""
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
-    for module in (new, train, check, evaluate, predict, report, export, profile, tasks):
-        name = module.__name__.rpartition(".")[2]
+    for name in names:
+        module = import_module(f".{name}", __name__)
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
         command.set_defaults(run=module.run)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Iterator
 
 from ..engines import AUTO, ENGINES
-from ..estimator import get_logger
+from ..log_once import get_logger
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +45,13 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only results and what was written")
 
 
-def add_trained_arguments(parser: argparse.ArgumentParser) -> None:
+def add_trained_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the arguments of every command on a trained run."""
     add_task_arguments(parser)
     parser.add_argument(
         "--from",
         metavar="DIR",
-        required=True,
+        required=required,
         type=Path,
         dest="folder",
         help="folder of the training run, such as runs/digits",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .arguments import add_task_arguments, quiet
-from .results import print_result
+from .outputs import print_result
 from .run import Run
 
 add_arguments = add_task_arguments

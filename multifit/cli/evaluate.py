@@ -7,7 +7,7 @@ import argparse
 from ..tables import table
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
-from .results import print_result
+from .outputs import print_result
 from .run import trained_run
 
 add_arguments = add_trained_arguments

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ..gluon.export.formats import FORMATS
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
-from .results import make_folder
+from .outputs import make_folder
 from .run import trained_run
 
 HELP = "write a trained net for use elsewhere, with the spec's names for its inputs and outputs"

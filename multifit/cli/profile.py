@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from .arguments import add_task_arguments, quiet
-from .results import make_folder, write_profile
+from .outputs import make_folder
+from .results import write_profile
 from .run import Run
 
 HELP = "measure where the time of a training step goes, as a table and a picture; nothing is trained"

@@ -13,8 +13,8 @@ from pathlib import Path
 from ..distributed import KINDS, World, connect
 from ..distributed.processes import this_process
 from ..errors import PeerError
-from ..estimator import get_logger
 from ..handlers.log_file import FORMAT
+from ..log_once import get_logger
 from ..taskfile import UsageError
 
 RANKS = "ranks"  # folder of the logs of all ranks but the first

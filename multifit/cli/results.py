@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
-from ..errors import reason
 from ..files import atomic_path, atomic_write
 from ..gluon.saved_net import save_net
 from ..history import History
-from ..output import write_error
 from ..plan import Plan
 from ..plots import curves
 from ..profiling import Profile
@@ -22,27 +19,6 @@ from ..taskfile import UsageError
 
 PARAMETERS, HISTORY = "final.params", "history.json"
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder before the training rather than after it; raise UsageError if that fails."""
-    try:
-        str(folder).encode("utf-8")  # as MXNet does
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise ValueError("no permission")
-    except UnicodeEncodeError:
-        raise UsageError(f"cannot write the results to {str(folder)!r}: it is not valid UTF-8") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write the results to {folder}: {reason(error)}") from None
-
-
-def print_result(text: str) -> None:
-    """Print what a command is for: other than what it prints beside its files, it must not get lost."""
-    print(text, flush=True)
-    lost = write_error(sys.stdout)
-    if lost is not None:
-        raise UsageError(f"cannot write the output: {lost}")
 
 
 def write_plan(folder: Path, plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from ..estimator import MultiEstimator
 from ..handlers import LoggingHandler, ProgressBar
 from ..tables import table
 from .arguments import add_task_arguments, quiet
-from .results import print_result
+from .outputs import print_result
 from .run import Run
 
 HELP = (

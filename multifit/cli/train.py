@@ -20,10 +20,11 @@ from ..history import History
 from ..locks import locked
 from ..triggers import Every
 from .arguments import add_task_arguments, quiet
+from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
 from .record import NAME as RECORD
 from .record import RunRecord, read_record, write_record
-from .results import make_folder, write_pictures, write_plan, write_results
+from .results import write_pictures, write_plan, write_results
 from .run import Run, output_folder
 
 HELP = "train what a task file declares and write the results"

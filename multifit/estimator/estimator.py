@@ -30,6 +30,7 @@ from ..gluon.validation.dry_run import dry_run
 from ..gluon.validation.first_batches import first_batches
 from ..gluon.validation.make_plan import make_plan
 from ..history import History
+from ..log_once import LogOnce, get_logger
 from ..plan import Plan
 from ..profiling import Profile, profile
 from ..protocols import Array, BatchResult, Context, Loader, Loss, Net, Parameter
@@ -42,7 +43,6 @@ from .fit_loop import FitLoop
 from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
 from .handler_runner import HandlerRunner
 from .joint_start import check_divisible, start_together
-from .log_once import LogOnce, get_logger
 from .resume import RunCheckpointer
 from .run import Run
 from .task_data import evaluation_loaders, task_loaders

@@ -20,12 +20,12 @@ from ..gluon.steps.batch_pass import run_pass
 from ..gluon.validation.dry_run import DryRun, dry_run
 from ..gluon.validation.first_batches import first_batches
 from ..gluon.validation.make_plan import make_plan
+from ..log_once import LogOnce
 from ..protocols import BatchResult
 from ..sampling import TaskLoaders
 from ..stages import EVALUATE, TRAIN
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
-from .log_once import LogOnce
 from .run import Run
 from .task_data import each_loader
 

@@ -15,8 +15,8 @@ from ..gluon import snapshot
 from ..gluon.engine import Engine
 from ..gluon.installed import installed_versions
 from ..history import History
+from ..log_once import LogOnce
 from .handler_runner import HandlerRunner
-from .log_once import LogOnce
 from .run import Run
 from .shared_checkpoint import SharedCheckpoint
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,34 @@ def test_an_unknown_parameter_of_show_is_an_error_before_training(write, multifi
     result = multifit("train", write(INPUTS + "def show(output_s): pass\n"))
     assert result.code == 2 and "show() of" in result.err and '(did you mean "outputs"?)' in result.err
     assert not Path("runs").exists()
+
+
+def test_a_task_file_needs_the_folder_of_its_run(trained, multifit):
+    result = multifit("predict", trained, "1,2,3")
+    assert result.code == 2 and "needs --from DIR, the folder of its run" in result.err
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Return a folder that looks like that of an exported net."""
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "net.py").touch()
+    return tmp_path / "net"
+
+
+def test_options_that_an_exported_net_does_not_have(exported, multifit):
+    result = multifit("predict", exported, "a.npy", "--from", "runs/small", "--set", "rate=1", "--seed", "1")
+    assert result.code == 2 and 'leave out "--from", "--seed", "--set"' in result.err
+
+
+def test_a_folder_without_an_exported_net(tmp_path, multifit):
+    result = multifit("predict", tmp_path, "a.npy")
+    assert result.code == 2 and 'has no net that was exported to torch, "net.py", "net.pt2"' in result.err
+
+
+def test_an_exported_net_needs_torch(exported, multifit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "multifit.torch.export.predict", raising=False)
+    monkeypatch.delitem(sys.modules, "multifit.torch.export.load", raising=False)
+    result = multifit("predict", exported, "a.npy")
+    assert result.code == 2 and 'needs PyTorch: pip install "multifit[torch]"' in result.err

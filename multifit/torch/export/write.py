@@ -81,7 +81,7 @@ def write_module(net: PlainNet, folder: Path) -> list[Path]:
 
 
 def write_program(net: PlainNet, folder: Path) -> list[Path]:
-    """Write ``net.pt2``.
+    """Write ``net.pt2``, which holds what ``export.json`` says of a module as an extra file of that name.
 
     Raises SpecError if operators have no translation; ValueError if `torch.export` cannot take the net.
     """
@@ -101,7 +101,8 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
             'format="torch" writes the net as a module instead'
         ) from error
     with atomic_path(folder / PROGRAM) as temporary:
-        torch.export.save(program, temporary)
+        record = json.dumps({"format": "pt2", **net.record})
+        torch.export.save(program, temporary, extra_files={RECORD: record})
     return [folder / PROGRAM]
 
 

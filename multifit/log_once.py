@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from ..distributed import ALONE, World
-from ..output import Output
+from .distributed import ALONE, World
+from .output import Output
 
 
 class LogOnce(list[str]):

@@ -1,0 +1,32 @@
+"""Where a command writes, and what it prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..errors import reason
+from ..output import write_error
+from ..taskfile import UsageError
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder before the training rather than after it; raise UsageError if that fails."""
+    try:
+        str(folder).encode("utf-8")  # as MXNet does
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError("no permission")
+    except UnicodeEncodeError:
+        raise UsageError(f"cannot write the results to {str(folder)!r}: it is not valid UTF-8") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write the results to {folder}: {reason(error)}") from None
+
+
+def print_result(text: str) -> None:
+    """Print what a command is for: other than what it prints beside its files, it must not get lost."""
+    print(text, flush=True)
+    lost = write_error(sys.stdout)
+    if lost is not None:
+        raise UsageError(f"cannot write the output: {lost}")

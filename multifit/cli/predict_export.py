@@ -1,0 +1,42 @@
+"""Predict with a net that was exported to torch, batch by batch from files. Needs no mxnet."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..engines import AUTO
+from ..errors import last_line, names
+from ..taskfile import UsageError
+from .outputs import make_folder, print_result
+
+INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
+FILES = ("net.py", "net.pt2")  # one of them is in a folder
+UNUSED: dict[str, Any] = {"engine": AUTO, "folder": None, "precision": None, "seed": None, "settings": []}
+OPTIONS = {"folder": "--from", "settings": "--set"}  # others are named as their attribute
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the outputs for each file; raise UsageError for what does not go with an exported net."""
+    given = [name for name, default in UNUSED.items() if getattr(options, name) != default]
+    if given:
+        flags = names(OPTIONS.get(name, f"--{name}") for name in given)
+        raise UsageError(f"{options.file} is an exported net, which is what it is: leave out {flags}")
+    net = Path(options.file)
+    folder = Path(options.output or (net if net.is_dir() else net.parent) / "predictions")
+    if net.is_dir() and not any((net / name).is_file() for name in FILES):
+        raise UsageError(
+            f"{net} has no net that was exported to torch, {names(FILES)}: "
+            "multifit export FILE --from DIR --format torch writes one"
+        )
+    make_folder(folder)
+    print_result("\n".join(_module().predict_files(net, options.arguments, folder, options.devices)))
+
+
+def _module() -> Any:
+    try:
+        return import_module("multifit.torch.export.predict")
+    except ImportError as error:
+        raise UsageError(f"{INSTALL}: {last_line(error)}") from error

@@ -1,0 +1,62 @@
+"""Predict with a trained run, as its task file reads inputs and shows outputs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Iterable, Iterator
+
+from ..errors import shown
+from ..taskfile import UsageError
+from .arguments import quiet
+from .outputs import make_folder, print_result
+from .results import draw
+from .run import Run, trained_run
+
+MAX_LENGTH = 60  # characters of an input that are printed before its prediction
+
+
+def run(options: argparse.Namespace) -> None:
+    """Load the trained parameters, read the inputs, and print or draw the prediction for each."""
+    if options.folder is None:
+        raise UsageError("predicting with a task file needs --from DIR, the folder of its run")
+    options.output = options.output or options.folder / "predictions"
+    with quiet(options.quiet):
+        task = trained_run(options)
+        predictions = _predictions(task)
+    for line in _lines(options.arguments, predictions, task.output):
+        print_result(line)
+
+
+def _predictions(task: Run) -> Any:
+    """Return what the file's ``show`` returns, or without one the outputs as text, a line per sample."""
+    if "inputs" not in task.task.functions:
+        raise UsageError(
+            f'{task.task.path} has no function "inputs": predicting needs inputs(arguments), '
+            "which makes a batch of the arguments of the command line"
+        )
+    if "show" in task.task.functions:
+        return task.results["show"]
+    outputs = task.results["outputs"]
+    samples = zip(*outputs.values())
+    return [", ".join(f"{name} {value!s}" for name, value in zip(outputs, sample)) for sample in samples]
+
+
+def _lines(arguments: list[str], predictions: Any, folder: Path) -> Iterator[str]:
+    """Yield a line per input: its prediction as text, or the path of the drawing."""
+    single = isinstance(predictions, str) or hasattr(predictions, "savefig")
+    iterable = isinstance(predictions, Iterable)
+    predictions = [predictions] if single else list(predictions) if iterable else predictions
+    if not iterable or len(predictions) != len(arguments):
+        count = len(predictions) if iterable else shown(predictions)
+        raise UsageError(
+            f"show() must return one text or figure for each input: {len(arguments)}, not {count}"
+        )
+    for number, (argument, prediction) in enumerate(zip(arguments, predictions), 1):
+        if hasattr(prediction, "savefig"):
+            path = folder / f"{number}-{Path(argument).stem[:40]}.png"
+            make_folder(folder)
+            draw(prediction, path)
+            prediction = path
+        shortened = argument if len(argument) <= MAX_LENGTH else argument[:MAX_LENGTH] + "..."
+        yield f"{shortened}: {prediction}"

@@ -1,0 +1,136 @@
+"""``multifit predict`` with an exported net, where mxnet cannot be imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from multifit import DataError, MultiEstimator
+from multifit.cli import main
+from multifit.torch.export.load import load_export
+from multifit.torch.export.predict import predict_files
+from tests.gluon.export.nets import Hybrid, spec
+
+ROOT = Path(__file__).parents[3]
+WITHOUT_MXNET = """
+import sys
+sys.modules.update(mxnet=None, gluoncv=None, gluonnlp=None)
+from multifit.__main__ import run
+sys.exit(run())
+"""
+X = np.random.RandomState(0).rand(5, 3).astype("float32")
+
+
+def two_of_two(net, F, x, y):
+    return F.concat(x, y, dim=1), F.sum(x, axis=1)
+
+
+@pytest.fixture(scope="module")
+def estimator():
+    return MultiEstimator(Hybrid(two_of_two), spec(["left", "right"], ["file", "a/b"]))
+
+
+@pytest.fixture(params=["torch", "pt2"])
+def exported(request, tmp_path, estimator):
+    """Return a folder with a net of two inputs, whose outputs have names that files cannot have."""
+    estimator.net.initialize()
+    estimator.export(tmp_path / "net", [(X, X[:, :2])], format=request.param)
+    return tmp_path / "net"
+
+
+def write(path, **arrays):
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_the_command_works_where_mxnet_cannot_be_imported(exported, estimator, tmp_path):
+    file = write(tmp_path / "batch.npz", left=X[:4].astype("float64"), right=X[:4, :2], label=X)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_MXNET, "predict", str(exported), file]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    path = exported / "predictions" / "1-batch.npz"
+    assert done.stdout == f"{file}: file (4, 5), a/b (4,), in {path}\n", done.stderr
+    expected = estimator.predict((X[:4], X[:4, :2]))
+    with np.load(path) as found:
+        assert found.files == ["file", "a/b"]
+        for name, array in expected.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-6)
+
+
+def test_a_program_by_its_path_into_another_folder(exported, tmp_path, capsys):
+    file = write(tmp_path / "batch.npz", left=X, right=X[:, :2])
+    net = exported / "net.pt2" if (exported / "net.pt2").exists() else exported
+    assert (
+        main(["predict", str(net), file, file, "--output", str(tmp_path / "there"), "--devices", "cpu"]) == 0
+    )
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["1-batch.npz", "2-batch.npz"]
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"left": X}, 'cannot use .*: it has no "right"; give a .npz file with the inputs "left", "right"'),
+        ({"left": X, "right": X}, r'the input "right" has the shape \(5, 3\), not \(any, 2\)'),
+        (
+            {"left": X, "right": X[:, :1, None]},
+            r'the input "right" has the shape \(5, 1, 1\), not \(any, 2\)',
+        ),
+        ({"left": X.astype("complex64"), "right": X[:, :2]}, 'the input "left" is float32, not complex64'),
+        ({"left": X, "right": X[:3, :2]}, r"the net raised .* for left \(5, 3\), right \(3, 2\): "),
+        ({"left": np.array([None]), "right": X}, "cannot use .*: Object arrays cannot be loaded"),
+    ],
+)
+def test_inputs_that_do_not_fit(exported, tmp_path, arrays, message):
+    file = write(tmp_path / "batch.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        list(predict_files(exported, [file], tmp_path))
+
+
+def test_a_single_array_is_the_one_input(tmp_path):
+    estimator = MultiEstimator(Hybrid(lambda net, F, x: x + x), spec(["x"], ["twice"]))
+    estimator.net.initialize()
+    estimator.export(tmp_path, [X], format="torch")
+    np.save(tmp_path / "x.npy", X)
+    list(predict_files(tmp_path, [str(tmp_path / "x.npy")], tmp_path))
+    np.testing.assert_array_equal(np.load(tmp_path / "1-x.npz")["twice"], 2 * X)
+
+
+def test_what_is_no_array(exported, tmp_path):
+    (tmp_path / "text.npy").write_text("no array")
+    with pytest.raises(DataError, match="cannot use .*text.npy"):
+        list(predict_files(exported, [str(tmp_path / "text.npy")], tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "net.py").write_text("1 / 0"), "ZeroDivisionError: division by zero"),
+        (lambda folder: torch.save({"a": print}, folder / "net.pt"), "UnpicklingError"),
+        (lambda folder: (folder / "net.py").unlink(), "cannot load"),
+    ],
+)
+def test_a_module_that_cannot_be_loaded(estimator, tmp_path, damage, message):
+    estimator.net.initialize(force_reinit=True)
+    estimator.export(tmp_path, [(X, X[:, :2])], format="torch")
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load_export(tmp_path)
+
+
+def test_a_program_that_does_not_say_what_its_inputs_are(tmp_path):
+    program = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    with pytest.raises(ValueError, match="does not say what its inputs and outputs are"):
+        load_export(tmp_path / "net.pt2")
+
+
+def test_a_device_that_does_not_exist(exported):
+    with pytest.raises(ValueError, match="cannot load .*Error: "):
+        load_export(exported, "cuda:99")
