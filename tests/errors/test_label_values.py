@@ -137,7 +137,7 @@ WRONG = [3, -1, 0.5, float("nan")]
 @pytest.mark.parametrize("kind", ["hybrid", "not hybrid", "LabelSpec", "LabelSpec and own losses"])
 def test_classes_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, kind: str, devices: int) -> None:
     """Each of the wrong values is counted, in batches after those that were counted at once."""
-    monkeypatch.setattr("multifit.gluon.metrics.label_counts.HELD", 4)
+    monkeypatch.setattr("multifit.gluon.metrics.label_checks.HELD", 4)
     setup = new_setup()
     setup.net.collect_params().reset_ctx([mx.cpu(i) for i in range(devices)])
     if kind != "not hybrid":
@@ -178,3 +178,36 @@ def test_as_many_classes_as_a_batch_has_samples() -> None:
     batches[-1][1][0] = 5
     with pytest.raises(DataError, match="held 1 value, first in batch 5"):
         net.but(data=batches).fit()
+
+
+class Reusing:
+    """A loader that writes its batches into the same arrays, or into two sets of them in turn."""
+
+    def __init__(self, batches: list[Any], as_data_batch: bool) -> None:
+        self.batches, self.as_data_batch = batches, as_data_batch
+        self.buffers = [[mx.nd.zeros(array.shape) for array in batches[0]] for _ in range(1 + as_data_batch)]
+
+    def __iter__(self) -> Any:
+        for number, batch in enumerate(self.batches):
+            buffer = self.buffers[number % len(self.buffers)]
+            for array, values in zip(buffer, batch):
+                array[:] = values
+            yield mx.io.DataBatch(buffer[:1], buffer[1:], pad=0) if self.as_data_batch else list(buffer)
+
+
+@pytest.mark.parametrize("as_data_batch", [False, True])
+def test_labels_whose_memory_is_written_again(as_data_batch: bool) -> None:
+    setup = new_setup()
+    data = later(setup.data, 1, {4: [3], 7: [-1, 9]})
+    with pytest.raises(DataError, match='"digit" held 3 values, first in batch 4'):
+        setup.but(data=Reusing(data, as_data_batch)).fit()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_labels_whose_dtype_changes(dtype: str) -> None:
+    setup = new_setup()
+    data = later(setup.data, 1, {5: [7]})
+    data = [[mx.nd.array(array, dtype=array.dtype) for array in batch] for batch in data]
+    data[3][1] = data[3][1].astype(dtype)
+    with pytest.raises(DataError, match='"digit" held 1 value, first in batch 5'):
+        setup.but(data=data).fit()

@@ -43,6 +43,11 @@ class Batch:
     total: int | None = None
     absent: frozenset[str] = frozenset()
 
+    @property
+    def is_reused(self) -> bool:
+        """Whether other values may be written into the arrays: MXNet's iterators reuse their memory."""
+        return isinstance(self.raw, mx.io.DataBatch)
+
 
 @dataclass(frozen=True)
 class BatchLayout:

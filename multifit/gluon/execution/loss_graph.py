@@ -13,7 +13,7 @@ from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
-from ..metrics.label_counts import LabelChecks, LabelColumns
+from ..metrics.label_checks import LabelChecks, LabelColumns
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms

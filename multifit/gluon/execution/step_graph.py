@@ -7,6 +7,7 @@ from typing import Any, Collection, Hashable, Mapping, Sequence
 
 from ...errors import SpecError, counted, last_line
 from ..compat import mx
+from ..metrics.label_checks import LabelRows
 from ..user_code import user_code
 from .balanced import NOTHING_BALANCED, Balanced
 from .bound_graph import bound_graph, reaches_any
@@ -31,7 +32,8 @@ class StepGraph:
     something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
     graph is cut where these part; if it has bound losses, their gradients reach some parameters only. It must
     then be one graph with the net. `taken` are the outputs that are computed if these are not all: no
-    gradient, not even one of 0, must reach what is behind the others.
+    gradient, not even one of 0, must reach what is behind the others. `label_rows` are to be held until they
+    are counted.
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class StepGraph:
         differentiable: bool = False,
         balanced: Balanced = NOTHING_BALANCED,
         taken: Collection[str] | None = None,
+        label_rows: Sequence[LabelRows] = (),
     ) -> None:
         self._balanced, self._tasks = balanced, balanced.tasks
         self.network, self.traced, self.eager = network, traced, eager
-        self.loss_graphs = (traced, eager)
+        self.loss_graphs, self.label_rows = (traced, eager), label_rows
         self._forms, self._differentiable = forms, differentiable
         self._with_net = network.joins_losses
         self._is_graph = self._with_net or bool(traced.width)

@@ -78,7 +78,7 @@ class StepGraphCache:
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
         fused = self._fused(traced_terms, arrays)
-        labels = self._figures.label_checks(arrays, size, self._constant_sizes(shapes))
+        rows, labels = self._figures.label_checks(arrays, size, self._constant_sizes(shapes))
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
@@ -95,6 +95,7 @@ class StepGraphCache:
             self.differentiable,
             self._balanced,
             self._outputs_taken(arrays),
+            rows,
         )
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph

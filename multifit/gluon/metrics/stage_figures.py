@@ -8,12 +8,14 @@ import numpy as np
 
 from ...checks import counted_labels_problem
 from ...errors import Problem, raise_problems
+from ...protocols import Context, Slots
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
 from ..user_code import user_code
 from .base import DeviceMetric
-from .label_counts import LabelChecks, LabelCounts
+from .label_checks import LabelChecks, LabelRows, label_checks
+from .label_counts import LabelCounts
 from .label_rules import LabelRule, has_slots, label_rules
 from .loader_counts import LoaderCounts
 from .means import Means
@@ -148,14 +150,22 @@ class StageFigures:
 
     def label_checks(
         self, arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
-    ) -> LabelChecks | None:
-        """Return what counts the wrong labels of batches like this one; None without rules.
+    ) -> tuple[list[LabelRows], LabelChecks | None]:
+        """Return what counts the wrong labels of batches like this one, outside of the graph and in it.
 
         `size` is the number of samples, `constant` are sizes that an axis of classes has in every batch.
         """
         rules = self.label_rules(arrays)
         self._rules.update({rule.key: rule for rule in rules})
-        return LabelChecks(rules, arrays, size, constant) if rules else None
+        return label_checks(rules, arrays, size, constant)
+
+    def hold_labels(
+        self, rows: Sequence[LabelRows], slots: Slots, size: int, context: Context, reused: bool
+    ) -> None:
+        """Hold the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
+        for each in rows:
+            labels = [slots[name] for name in each.names]
+            self.labels.add(each, labels, self.sums.batches + 1, size, context, reused)
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [

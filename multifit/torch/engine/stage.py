@@ -46,6 +46,9 @@ class Stage:
         with torch.set_grad_enabled(self._gluon.training), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
         objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
+        self._gluon.figures.hold_labels(
+            graph.label_rows, batch.slots[0], batch.sizes[0], batch.contexts[0], batch.is_reused
+        )
         self._sums.add(graph.traced, statistics, scale, batch)
         outputs, parts = _of_kind("output.", values), _of_kind("part.", values)
         result = Result(self._gluon.spec, batch, outputs, parts, program.trained)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ...gluon.metrics.label_counts import HELD, NEVER
+from ...gluon.metrics.label_checks import HELD
+from ...gluon.metrics.label_counts import NEVER
 
 
 class WrongLabels:

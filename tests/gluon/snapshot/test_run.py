@@ -203,13 +203,13 @@ def test_a_metric_whose_sums_left_the_device_continues(tmp_path: Path, kinds: st
 def lenet() -> Any:
     first = nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(2, 2)
     second = nn.Conv2D(6, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(2, 2)
-    return sequential(*first, *second, nn.Dense(16), nn.Dropout(0.4), nn.Dense(4))
+    return sequential(*first, *second, nn.Dense(16), nn.Dropout(0.4), nn.Dense(7))
 
 
 def heads() -> Any:
     """Return heads whose gradients meet in the body."""
     body = sequential(nn.Dense(16, activation="tanh"), nn.Dropout(0.5), nn.Dense(16), nn.Dropout(0.3))
-    return Heads(body=body, a=4, b=4, c=4)
+    return Heads(body=body, a=7, b=7, c=7)
 
 
 class Lstm(gluon.HybridBlock):
@@ -217,7 +217,7 @@ class Lstm(gluon.HybridBlock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.drop, self.out = nn.Embedding(20, 8), nn.Dropout(0.3), nn.Dense(4)
+        self.words, self.drop, self.out = nn.Embedding(20, 8), nn.Dropout(0.3), nn.Dense(7)
         self.lstm = rnn.LSTM(8, 2, dropout=0.3, layout="NTC", bidirectional=True)
 
     def hybrid_forward(self, F: Any, data: Any) -> Any:
@@ -267,7 +267,7 @@ def test_a_first_batch_computes_bit_for_bit_what_the_graph_does(
     batches = []
     for size in (8, 8, 5, 8):
         data = np.random.randint(0, 20, (size, *shape)).astype("float32")
-        batches.append((data, *(np.random.randint(0, 4, size).astype("float32") for _ in range(labels))))
+        batches.append((data, *(np.random.randint(0, 7, size).astype("float32") for _ in range(labels))))
     engine, graphed = train_with_checks(name, batches, {0}, devices, hybrid)
     assert engine.stages["train"].graphs.first._is_graph  # else the two would be the same
     assert train_with_checks(name, batches, {0, 1, 2, 3}, devices, hybrid)[1] == graphed
