@@ -1,4 +1,4 @@
-"""What torch does not train, by name and with its way out: processes, loaders, losses, nets, parameters."""
+"""What torch does not train, by name and with its way out: processes, losses, nets, parameters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any, Callable
 
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
+from multifit import LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.sampling import RoundRobin, Together
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import hybridized, sequential, two_heads
 from tests.common.ranks import run_ranks
@@ -18,7 +17,6 @@ SGD = TrainerSpec(".*", "sgd")
 ARRAYS = two_head_arrays(16)
 BATCHES = in_batches(ARRAYS.values())
 DIGITS = in_batches([ARRAYS["image"], ARRAYS["digit"]])
-SIZES = in_batches([ARRAYS["image"], ARRAYS["size"]])
 
 
 class OwnForward(mx.gluon.nn.Dense):
@@ -102,17 +100,6 @@ def test_a_loss_that_makes_its_own_gradient_is_refused() -> None:
     )
     with pytest.raises(SpecError, match=message):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
-
-
-def test_loaders_that_take_turns_are_refused_and_joined_ones_are_not() -> None:
-    spec = two_head_spec(labels=[LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")])
-    estimator = MultiEstimator(two_heads("hybridized"), spec, SGD, engine="torch")
-    loaders = {"digit": DIGITS, "size": SIZES}
-    message = r'loaders that take turns are not supported; give sampling=Together\(\), or use engine="mxnet"'
-    with pytest.raises(SpecError, match=message):
-        estimator.fit(loaders, epochs=1, event_handlers=[], sampling=RoundRobin())
-    history = estimator.fit(loaders, epochs=1, event_handlers=[], sampling=Together())
-    assert history["train_loss"][0] > 0
 
 
 def test_several_processes_are_refused() -> None:

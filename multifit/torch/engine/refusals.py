@@ -62,8 +62,6 @@ def of_graph(stage: Stage) -> list[Problem]:
             problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
     if stage.carried is not None:
         problems.append(refuse("state= is not supported", "leave it out"))
-    if any(term.optional for term in stage.spec.terms):
-        problems.append(refuse("loaders that take turns are not supported", "give sampling=Together()"))
     for term in stage.spec.terms:
         if term.key in stage.graphs.own_gradients:
             problems.append(refuse(f"{term.where} ignores the gradient that it receives", "use another loss"))

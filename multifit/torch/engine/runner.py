@@ -177,9 +177,10 @@ class Runner:
             self._trainers.give_back()
 
     def _stage(self, name: str) -> Stage:
-        if name not in self._stages:
-            self._stages[name] = Stage(self._engine.stages[name], self._parameters, self._device)
-        return self._stages[name]
+        known, stage = self._stages.get(name), self._engine.stages[name]
+        if known is None or known.gluon is not stage:  # other loaders make a new one
+            known = self._stages[name] = Stage(stage, self._parameters, self._device)
+        return known
 
     def _evaluate_on_host(self, error: SpecError) -> None:
         self._on_host = str(error)

@@ -30,28 +30,28 @@ class Stage:
     """
 
     def __init__(self, gluon: GluonStage, parameters: Parameters, device: torch.device) -> None:
-        self._gluon, self._parameters, self._device = gluon, parameters, device
+        self.gluon, self._parameters, self._device = gluon, parameters, device
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
         self._programs: dict[StepGraph, Program] = {}
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
-        graph, scale, weights, samples = self._gluon.prepare(batch, state)
+        graph, scale, weights, samples = self.gluon.prepare(batch, state)
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
         given = {name: self._tensor(slots[name]) for name in program.inputs if name in slots}
         given[SAMPLES] = self._constant(samples)
         if weights is not None:
             given[WEIGHTS] = self._constant(weights)
-        with torch.set_grad_enabled(self._gluon.training), user_code(lambda: GRAPH, *slots.items()):
+        with torch.set_grad_enabled(self.gluon.training), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
         objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
-        self._gluon.figures.hold_labels(
+        self.gluon.figures.hold_labels(
             graph.label_rows, batch.slots[0], batch.sizes[0], batch.contexts[0], batch.is_reused
         )
         self._sums.add(graph.traced, statistics, scale, batch)
         outputs, parts = _of_kind("output.", values), _of_kind("part.", values)
-        result = Result(self._gluon.spec, batch, outputs, parts, program.trained)
+        result = Result(self.gluon.spec, batch, outputs, parts, program.trained)
         if objective is not None:
             result.add(objective, [term.key for term in graph.traced.terms])
         for loss, objective in _of_kind("objective.", values).items():
@@ -60,15 +60,15 @@ class Stage:
 
     def measure(self, result: Result) -> None:
         """Update the metrics that are computed on the host; they wait for the device."""
-        if self._gluon.figures.on_host:
-            self._gluon.measure(result.on_host)
+        if self.gluon.figures.on_host:
+            self.gluon.measure(result.on_host)
 
     def _new_program(self, graph: StepGraph, batch: Batch) -> Program:
         if len(self._programs) == MAX_PROGRAMS:
             self._programs.clear()
-        with self._gluon.recording():  # a net may look at the mode
-            traced = graph.trace(batch.slots[0], weighted=self._gluon.training)
-        program = self._programs[graph] = Program(traced, self._parameters, self._gluon.training)
+        with self.gluon.recording():  # a net may look at the mode
+            traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
+        program = self._programs[graph] = Program(traced, self._parameters, self.gluon.training)
         return program
 
     def _tensor(self, array: Any) -> torch.Tensor | None:

@@ -1,0 +1,123 @@
+"""Loaders that take turns, on torch: equal to MXNet, in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import CheckpointHandler, Every, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit.gluon.data.seeding import seed_everything
+from multifit.sampling import Proportional, Ratios, RoundRobin, Together
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import normed_heads, two_heads
+from tests.common.specs import CE, L2, two_head_spec
+from tests.torch.fits import assert_close
+
+ARRAYS = two_head_arrays(40)
+LOADERS = {
+    "digit": in_batches([ARRAYS["image"][:24], ARRAYS["digit"][:24]]),
+    "size": in_batches([ARRAYS["image"][24:], ARRAYS["size"][24:]]),
+}
+MOVING = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
+
+
+def sgd() -> TrainerSpec:
+    return TrainerSpec(".*", "sgd", MOVING)
+
+
+def several() -> dict[str, TrainerSpec]:
+    return {
+        "body": TrainerSpec("body.*", "adam", {"wd": 0.01}, clip_norm=0.1),
+        "heads": TrainerSpec("digit.*|size.*", "sgd", MOVING, every=2),
+    }
+
+
+def far(labels: np.ndarray, outputs: np.ndarray) -> float:
+    return float(np.abs(labels - outputs).max())
+
+
+def missing() -> Any:
+    return two_head_spec(labels=[LabelSpec("digit", missing=2), LabelSpec("size", missing="nan")])
+
+
+def measured() -> Any:
+    return two_head_spec(
+        losses={"digit": LossSpec(CE, normalize_by=lambda slots: slots["digit"] + 1), "size": L2},
+        metrics={"far": MetricSpec(far, "size", "size", mode="min")},
+    )
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
+    "round robin": (two_head_spec, sgd, RoundRobin()),
+    "proportional": (two_head_spec, sgd, Proportional(temperature=2)),
+    "ratios, several trainers": (two_head_spec, several, Ratios(digit=2, size=1)),
+    "missing labels": (missing, sgd, RoundRobin()),
+    "normalisers, and a metric on the host": (measured, sgd, RoundRobin()),
+    "together": (missing, sgd, Together()),
+}
+
+
+def net_of(kind: str) -> Any:
+    seed_everything(3)
+    net = normed_heads(0.3 if kind == "dropout" else 0.0) if kind != "plain" else two_heads("hybrid")
+    net.cast("float64")
+    net.hybridize()
+    return net
+
+
+def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
+    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_turns_are_those_of_mxnet(name: str) -> None:
+    make_spec, trainers, sampling = CASES[name]
+
+    def trained(engine: str) -> tuple[Any, ...]:
+        estimator = MultiEstimator(net_of("normed"), make_spec(), trainers(), engine=engine)
+        history = estimator.fit(LOADERS, LOADERS, epochs=3, event_handlers=[], sampling=sampling)
+        figures = [
+            estimator.evaluate(data, event_handlers=[]) for data in (LOADERS, in_batches(ARRAYS.values()))
+        ]
+        return dict(history), *figures, estimator.predict(ARRAYS["image"]), values(estimator)
+
+    for one, other in zip(trained("mxnet"), trained("torch")):
+        assert_close(one, other)
+
+
+def test_what_a_batch_does_not_reach_does_not_move() -> None:
+    """Neither by momentum nor by weight decay."""
+    before: dict[str, np.ndarray] = {}
+    moved: list[tuple[str, set[str]]] = []
+
+    class Watch:
+        def batch_begin(self, estimator: Any, batch: Any) -> None:
+            before.update(values(estimator))
+
+        def batch_end(self, estimator: Any, batch: Any) -> None:
+            now = values(estimator)
+            moved.append((batch.name, {name for name in now if not np.array_equal(now[name], before[name])}))
+
+    estimator = MultiEstimator(net_of("plain"), two_head_spec(), sgd(), engine="torch")
+    estimator.fit(LOADERS, epochs=2, event_handlers=[Watch()], sampling=RoundRobin())
+    assert len(moved) == 12
+    for task, names in moved:
+        assert names == {f"{part}.{kind}" for part in ("body", task) for kind in ("weight", "bias")}
+
+
+def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    """Bit for bit, with Dropout and a part of the net for each loader."""
+
+    def fit(folder: str, **options: Any) -> MultiEstimator:
+        estimator = MultiEstimator(net_of("dropout"), two_head_spec(), several(), engine="torch")
+        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=7)
+        estimator.fit(LOADERS, event_handlers=[saving], sampling=Proportional(), **options)
+        return estimator
+
+    whole = fit("whole", batches=9)
+    fit("parts", batches=3)
+    resumed = fit("parts", batches=9, resume=tmp_path / "parts")
+    np.testing.assert_equal(values(resumed), values(whole))
