@@ -12,7 +12,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.data.arrays import from_numpy
 from multifit.gluon.data.seeding import SEEDERS, seed_everything
 from multifit.gluon.engine import Engine
-from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
+from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.parameters import set_values, values_of
@@ -22,11 +22,18 @@ from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import two_heads
+from tests.common.nets import hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.engines import new_engine
 
 BATCHES = in_batches(two_head_arrays(21).values(), 8)
+
+
+class OfAll(mx.gluon.HybridBlock):
+    """The squares of all devices."""
+
+    def hybrid_forward(self, F: Any, sizes: Any, labels: Any) -> Any:
+        return [F.mean(F.square(size - label)) for size, label in zip(sizes, labels)]
 
 
 @pytest.fixture
@@ -54,10 +61,11 @@ def test_the_graph_of_a_step_can_run_elsewhere(engine: Any, training: bool, batc
     stage, split = engine.stages[name], engine.splitter(name).split(batch)
     if not training:
         stage.network.bind(split.slots[0])
-    graph, scale, weights, samples = stage.prepare(split, engine.state)
+    graph, scale, constants = stage.prepare(split, engine.state)
     assert stage.figures.sums.batches == (1 if training else 0)  # as after the check
     traced = graph.trace(split.slots[0], weighted=training)
-    given = {SAMPLES: samples, WEIGHTS: weights, **split.slots[0]}
+    assert set(constants) == ({SAMPLES, WEIGHTS} if training else {SAMPLES})
+    given = {**constants, **split.slots[0]}
     values, result = computed(traced, engine, given), stage.run(split, engine.state)
     for output, array in result.outputs[0].items():
         np.testing.assert_allclose(values[f"output.{output}"].asnumpy(), array.asnumpy(), rtol=1e-5)
@@ -65,6 +73,25 @@ def test_the_graph_of_a_step_can_run_elsewhere(engine: Any, training: bool, batc
         np.testing.assert_allclose(values[f"part.{part}"].asnumpy(), array.asnumpy(), rtol=1e-5)
     assert ("objective" in values) is training
     assert not any(scale.is_empty(term) for term in engine.spec.terms)
+
+
+@pytest.mark.parametrize("net", [two_heads("hybridized"), two_heads()], ids=["with the net", "behind it"])
+def test_losses_of_scope_batch_are_part_of_the_graph(net: Any) -> None:
+    of_all = LossSpec(
+        hybridized(OfAll()), "size", "size", 2.0, scope="batch", normalize_by=lambda slots: slots["digit"] - 1
+    )
+    engine = new_engine(net, two_head_spec(losses={"digit": CE, "all": of_all}), TrainerSpec(".*"))
+    dry_run(engine, BATCHES[0])
+    stage, split = engine.stages["train"], engine.splitter("train").split(BATCHES[1])
+    graph, scale, given = stage.prepare(split, engine.state)
+    assert not stage.graphs.untraceable_terms
+    traced, result = graph.trace(split.slots[0], weighted=True), stage.run(split, engine.state)
+    outputs = {OUTPUT + name: array for name, array in result.outputs[0].items()}
+    values = computed(traced, engine, {**given, **outputs, **split.slots[0]})
+    total = result.parts[0]["all"].asnumpy().sum()
+    np.testing.assert_allclose(values["part.all"].asnumpy(), result.parts[0]["all"].asnumpy(), rtol=1e-5)
+    np.testing.assert_allclose(values["sums.all"].asnumpy(), [total], rtol=1e-5)
+    np.testing.assert_allclose(values["objective.all"].asnumpy(), [2 * total], rtol=1e-5)
 
 
 def test_a_form_of_batches_that_is_new_runs_once_and_changes_nothing(engine: Any) -> None:

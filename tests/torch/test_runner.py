@@ -381,10 +381,6 @@ class Mean(mx.gluon.HybridBlock):
         return F.mean(digit) + 0 * F.mean(label)
 
 
-def batch_loss(digits: Any, labels: Any) -> Any:
-    return [mx.nd.mean(digit) for digit in digits]
-
-
 def test_balance_is_refused() -> None:
     with pytest.raises(SpecError, match="balance= is not supported; leave it out, or use"):
         estimator_of(balance=DWA())
@@ -395,14 +391,6 @@ FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
     'losses["digit"] cannot be part of the graph': (
         SpecError,
         {"spec": two_head_spec(losses={"digit": LossSpec(Mean(), "digit", "digit")}, unused=["size"])},
-    ),
-    'losses["digit"] has scope="batch"': (
-        SpecError,
-        {
-            "spec": two_head_spec(
-                losses={"digit": LossSpec(batch_loss, "digit", "digit", scope="batch")}, unused=["size"]
-            )
-        },
     ),
     "forward= is no graph": (
         SpecError,

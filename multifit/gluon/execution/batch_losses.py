@@ -39,7 +39,7 @@ class BatchLosses:
             if not term.optional.isdisjoint(result.batch.absent):
                 continue
             arguments = {ref: [device[ref] for device in arrays] for ref in term.args}
-            values = _parts(term, call_loss(term, arguments))
+            values = split_parts(term, call_loss(term, arguments))
             for device, parts in enumerate(result.parts):
                 of_device = [value[min(device, len(value) - 1)] for value in values]
                 self._forms.hold_loss(term, of_device, samples=0)  # it is a sum, of any shape
@@ -72,7 +72,8 @@ class BatchLosses:
                 totals.weighted[term.key].add(minimized * scale.weights[term.key])
 
 
-def _parts(term: Term, values: list[Any]) -> list[list[Any]]:
+def split_parts(term: Term, values: list[Any]) -> list[list[Any]]:
+    """Return what a loss returns as a list for each of its parts, with an array for each device, or one."""
     if not term.spec.returns:
         values = [values]  # one part, a list per device
     return [list(value) or [None] if isinstance(value, (list, tuple)) else [value] for value in values]

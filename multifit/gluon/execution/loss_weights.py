@@ -93,13 +93,14 @@ class LossScaler:
             return None
         if (losses, context) not in scale.vectors:
             pairs = [(scale.weights[term.key], scale.norms[term.key]) for term in losses.terms]
-            if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
-                quotients = [_quotient(weight, norm, context).astype(self._dtype) for weight, norm in pairs]
-                vector = mx.nd.concat(*quotients, dim=0)
-            else:
-                vector = self.constant(tuple(w / norm if norm else 0.0 for w, norm in pairs), context)
-            scale.vectors[losses, context] = vector
+            scale.vectors[losses, context] = self._quotients(pairs, context)
         return scale.vectors[losses, context]
+
+    def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
+        """Return the weights of losses of scope "batch", each times this process's part, as one NDArray."""
+        pairs = [(scale.own[term.key], scale.norms[term.key]) for term in terms]
+        weights = self.constant(tuple(scale.weights[term.key] for term in terms), context)
+        return self._quotients(pairs, context) * weights
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
@@ -117,6 +118,12 @@ class LossScaler:
             else:
                 statistics[part] = 0
         return statistics
+
+    def _quotients(self, pairs: Sequence[tuple[Any, Any]], context: Context) -> Array:
+        if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
+            quotients = [_quotient(value, norm, context).astype(self._dtype) for value, norm in pairs]
+            return mx.nd.concat(*quotients, dim=0)
+        return self.constant(tuple(value / norm if norm else 0.0 for value, norm in pairs), context)
 
     def constant(self, values: tuple[float, ...], context: Context) -> Array:
         """Return numbers as an NDArray, the same one each time."""

@@ -29,6 +29,7 @@ from .result import StepResult
 from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
+from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
 
 Timer = Callable[..., "AbstractContextManager[Any]"]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
@@ -38,12 +39,11 @@ BALANCED_STEP = 2  # a stream of random numbers beside those of gluon/snapshot/r
 
 
 class Prepared(NamedTuple):
-    """A batch's graph, the scale and the weights of its losses, and its number of samples as an array."""
+    """A batch's graph, the scale of its losses, and what the graph is called with besides slots, by name."""
 
     graph: StepGraph
     scale: BatchLossScale
-    weights: Array | None
-    samples: Array
+    given: dict[str, Array]
 
 
 def untimed(*phase: str) -> AbstractContextManager[Any]:
@@ -158,8 +158,13 @@ class Stage:
             result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
             with self.recording(), context, kept_statistics(statistics):
                 graph, _ = self._run_device(result, slots, size, scale, state)
-        samples = self._scaler.constant((float(size),), context)
-        return Prepared(graph, scale, self._weights(graph, scale, context)[0], samples)
+        given = {
+            SAMPLES: self._scaler.constant((float(size),), context),
+            WEIGHTS: self._weights(graph, scale, context)[0],
+        }
+        if self.training and graph.batch_losses is not None:
+            given[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
+        return Prepared(graph, scale, {name: array for name, array in given.items() if array is not None})
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""

@@ -10,6 +10,7 @@ from ..compat import mx
 from ..metrics.label_checks import LabelRows
 from ..user_code import user_code
 from .balanced import NOTHING_BALANCED, Balanced
+from .batch_loss_graph import BatchLossGraph
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
 from .forms import ResultForms
@@ -17,7 +18,7 @@ from .loss_graph import LossGraph, LossOutputs, by_reference
 from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
-from .traced_graph import SAMPLES, WEIGHTS, TracedGraph, as_json
+from .traced_graph import BATCH_WEIGHTS, OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
 
 NOT_TRACED = "the graph of net and losses, which cannot be traced"
 PARTS = "; do not hybridize the net itself but its parts, such as net.body.hybridize()"
@@ -33,7 +34,7 @@ class StepGraph:
     graph is cut where these part; if it has bound losses, their gradients reach some parameters only. It must
     then be one graph with the net. `taken` are the outputs that are computed if these are not all: no
     gradient, not even one of 0, must reach what is behind the others. `label_rows` are to be held until they
-    are counted.
+    are counted. `batch_losses` are part of what :meth:`trace` returns alone.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class StepGraph:
         balanced: Balanced = NOTHING_BALANCED,
         taken: Collection[str] | None = None,
         label_rows: Sequence[LabelRows] = (),
+        batch_losses: BatchLossGraph | None = None,
     ) -> None:
         self._balanced, self._tasks = balanced, balanced.tasks
+        self.batch_losses = batch_losses
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs, self.label_rows = (traced, eager), label_rows
         self._forms, self._differentiable = forms, differentiable
@@ -118,11 +121,30 @@ class StepGraph:
     def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
         """Trace net, losses and metrics for another engine, with all of their outputs.
 
-        `weighted` says whether there is an objective. Besides slots, its inputs are SAMPLES and WEIGHTS.
+        `weighted` says whether there is an objective. Besides slots, its inputs are SAMPLES, and the WEIGHTS
+        and BATCH_WEIGHTS of the losses that there are; and, if the net is not part of it, its outputs, each
+        named OUTPUT and then its name.
         """
         names: list[str] = []
-        graph = CachedGraph(partial(self._trace, names, True, weighted), self._parameters)
-        given = [SAMPLES, *[WEIGHTS] * weighted, *self._slot_names]
+        of_batch = self.batch_losses
+        slot_names = sorted({*self._slot_names, *(of_batch.slots if of_batch else ())})
+        read = sorted({*self._outputs_read, *(of_batch.outputs if of_batch else ())})
+        given = [SAMPLES, *[WEIGHTS] * bool(weighted and self.traced.terms)]
+        given += [BATCH_WEIGHTS] * bool(weighted and of_batch)
+        given += [*slot_names, *([] if self._with_net else [OUTPUT + name for name in read])]
+
+        def trace(F: Any, *arrays: Any) -> list[Any]:
+            values = dict(zip(given, arrays))
+            of_slots = {name: values[name] for name in slot_names}
+            outputs = self._outputs(of_slots, {name: values.get(OUTPUT + name) for name in read})
+            results = self._results(F, outputs, of_slots, values.get(WEIGHTS), values[SAMPLES], full=True)
+            if of_batch is not None:
+                refs = by_reference(outputs, of_slots)
+                results.update(of_batch(F, refs, values.get(BATCH_WEIGHTS)))
+            names[:] = results
+            return self._bind(F, results)
+
+        graph = CachedGraph(trace, self._parameters)
         stand_in = next(iter(slots.values()))  # only whether an array is None matters
         variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
         present = [name for name in given if slots.get(name, stand_in) is not None]
@@ -202,10 +224,27 @@ class StepGraph:
         """Compute the graph's outputs from symbols, and fill in their names."""
         weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
         slots = dict(zip(self._slot_names, arrays))
-        if self._with_net:
-            outputs = self.network.symbols([slots[name] for name in self.network.spec.inputs])
-        else:
-            outputs = dict(zip(self._outputs_read, arrays[len(self._slot_names) :]))
+        outputs = self._outputs(slots, dict(zip(self._outputs_read, arrays[len(self._slot_names) :])))
+        results = self._results(F, outputs, slots, weights, size, full)
+        names[:] = results
+        return self._bind(F, results)
+
+    def _outputs(self, slots: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the net's outputs: symbols if it is part of the graph, else those that are given."""
+        if not self._with_net:
+            return given
+        return self.network.symbols([slots[name] for name in self.network.spec.inputs])
+
+    def _results(
+        self,
+        F: Any,
+        outputs: Mapping[str, Any],
+        slots: Mapping[str, Any],
+        weights: Any,
+        size: Any,
+        full: bool,
+    ) -> dict[str, Any]:
+        """Return everything that follows from outputs and slots, by name, the outputs first."""
         losses = self.traced(F, by_reference(outputs, slots), weights, size)
         results = {name: getattr(losses, name) for name in ("objective", "statistics")}
         results = {name: symbol for name, symbol in results.items() if symbol is not None}
@@ -215,8 +254,7 @@ class StepGraph:
         if full or not results or not _keeps_order(F, views, results):
             views.update({f"part.{name}": part for name, part in losses.parts.items()})
             results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
-        names[:] = results
-        return self._bind(F, results)
+        return results
 
     def _bind(self, F: Any, results: Mapping[str, Any]) -> list[Any]:
         """Return the graph's outputs; the gradients of losses that are bound to trainers stop elsewhere."""

@@ -10,6 +10,7 @@ from ...spec.terms import Taker, Term
 from ..metrics.label_rules import has_slots
 from ..metrics.stage_figures import StageFigures
 from .balanced import NOTHING_BALANCED, Balanced
+from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
 from .loss_graph import LossGraph, by_reference
@@ -41,6 +42,9 @@ class StepGraphCache:
         self._network, self._figures, self.differentiable = network, figures, differentiable
         self._dtype, self._balanced = dtype, balanced
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
+        self._of_batch = [
+            term for term in spec.terms if term.spec.scope == "batch" and is_graph(term.spec.fn)
+        ]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         self._eager = [term for term in terms if term not in self._traced]
         self._graphs: dict[Any, StepGraph] = {}
@@ -55,6 +59,11 @@ class StepGraphCache:
     def outside_terms(self) -> list[Term]:
         """The losses that are not in the graphs: they run operator by operator, or on all devices at once."""
         return [term for term in self._network.spec.terms if term not in self._traced]
+
+    @property
+    def untraceable_terms(self) -> list[Term]:
+        """The losses that are not in :meth:`StepGraph.trace`."""
+        return [term for term in self.outside_terms if term not in self._of_batch]
 
     @property
     def first(self) -> StepGraph | None:
@@ -87,6 +96,7 @@ class StepGraphCache:
         eager = LossGraph(
             eager_terms, eager_metrics, self.forms, None, *common, eager_labels, self._balanced.form
         )
+        of_batch = [term for term in self._of_batch if has_slots(term, arrays)]
         graph = StepGraph(
             self._network,
             traced,
@@ -96,6 +106,7 @@ class StepGraphCache:
             self._balanced,
             self._outputs_taken(arrays),
             rows,
+            BatchLossGraph(of_batch, self._dtype) if of_batch else None,
         )
         if len(self._graphs) < MAX_GRAPHS:
             self._graphs[self._signature(shapes, size)] = graph

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 # Names of inputs that are no slots: no slot has such a name.
-SAMPLES, WEIGHTS = "#samples", "#weights"
+SAMPLES, WEIGHTS, BATCH_WEIGHTS = "#samples", "#weights", "#batch_weights"
+OUTPUT = "#output."  # before the name of an output of the net, if the net is not part of the graph
 
 
 @dataclass(frozen=True)

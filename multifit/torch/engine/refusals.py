@@ -54,12 +54,9 @@ def of_trainers(engine: Engine) -> list[Problem]:
 def of_graph(stage: Stage) -> list[Problem]:
     """Return why a stage's net and losses are no single graph, once its first batch was checked."""
     problems = of_network(stage.network)
-    for term in stage.graphs.outside_terms:
-        if term.spec.scope == "batch":
-            problems.append(refuse(f'{term.where} has scope="batch"', "give a loss of one device's arrays"))
-        else:
-            way_out = "make it a HybridBlock and hybridize it"
-            problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
+    for term in stage.graphs.untraceable_terms:
+        way_out = "make it a HybridBlock and hybridize it"
+        problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
     if stage.carried is not None:
         problems.append(refuse("state= is not supported", "leave it out"))
     for term in stage.spec.terms:

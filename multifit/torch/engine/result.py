@@ -37,6 +37,12 @@ class Result:
         self.objectives.append(objective)
         self.objective_losses.append(tuple(losses))
 
+    def detach(self) -> None:
+        """Free what the backward pass needed."""
+        self.objectives = []
+        self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}
+        self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
+
     @cached_property
     def on_host(self) -> StepResult:
         """The same in NDArrays, for handlers and metrics; this waits for the device."""

@@ -9,7 +9,6 @@ import torch
 from ...gluon.data.batches import Batch
 from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph
-from ...gluon.execution.traced_graph import SAMPLES, WEIGHTS
 from ...gluon.user_code import user_code
 from ...state import RunState
 from .parameters import Parameters
@@ -37,12 +36,10 @@ class Stage:
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
-        graph, scale, weights, samples = self.gluon.prepare(batch, state)
+        graph, scale, constants = self.gluon.prepare(batch, state)
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
         given = {name: self._tensor(slots[name]) for name in program.inputs if name in slots}
-        given[SAMPLES] = self._constant(samples)
-        if weights is not None:
-            given[WEIGHTS] = self._constant(weights)
+        given.update((name, self._constant(array)) for name, array in constants.items())
         with torch.set_grad_enabled(self.gluon.training), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
         objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
@@ -50,6 +47,8 @@ class Stage:
             graph.label_rows, batch.slots[0], batch.sizes[0], batch.contexts[0], batch.is_reused
         )
         self._sums.add(graph.traced, statistics, scale, batch)
+        if graph.batch_losses is not None:
+            self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)
         outputs, parts = _of_kind("output.", values), _of_kind("part.", values)
         result = Result(self.gluon.spec, batch, outputs, parts, program.trained)
         if objective is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, Sequence
 
 import torch
 
@@ -10,7 +10,8 @@ from ...gluon.data.batches import Batch
 from ...gluon.execution.loss_graph import LossGraph
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.metrics.stage_figures import StageFigures
-from .tensors import to_array
+from ...spec.terms import Term
+from .tensors import to_array, to_tensor
 from .wrong_labels import WrongLabels
 
 
@@ -34,8 +35,7 @@ class Sums:
         sums = self._figures.sums
         if statistics is not None:
             statistics = _without_empty(losses, statistics, scale)
-            total = self._totals.get(losses.layout)
-            self._totals[losses.layout] = statistics.clone() if total is None else total.add_(statistics)
+            self._add_total(losses.layout, statistics)
             self._add_weighted(losses, statistics, scale)
             if losses.label_columns is not None:
                 wrong = self._labels.setdefault(losses.label_columns.keys, WrongLabels())
@@ -44,6 +44,19 @@ class Sums:
             norm.add(scale.own[key])
         sums.batches += 1
         sums.samples += batch.samples
+
+    def add_batch_losses(self, terms: Sequence[Term], sums: Mapping[str, Any], scale: BatchLossScale) -> None:
+        """Add the sums of the parts of losses of scope "batch", as :meth:`BatchLosses.add` does."""
+        for term in terms:
+            total, norm = sums[term.key], scale.own[term.key]
+            if not isinstance(norm, float):
+                norm = to_tensor(norm, total.device)
+                total = torch.where(norm == 0, 0.0, total * norm)
+            else:
+                total = total * norm if norm else torch.zeros_like(total)
+            self._add_total(((term.where, len(term.parts)),), total)
+            if term.key in self._figures.sums.weighted:
+                self._add_minimized(term, total[term.minimized], scale)
 
     def fetch(self) -> None:
         """Add everything to the stage's figures, and begin again at 0; this waits for the device."""
@@ -58,8 +71,15 @@ class Sums:
         for term in losses.terms:
             if term.key in self._figures.sums.weighted:
                 part = statistics[losses.slices[term.where].start + term.minimized]
-                before = self._weighted.get(term.key, 0.0)
-                self._weighted[term.key] = before + part * scale.weights[term.key]
+                self._add_minimized(term, part, scale)
+
+    def _add_total(self, layout: Any, statistics: torch.Tensor) -> None:
+        total = self._totals.get(layout)
+        self._totals[layout] = statistics.clone() if total is None else total.add_(statistics)
+
+    def _add_minimized(self, term: Term, part: torch.Tensor, scale: BatchLossScale) -> None:
+        before = self._weighted.get(term.key, 0.0)
+        self._weighted[term.key] = before + part * scale.weights[term.key]
 
 
 def _without_empty(losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> torch.Tensor:

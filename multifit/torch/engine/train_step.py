@@ -66,7 +66,7 @@ class TrainStep:
         objectives = [each.sum() for each in result.objectives if each.requires_grad]
         gradients = torch.autograd.grad(objectives, tensors, allow_unused=True, materialize_grads=True)
         self.gradients = Gradients(dict(zip(result.trained, gradients)))
-        result.objectives = []  # frees what the backward pass needed
+        result.detach()
 
     def held(self, result: Result) -> bool:
         """Whether a handler holds the update back; it may then set values of the net."""

@@ -1,0 +1,53 @@
+"""gluoncv's SSD loss as a graph of one device: the loss itself reads a number back to Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "gluoncv.loss.SSDMultiBoxLoss"
+
+
+def multi_box_loss(loss: Any, F: Any, *arguments: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return what an ``SSDMultiBoxLoss`` does for lists of one device: losses by sample (N,), in lists.
+
+    The cross entropy of the anchors that are matched with an object, and of the others with the largest ones,
+    at most `negative_mining_ratio` for each that is matched; and a smooth L1 distance of the boxes that are
+    matched. Both are divided by the number of those in the batch.
+
+    Parameters
+    ----------
+    loss : gluoncv.loss.SSDMultiBoxLoss
+        Has the options.
+    F : module
+        ``mx.nd`` or ``mx.sym``.
+    arguments : lists of one array
+        Scores (N, A, C + 1), offsets (N, 4 A) or (N, A, 4), and their targets (N, A) and (N, A, 4).
+
+    References
+    ----------
+    W. Liu et al.: SSD: Single Shot MultiBox Detector. ECCV 2016, arXiv:1512.02325, section 2.2.
+    """
+    scores, boxes, classes, targets = (argument[0] for argument in arguments)
+    matched = classes > 0
+    count = F.maximum(F.sum(matched), 1)
+    entropy = -F.pick(F.log_softmax(scores, axis=-1), classes, axis=-1)
+    counted = F.cast(matched, "float32") + _hard_negatives(loss, F, entropy, matched)
+    entropy = F.where(counted > 0, entropy, F.zeros_like(entropy))
+    by_class = F.broadcast_div(F.sum(entropy, axis=0, exclude=True), count)
+    distance = F.abs(F.reshape_like(boxes, targets) - targets)
+    smooth = F.square(distance) * (0.5 / loss._rho)
+    distance = F.where(distance > loss._rho, distance - 0.5 * loss._rho, smooth)
+    distance = F.broadcast_mul(distance, F.expand_dims(matched, axis=-1))
+    by_box = F.broadcast_div(F.sum(distance, axis=0, exclude=True), count)
+    return [by_class + loss._lambd * by_box], [by_class], [by_box]
+
+
+def _hard_negatives(loss: Any, F: Any, entropy: Any, matched: Any) -> Any:
+    """Return which anchors count as examples of no object.
+
+    Ranks are float32 in MXNet, whatever the net is: gluoncv's own loss does not run in float64.
+    """
+    order = F.argsort(entropy * (matched - 1), axis=1)
+    most = F.maximum(F.sum(matched, axis=1) * loss._negative_mining_ratio, loss._min_hard_negatives)
+    most = F.expand_dims(F.cast(most, "float32"), axis=-1)
+    return F.broadcast_lesser(F.argsort(order, axis=1), most)
