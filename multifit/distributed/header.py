@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Vector = np.ndarray[Any, np.dtype[Any]]
 
 FACTS = 8  # numbers that fit into a header
-HEADER = np.dtype(
-    [("moment", "S64"), ("failed", "i8"), ("length", "i8"), ("facts", "f8", (FACTS,))],
-)
+_FORMAT = struct.Struct(f"=64s?q{FACTS}d")
+
+
+class Header(NamedTuple):
+    """Where in the run a rank is, whether it failed, how many bytes follow, and its facts."""
+
+    moment: str
+    failed: bool
+    length: int
+    facts: tuple[float, ...]
 
 
 def pack_header(moment: str, facts: Sequence[float], length: int, failed: bool) -> Vector:
     """Return a header as bytes, uint8 of shape (n,): `length` is that of the bytes which follow."""
     if len(facts) > FACTS:
         raise ValueError(f"a meeting takes at most {FACTS} facts, not {len(facts)}")
-    header = np.zeros(1, HEADER)
-    header["moment"] = moment.encode()[:64]
-    header["failed"], header["length"] = failed, length
-    header["facts"][0, : len(facts)] = facts
-    return header.view(np.uint8)
+    zeros = (0.0,) * (FACTS - len(facts))
+    packed = _FORMAT.pack(moment.encode()[:64], failed, length, *facts, *zeros)
+    return np.frombuffer(bytearray(packed), np.uint8)  # torch wants memory that can be written
 
 
-def unpack_headers(vectors: Sequence[Vector]) -> Vector:
-    """Return the headers of all ranks as one structured array of shape (size,)."""
-    return np.concatenate([np.ascontiguousarray(vector, np.uint8).view(HEADER) for vector in vectors])
+def unpack_header(vector: Vector) -> Header:
+    """Return the header that :func:`pack_header` made."""
+    moment, failed, length, *facts = _FORMAT.unpack(vector.tobytes())
+    return Header(moment.rstrip(b"\0").decode("utf-8", "replace"), failed, length, tuple(facts))
 
 
 def pad(content: bytes, length: int) -> Vector:
@@ -36,8 +43,3 @@ def pad(content: bytes, length: int) -> Vector:
     vector = np.zeros(length, np.uint8)
     vector[: len(content)] = np.frombuffer(content, np.uint8)
     return vector
-
-
-def moments_of(headers: Vector) -> list[str]:
-    """Return where each rank is."""
-    return [bytes(moment).decode("utf-8", "replace") for moment in headers["moment"]]

@@ -9,13 +9,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Callable, NamedTuple, NoReturn
 
-import numpy as np
-
 from ..errors import PeerError, last_line
 from .call_thread import CallThread, Late, result
 from .communicator import Communicator, Notes
 from .end_process import end_without_waiting
-from .header import Vector, moments_of, pack_header, pad, unpack_headers
+from .header import Header, pack_header, pad, unpack_header
 from .processes import Process, fate
 
 LINES = 12  # of a traceback that is sent to the other ranks
@@ -49,19 +47,19 @@ class Meetings:
 
     def exchange(
         self, moment: str, facts: Sequence[float] = (), content: bytes = b"", failed: bool = False
-    ) -> tuple[Vector, list[bytes]]:
-        """Return the headers of all ranks, structured, of shape (size,), and the bytes that each sent.
+    ) -> tuple[list[Header], list[bytes]]:
+        """Return the headers of all ranks, and the bytes that each sent.
 
         Raises PeerError if a rank failed, is at another moment, is gone or is late; if this one has `failed`,
         only if the others do not get to know.
         """
         header = pack_header(moment, facts, len(content), failed)
-        headers = unpack_headers(self.run(moment, self.communicator.all_gather, header))
-        longest = int(headers["length"].max())
+        headers = [*map(unpack_header, self.run(moment, self.communicator.all_gather, header))]
+        longest = max(header.length for header in headers)
         contents = [b""] * self.communicator.size
         if longest:  # also if ranks failed or went apart: all of them know the lengths
             vectors = self.run(moment, self.communicator.all_gather, pad(content, longest))
-            contents = [row[:length].tobytes() for row, length in zip(vectors, headers["length"])]
+            contents = [row[: header.length].tobytes() for row, header in zip(vectors, headers)]
         if not failed:
             self._check(headers, contents)
         return headers, contents
@@ -130,12 +128,12 @@ class Meetings:
         """Return ``rank 1 (host, process 123)``."""
         return f"rank {rank} ({self.processes[rank]})" if self.processes else f"rank {rank}"
 
-    def _check(self, headers: Vector, contents: list[bytes]) -> None:
-        failed = np.flatnonzero(headers["failed"]).tolist()
+    def _check(self, headers: list[Header], contents: list[bytes]) -> None:
+        failed = [rank for rank, header in enumerate(headers) if header.failed]
         if failed:
             texts = {rank: contents[rank].decode("utf-8", "replace") for rank in failed}
             self.fail("\n".join(f"{self.name(rank)} failed: {text}" for rank, text in texts.items()), failed)
-        moments = moments_of(headers)
+        moments = [header.moment for header in headers]
         if len(set(moments)) > 1:
             places = "; ".join(f'{self.name(rank)} is at "{moment}"' for rank, moment in enumerate(moments))
             self.fail(f"the ranks went apart: {places}. Do all of them run the same code on the same data?")

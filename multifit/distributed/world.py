@@ -84,8 +84,7 @@ class World:
         if self.alone:
             return np.array([facts], np.float64)
         headers, _ = self._meetings.exchange(moment, facts)
-        numbers: Vector = headers["facts"][:, : len(facts)]
-        return numbers
+        return np.array([header.facts[: len(facts)] for header in headers], np.float64)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
