@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Callable, ContextManager, Protocol
+from typing import Any, Callable, ContextManager, Mapping, Protocol
 
 from .errors import last_line
 from .events import TrainingHooks
@@ -72,29 +72,48 @@ class Runner(Protocol):
     def check_tool(self, tool: str) -> None:
         """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
 
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of an engine beside its net and trainers; empty if nothing."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take what :meth:`state` returned."""
+
 
 def choose_engine(engine: str, context: Any, notice: Callable[[str], None]) -> str:
     """Return the engine's name.
 
-    "auto" is MXNet, unless the context is a CUDA device by torch's name; `notice` is then called with a line
-    to log.
+    "auto" is MXNet, unless the context is a CUDA device by torch's name, or a GPU that MXNet cannot use and
+    torch can; `notice` is then called with a line to log.
     """
     if engine != AUTO:
         return engine
-    if not _is_of_torch(context):
-        return "mxnet"
-    notice(f'engine: torch, as context is "{context}"')
-    return "torch"
+    if _is_of_torch(context):
+        notice(f'engine: torch, as context is "{context}"')
+        return "torch"
+    if not _runs("mxnet", context) and _runs("torch", context):
+        notice(f"engine: torch, as MXNet cannot compute on {context}")
+        return "torch"
+    return "mxnet"
 
 
 def runner_module(engine: str) -> Any:
-    """Return the module of an engine, with ``Runner`` and ``host``; raises ImportError if it is missing."""
+    """Return the module of an engine; raises ImportError if it is not installed.
+
+    It has ``Runner``, ``host``, ``has`` and ``precision_of``.
+    """
     if engine == "torch" and find_spec("torch") is None:
         raise ImportError(INSTALL)
     try:
         return import_module(RUNNERS[engine])
     except ImportError as error:
         raise ImportError(f"{INSTALL}: {last_line(error)}") from error
+
+
+def _runs(engine: str, context: Any) -> bool:
+    try:
+        return bool(runner_module(engine).has(context))
+    except ImportError:
+        return False
 
 
 def _is_of_torch(context: Any) -> bool:

@@ -34,6 +34,36 @@ def test_auto_is_torch_on_a_device_of_torch(context: Any) -> None:
     assert lines == [f'engine: torch, as context is "{context}"']
 
 
+def has(context: Any) -> bool:
+    """Stand, as this module, for an engine that runs on a machine with one GPU."""
+    return getattr(context, "device_id", 0) == 0
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, "torch"), (1, "mxnet")])
+def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(
+    number: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MXNet then says itself that there is no such GPU."""
+    monkeypatch.setitem(engines.RUNNERS, "torch", __name__)
+    monkeypatch.setattr(engines, "find_spec", lambda name: True)
+    lines: list[str] = []
+    assert choose_engine("auto", mx.gpu(number), lines.append) == expected
+    assert lines == ([f"engine: torch, as MXNet cannot compute on gpu({number})"] if not number else [])
+
+
+def test_auto_is_mxnet_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    assert choose_engine("auto", mx.gpu(0), pytest.fail) == "mxnet"
+
+
+def test_compile_is_of_torch_alone() -> None:
+    for options in ({"engine": "mxnet"}, {}):
+        with pytest.raises(ValueError, match='compile=True needs engine="torch"; engine is "mxnet"'):
+            MultiEstimator(two_heads(), two_head_spec(), compile=True, **options)
+    with pytest.raises(ValueError, match="compile is 'yes'"):
+        MultiEstimator(two_heads(), two_head_spec(), compile="yes")
+
+
 @pytest.mark.parametrize("engine", ["mxnet", "torch"])
 def test_an_engine_that_is_named_is_taken(engine: str) -> None:
     assert choose_engine(engine, "cuda:0", pytest.fail) == engine

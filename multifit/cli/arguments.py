@@ -27,6 +27,9 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs the batches (default: MXNet, or PyTorch on its devices, such as cuda:0)",
     )
     parser.add_argument(
+        "--compile", action="store_true", help="compile the step's program, with PyTorch's engine only"
+    )
+    parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
         nargs="+",
@@ -38,8 +41,8 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         metavar="NAME",
-        help="precision of the net's computations: float32 or bfloat16 (CPUs only); default: the file's "
-        "precision, else float32",
+        help="precision of the net's computations: float32, bfloat16 (with MXNet, CPUs only) or float16 "
+        "(PyTorch only); default: the file's precision, else float32",
     )
     parser.add_argument("--seed", type=int, help="for all random sources (default: the file's seed, else 0)")
     parser.add_argument("--quiet", action="store_true", help="print only results and what was written")

@@ -53,6 +53,7 @@ class Run:
         self.precision = self._choose_precision(options.precision)
         self.seed = self._default_seed() if options.seed is None else options.seed
         self.engine = getattr(options, "engine", AUTO)
+        self.compile = getattr(options, "compile", False)
         self.context, host = self._choose_context(options.devices or None)
         _usable(seed_everything, self.seed)
         self._handlers: list[Any] = []
@@ -90,6 +91,11 @@ class Run:
         if epochs is None:
             raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.task.path}")
         return int(checked_value(f"epochs of {self.task.path}", epochs, Count))
+
+    @property
+    def runs_with(self) -> dict[str, Any]:
+        """The engine's arguments."""
+        return {"engine": self.engine, "compile": self.compile}
 
     @property
     def estimator(self) -> MultiEstimator:
@@ -134,8 +140,11 @@ class Run:
 
     def _choose_context(self, devices: str | None) -> tuple[Any, Any]:
         """Return the context of the run, and that of the net's own parameters."""
-        name = choose_engine(self.engine, devices, lambda line: None)
+        name = choose_engine(self.engine, devices, _say_nothing)
         context = devices if name == "torch" or devices is None else _usable(parse_devices, devices)
+        name = choose_engine(self.engine, context, _say_nothing)
+        if self.compile and name != "torch":
+            raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
         try:
             return context, _usable(runner_module(name).host, context)
         except ImportError as error:
@@ -157,9 +166,7 @@ class Run:
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
     ) -> MultiEstimator:
         how = self.context, initializer, frozen, self.precision
-        return MultiEstimator(
-            net, spec, trainers, *how, balance=balance, world=self._world, engine=self.engine
-        )
+        return MultiEstimator(net, spec, trainers, *how, balance=balance, world=self._world, **self.runs_with)
 
     def _train(self) -> History:
         return self.estimator.fit(
@@ -185,7 +192,7 @@ def trained_run(options: argparse.Namespace) -> Run:
             load_net(net, path, context)
         except ValueError as error:
             raise UsageError(f"{path} does not fit the net of {file}: {error}") from None
-        return MultiEstimator(net, spec, context=run.context, precision=run.precision, engine=run.engine)
+        return MultiEstimator(net, spec, context=run.context, precision=run.precision, **run.runs_with)
 
     def history() -> History:
         try:
@@ -195,6 +202,10 @@ def trained_run(options: argparse.Namespace) -> Run:
 
     run = Run(options, read_record(folder, file), {"estimator": estimator, "history": history})
     return run
+
+
+def _say_nothing(line: str) -> None:
+    """Leave it to the estimator to say which engine it is."""
 
 
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:

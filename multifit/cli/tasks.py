@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
 
     def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
         how = task.context, initializer, frozen, task.precision
-        return MultiEstimator(net, spec, trainers, *how, balance=Sum(), engine=task.engine)
+        return MultiEstimator(net, spec, trainers, *how, balance=Sum(), **task.runs_with)
 
     with quiet(True):
         task = Run(options, functions={"estimator": estimator, "history": lambda: None})

@@ -71,17 +71,21 @@ class MultiEstimator:
         For parameters that are not initialised; of several patterns the first that matches a name wins.
     frozen : sequence of str, Block or ParameterDict
         Parameters that no trainer moves.
-    precision : {"float32", "bfloat16"}
-        What the net's graph computes in, in training, evaluating and predicting. "bfloat16" needs a
-        hybridized net and a CPU with AVX512. Parameters, gradients, losses and figures are always float32,
-        and so is what `predict` returns and `export` writes.
+    precision : {"float32", "bfloat16", "float16"}
+        What the net's graph computes in, in training, evaluating and predicting. All but "float32" need a
+        hybridized net. With MXNet, "bfloat16" needs a CPU with AVX512, and "float16" is refused. Parameters,
+        gradients, losses and figures are always float32, and so is what `predict` returns and `export`
+        writes.
     balance : method of multifit.balance, optional
         How the tasks are weighed against each other while training; default: by the losses' weights alone,
         which are also multiplied with a method's.
     engine : {"auto", "mxnet", "torch"}
         What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
         ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" is MXNet,
-        unless `context` is a CUDA device by PyTorch's name.
+        unless `context` is a CUDA device by PyTorch's name, or a GPU that MXNet cannot use and PyTorch can.
+    compile : bool
+        With ``engine="torch"``, whether `torch.compile` compiles the step's program: the net, its losses and
+        figures. Compiling takes a minute or more, and pays off where the net is large and runs for long.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Batches are then those of all
         processes together, each of which takes its share; the result is that of one process. All of them
@@ -93,7 +97,7 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         A context that does not exist, an unknown precision, or one that the devices do not support; a `world`
-        that is none, or an unknown `engine`.
+        that is none, an unknown `engine`, or `compile` with MXNet.
     ImportError
         The engine is not installed.
     """
@@ -110,6 +114,7 @@ class MultiEstimator:
         balance: Balance | None = None,
         world: World = ALONE,
         engine: str = AUTO,
+        compile: bool = False,
     ) -> None:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
@@ -119,8 +124,11 @@ class MultiEstimator:
         self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         self._runners, self._context = runner_module(name), context
+        self._compiles: bool = checked_value("compile", compile, bool)
         host = self._runners.host(context)
-        self._model = Model(net, self.spec, host, initializer, precision, self._log_once)
+        self._model = Model(
+            net, self.spec, host, initializer, precision, self._log_once, self._runners.precision_of
+        )
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
         balancer = make_balancer(balance, self.spec, self._model.contexts[0], world, self._model.parameters)
         state = self._run.state
@@ -131,9 +139,9 @@ class MultiEstimator:
 
     def _assemble(self, engine: Engine, run: Run) -> None:
         self._engine, self._run = engine, run
-        self._runner: Runner = self._runners.Runner(engine, self._context, self._log_once)
+        self._runner: Runner = self._runners.Runner(engine, self._context, self._log_once, self._compiles)
         self._handlers = HandlerRunner(self)
-        self._checkpointer = RunCheckpointer(engine, run, self._handlers, self._log_once)
+        self._checkpointer = RunCheckpointer(engine, self._runner, run, self._handlers, self._log_once)
         self._fit_loop = FitLoop(engine, self._runner, run, self._handlers, self._log_once)
 
     # ---- training ------------------------------------------------------------------------------------------

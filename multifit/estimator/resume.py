@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 from ..checkpoints import newest_checkpoint, read_manifest
+from ..engines import Runner
 from ..errors import Problem, SpecError, counted, last_line
 from ..files import atomic_write, read_json
 from ..gluon import snapshot
@@ -20,7 +21,7 @@ from .handler_runner import HandlerRunner
 from .run import Run
 from .shared_checkpoint import SharedCheckpoint
 
-RUN, HANDLERS, ORDER = "run.json", "handlers", "order"
+RUN, HANDLERS, ORDER, ENGINE = "run.json", "handlers", "order", "engine"
 
 
 class RunCheckpointer:
@@ -29,7 +30,10 @@ class RunCheckpointer:
     `log_once` logs what cannot be saved or restored.
     """
 
-    def __init__(self, engine: Engine, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
+    def __init__(
+        self, engine: Engine, runner: Runner, run: Run, handlers: HandlerRunner, log_once: LogOnce
+    ) -> None:
+        self._runner = runner
         self._engine, self._run, self._handlers, self._log_once = engine, run, handlers, log_once
         self._ranks: list[dict[str, bytes]] = []  # the files of each rank's own state
         self._shared: SharedCheckpoint | None = None
@@ -48,6 +52,9 @@ class RunCheckpointer:
         for name in snapshot.write(folder, self._engine):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
+        of_engine = self._runner.state()
+        if of_engine:
+            snapshot.write_tree(folder, ENGINE, of_engine)
         # after an interrupt, the validation may be missing
         complete = run.epoch_complete and not state.interrupted
         if not complete:
@@ -89,6 +96,8 @@ class RunCheckpointer:
                 run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
                 snapshot.set_random_state(run.order_state)  # raises if it is none
             unsaved = snapshot.read(checkpoint, self._engine, ranks)  # sets the checkpoint's random state
+            if (checkpoint / f"{ENGINE}.json").exists():
+                self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
             self._engine.shared.are_shared = True  # and running statistics are each rank's own
             self._load(tree)
         for figure in unsaved:

@@ -38,7 +38,7 @@ def test_everything_exported_is_documented() -> None:
 
 
 SIGNATURES: dict[str, str] = {
-    "MultiEstimator": "net spec trainers context initializer frozen precision balance world engine",
+    "MultiEstimator": "net spec trainers context initializer frozen precision balance world engine compile",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name state",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments trainers",

@@ -54,3 +54,15 @@ def test_torch_trains_evaluates_and_resumes(write, multifit):
 def test_a_device_that_torch_lacks(write, multifit):
     result = multifit("train", write(), "--devices", "cuda:77")
     assert result.code == 2 and "'cuda:77' is no device of torch's" in result.err
+
+
+@needs_torch
+def test_compile(write, multifit):
+    """A check compiles nothing, which takes a minute."""
+    result = multifit("check", write(**HYBRID), "--engine", "torch", "--compile")
+    assert result.code == 0 and "cpu (torch)" in result.out
+
+
+def test_compile_with_mxnet(write, multifit):
+    result = multifit("train", write(**HYBRID), "--compile")
+    assert result.code == 2 and "--compile needs PyTorch's engine: add --engine torch" in result.err

@@ -9,7 +9,7 @@ import pytest
 
 from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.arrays import from_numpy
+from multifit.gluon.data.arrays import from_numpy, shared
 from multifit.gluon.data.seeding import SEEDERS, seed_everything
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
@@ -205,3 +205,9 @@ def test_generators_of_other_engines_are_seeded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("multifit.gluon.data.seeding.SEEDERS", [*SEEDERS, seeds.append])
     seed_everything(7)
     assert seeds == [7]
+
+
+def test_dense_arrays_share_their_memory() -> None:
+    assert type(shared(mx.nd.zeros((2, 3)))).__name__ == "PyCapsule"
+    for other in (np.zeros(2), mx.nd.zeros((2, 3)).tostype("csr"), mx.nd.zeros(2, dtype="bool"), None):
+        assert shared(other) is None

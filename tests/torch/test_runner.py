@@ -274,22 +274,6 @@ def test_labels_that_are_no_class_are_named_with_their_batch(monkeypatch: pytest
     assert messages[0] == messages[1]
 
 
-@pytest.mark.bfloat16
-def test_bfloat16_lowers_the_net_alone() -> None:
-    def fit(precision: str) -> tuple[dict[str, Any], str]:
-        estimator = estimator_of(precision=precision)
-        history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])
-        assert {array.dtype.name for array in estimator.predict(BATCHES).values()} == {"float32"}
-        assert {value.dtype.name for value in values(estimator).values()} == {"float32"}
-        code = next(iter(estimator._runner._stages["train"]._programs.values())).module.code
-        return {name: history[name] for name in ("train_loss", "val_loss")}, code
-
-    (full, of_full), (low, of_low) = fit("float32"), fit("bfloat16")
-    assert "bfloat16" in of_low and "bfloat16" not in of_full
-    assert_equal(full, low, 0.02)
-    assert low["train_loss"] != full["train_loss"]
-
-
 def test_the_plan_names_the_device() -> None:
     estimator = estimator_of()
     estimator.fit(BATCHES, epochs=1, event_handlers=[])

@@ -19,6 +19,8 @@ CASTS = {
     "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
 }  # fmt: skip
 
+DLPACK = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64"}
+
 
 def as_array(value: Any) -> Any:
     """Return anything like an array as an NDArray or a NumPy array, and anything else as it is.
@@ -92,6 +94,16 @@ def place(array: RawArray | None, context: Context, dtype: str | None = None) ->
 def to_numpy(array: RawArray) -> np.ndarray:
     """Return the array as a NumPy array; waits for the engine."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()
+
+
+def shared(array: Any) -> Any:
+    """Return the memory of a dense NDArray as a capsule of DLPack, which keeps it; waits for the engine.
+
+    None for any other array, and for a dtype that DLPack lacks.
+    """
+    if type(array) is not mx.nd.NDArray or np.dtype(array.dtype).name not in DLPACK:
+        return None
+    return array.to_dlpack_for_read()
 
 
 def from_numpy(array: np.ndarray) -> Array:

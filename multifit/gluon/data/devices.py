@@ -38,6 +38,20 @@ def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Co
     return contexts
 
 
+def can_compute(context: object) -> bool:
+    """Whether MXNet has the GPUs among the contexts, and computes on them.
+
+    MXNet's builds have machine code for some GPUs only; on another one, every operator fails.
+    """
+    contexts = list(context) if isinstance(context, (list, tuple)) else [context]
+    try:
+        for gpu in [c for c in contexts if getattr(c, "device_type", None) == "gpu"]:
+            mx.nd.ones((1,), ctx=gpu).wait_to_read()
+    except mx.base.MXNetError:
+        return False
+    return True
+
+
 def placed_on(parameters: Iterable[Parameter]) -> list[Context]:
     """Return the contexts of the first initialised parameter; empty if there is none."""
     for parameter in parameters:

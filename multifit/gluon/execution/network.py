@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ...checks import at_path, bind_outputs
@@ -44,6 +45,7 @@ class Network:
         self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
         self.precision, self._change_outputs = precision, change_outputs
         self._lowered_operators, self._failure = 0, ""
+        self._lowers = not precision.elsewhere
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = _is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
@@ -110,9 +112,19 @@ class Network:
         """Trace the declared outputs for another engine; the net was called before."""
         inputs = list(self.spec.inputs)
         graph = CachedGraph(lambda F, *arrays: list(self.symbols(arrays).values()), self.net.collect_params)
-        variables, symbol = graph.symbol([slots[name] for name in inputs])
+        with self.lowering():
+            variables, symbol = graph.symbol([slots[name] for name in inputs])
         present = [name for name in inputs if slots[name] is not None]
         return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(self.paths or ()))
+
+    @contextmanager
+    def lowering(self) -> Iterator[None]:
+        """Lower what is traced in the block, also for another engine that alone computes in the precision."""
+        before, self._lowers = self._lowers, True
+        try:
+            yield
+        finally:
+            self._lowers = before
 
     @property
     def _where(self) -> str:
@@ -162,7 +174,8 @@ class Network:
         """Return the net's outputs, computed in the lower precision where there is one."""
         self.traced_symbols = symbols
         if self.precision.rules is not None:
-            symbols, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
+            lowered, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
+            symbols = lowered if self._lowers else symbols
         return symbols
 
     def _not_lowered(self) -> list[Problem]:

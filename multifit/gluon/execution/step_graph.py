@@ -146,7 +146,8 @@ class StepGraph:
 
         graph = CachedGraph(trace, self._parameters)
         stand_in = next(iter(slots.values()))  # only whether an array is None matters
-        variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
+        with self.network.lowering():
+            variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
         present = [name for name in given if slots.get(name, stand_in) is not None]
         return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names))
 

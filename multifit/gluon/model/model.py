@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
 from ...errors import Problem, SpecError, raise_problems, shown
+from ...protocols import Context
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
 from ..optim.initialization import initialize
 from ..optim.parameters import named_parameters
-from ..precision.precisions import precision_of
+from ..precision.precisions import Precision, precision_of
 
 
 class Model:
     """A net with its parameters, on its devices.
 
     `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`; losses that are
-    Blocks may have parameters too. Raises SpecError if `net` is not a Block, or if MXNet's NumPy interface is
-    active; and ValueError for a context that does not exist, or a precision that is unknown or that the
-    devices do not support.
+    Blocks may have parameters too. `choose_precision` finds a precision as the engine allows it. Raises
+    SpecError if `net` is not a Block, or if MXNet's NumPy interface is active; and ValueError for a context
+    that does not exist, or a precision that is unknown or that the devices do not support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices.
     """
@@ -34,6 +35,7 @@ class Model:
         initializer: Any,
         precision: str,
         log_once: Callable[[str], None],
+        choose_precision: Callable[[object, Sequence[Context]], Precision] = precision_of,
     ) -> None:
         if not isinstance(net, mx.gluon.Block):
             raise SpecError(f"net is {shown(net)}, not a gluon.Block; give the net itself, an instance")
@@ -41,7 +43,7 @@ class Model:
         self.net = net
         self.parameters: dict[str, Any] = named_parameters(net, {t.key: t.spec.fn for t in spec.terms})
         self.contexts = resolve_context(context, list(self.parameters.values()))
-        self.precision = precision_of(precision, self.contexts)
+        self.precision = choose_precision(precision, self.contexts)
         if self.precision.rules is not None:
             log_once(self.precision.description)
         self._initializer, self._log_once, self._initialized = initializer, log_once, False

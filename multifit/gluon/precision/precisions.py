@@ -1,4 +1,4 @@
-"""The precisions that a net can compute in: float32 or, within its graph, bfloat16."""
+"""The precisions that a net can compute in: float32 or, within its graph, bfloat16 or float16."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from .lowering import Rules, lower
 class Precision:
     """How a net computes; its gradients, losses and metrics have the dtype of its parameters.
 
-    `name` is the dtype, and `rules` say which operators compute in it: None for float32.
+    `name` is the dtype, and `rules` say which operators compute in it: None for float32. `of_mxnet` says
+    whether MXNet can; `elsewhere`, whether another engine does, and MXNet itself computes in float32.
     """
 
     name: str
     rules: Rules | None = None
+    of_mxnet: bool = True
+    elsewhere: bool = False
 
     @property
     def description(self) -> str:
@@ -53,8 +56,12 @@ def _bfloat16_rules() -> Rules:
 
 
 FULL = Precision("float32")
-# bfloat16 has float32's exponent, and so its range: gradients need no loss scaling.
-PRECISIONS = {"float32": FULL, "bfloat16": Precision("bfloat16", _bfloat16_rules())}
+# bfloat16 has float32's exponent, and so its range: gradients need no loss scaling. Those in float16 do.
+PRECISIONS = {
+    "float32": FULL,
+    "bfloat16": Precision("bfloat16", _bfloat16_rules()),
+    "float16": Precision("float16", _bfloat16_rules(), of_mxnet=False),
+}
 
 
 @cache
@@ -87,6 +94,11 @@ def precision_of(name: object, contexts: Sequence[Context]) -> Precision:
     precision = named_precision(name)
     if precision.rules is None:
         return precision
+    if not precision.of_mxnet:
+        raise ValueError(
+            f'precision is "{name}", which MXNet cannot train in; '
+            'give precision="bfloat16" or "float32", or engine="torch"'
+        )
     gpus = [context for context in contexts if context.device_type == "gpu"]
     if gpus:
         raise ValueError(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from ...events import TrainingHooks
 from ...plan import Plan
 from ...protocols import Array
+from ..data.devices import can_compute
 from ..engine import Engine
 from ..execution.result import StepResult
+from ..precision.precisions import precision_of
 from ..validation.dry_run import DryRun
 from .evaluation import evaluate_batch, predict
 from .train_step import TrainStep
+
+__all__ = ["Runner", "has", "host", "precision_of"]
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -22,10 +26,17 @@ def host(context: Any) -> Any:
     return context
 
 
+def has(context: Any) -> bool:
+    """Whether this build of MXNet can run on a context: it may lack GPUs, or machine code for this one."""
+    return can_compute(context)
+
+
 class Runner:
     """Runs batches where the net's parameters are, so that nothing is ever copied."""
 
-    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None]) -> None:
+    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool) -> None:
+        if compiles:
+            raise ValueError('compile=True needs engine="torch"; engine is "mxnet": leave compile out')
         self._engine = engine
 
     def restart(self, hooks: TrainingHooks) -> None:
@@ -74,3 +85,10 @@ class Runner:
 
     def check_tool(self, tool: str) -> None:
         """Accept every tool."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: net and trainers have everything."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take nothing."""

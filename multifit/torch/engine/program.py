@@ -9,23 +9,28 @@ import torch
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
 from ..translate import translate
+from .compiled import compiled
 from .parameters import Parameters
 
 
 class Program:
     """Computes a traced graph.
 
-    Raises SpecError with everything in the graph that has no translation.
+    Raises SpecError with everything in the graph that has no translation. If it `compiles`, so does a call if
+    torch cannot.
 
     `trained` are the names of the parameters that it uses and that receive gradients.
     """
 
-    def __init__(self, traced: TracedGraph, parameters: Parameters, training: bool) -> None:
+    def __init__(
+        self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool = False
+    ) -> None:
         parameters.take_new()
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
         tensors = {name: parameters.tensors[variables[name]] for name in used}
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
+        self._run = compiled(self.module) if compiles else self.module
         self._inputs, self._outputs = list(traced.inputs.values()), traced.outputs
         self.trained = [variables[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)]
 
@@ -36,4 +41,4 @@ class Program:
 
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""
-        return dict(zip(self._outputs, self.module(*[given[name] for name in self._inputs])))
+        return dict(zip(self._outputs, self._run(*[given[name] for name in self._inputs])))

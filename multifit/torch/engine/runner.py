@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, Callable, ContextManager, Iterator, Mapping
 
 import torch
 
@@ -18,6 +18,7 @@ from ...gluon.data.devices import CPU
 from ...gluon.data.seeding import SEEDERS
 from ...gluon.engine import Engine
 from ...gluon.optim.preserve_state import kept_statistics
+from ...gluon.precision.precisions import Precision, named_precision
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
 from ...gluon.validation.dry_run import DryRun
@@ -30,9 +31,11 @@ from . import refusals
 from .devices import device_of
 from .parameters import Parameters
 from .prediction import Predictor
+from .scaling import Scaled, Scaling, Unscaled
 from .stage import Stage
 from .train_step import TrainStep
 from .trainers import Trainers
+from .uploads import Uploads
 
 SEEDERS.append(torch.manual_seed)
 
@@ -43,13 +46,30 @@ def host(context: Any) -> Any:
     return CPU
 
 
+def has(context: Any) -> bool:
+    """Whether torch can run on a context."""
+    try:
+        device_of(context)
+    except ValueError:
+        return False
+    return True
+
+
+def precision_of(name: object, contexts: Any) -> Precision:
+    """Return the precision with a name, in which torch computes alone; raises ValueError if there is none."""
+    return replace(named_precision(name), elsewhere=True)
+
+
 class Runner:
     """Runs batches on a device of torch."""
 
-    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None]) -> None:
+    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool) -> None:
         raise_problems(refusals.of_options(engine))
         self._engine, self._device, self._log_once = engine, device_of(context), log_once
         self._parameters = Parameters(engine.model.parameters, self._device)
+        self._uploads, self._compiles = Uploads(self._device), compiles
+        is_scaled = engine.model.precision.name == "float16"
+        self._scaling: Scaling = Scaled(self._device) if is_scaled else Unscaled()
         self._trainers: Trainers | None = None
         self._step: TrainStep | None = None
         self._running = False
@@ -118,7 +138,8 @@ class Runner:
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
         self._trainers.take()
         splitter, stage = engine.splitter(TRAIN), self._stage(TRAIN)
-        self._step = TrainStep(splitter, stage, self._trainers, self._parameters, engine.state, engine.hooks)
+        parts = splitter, stage, self._trainers, self._parameters, self._scaling
+        self._step = TrainStep(*parts, engine.state, engine.hooks)
         return self._step
 
     def evaluate_batch(self, raw: Any) -> Any:
@@ -171,6 +192,14 @@ class Runner:
         """Raise ValueError: tools measure MXNet's own step."""
         raise ValueError(f'{tool} does not work with engine="torch"; use an estimator with engine="mxnet"')
 
+    def state(self) -> dict[str, Any]:
+        """Return the scale of gradients, if they are scaled; waits for the device."""
+        return self._scaling.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take the scale of gradients."""
+        self._scaling.load(state)
+
     def _give_back(self) -> None:
         if self._trainers is not None and self._trainers.moved:
             self._parameters.give_back()
@@ -179,7 +208,8 @@ class Runner:
     def _stage(self, name: str) -> Stage:
         known, stage = self._stages.get(name), self._engine.stages[name]
         if known is None or known.gluon is not stage:  # other loaders make a new one
-            known = self._stages[name] = Stage(stage, self._parameters, self._device)
+            parts = self._parameters, self._device, self._uploads, self._compiles
+            known = self._stages[name] = Stage(stage, *parts)
         return known
 
     def _evaluate_on_host(self, error: SpecError) -> None:
@@ -197,7 +227,7 @@ class Runner:
                     raise_problems(network.bind(batch.slots[0])[1])
             try:
                 raise_problems(refusals.of_network(network))
-                self._predictor = Predictor(network, batch, self._parameters, self._device)
+                self._predictor = Predictor(network, batch, self._parameters, self._uploads, self._compiles)
             except SpecError as error:
                 self._evaluate_on_host(error)
         if self._predictor is not None:

@@ -16,6 +16,7 @@ from .program import Program
 from .result import Result, Tensors
 from .sums import Sums
 from .tensors import to_tensor
+from .uploads import Uploads
 
 GRAPH = "the graph of the net and its losses on torch"
 MAX_PROGRAMS = 64  # one for each form of batches; then all are discarded
@@ -28,8 +29,16 @@ class Stage:
     `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and has the figures.
     """
 
-    def __init__(self, gluon: GluonStage, parameters: Parameters, device: torch.device) -> None:
+    def __init__(
+        self,
+        gluon: GluonStage,
+        parameters: Parameters,
+        device: torch.device,
+        uploads: Uploads,
+        compiles: bool = False,
+    ) -> None:
         self.gluon, self._parameters, self._device = gluon, parameters, device
+        self._uploads, self._compiles = uploads, compiles
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
         self._programs: dict[StepGraph, Program] = {}
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
@@ -38,7 +47,7 @@ class Stage:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
         graph, scale, constants = self.gluon.prepare(batch, state)
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
-        given = {name: self._tensor(slots[name]) for name in program.inputs if name in slots}
+        given = self._uploads({name: slots[name] for name in program.inputs if name in slots})
         given.update((name, self._constant(array)) for name, array in constants.items())
         with torch.set_grad_enabled(self.gluon.training), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
@@ -67,11 +76,9 @@ class Stage:
             self._programs.clear()
         with self.gluon.recording():  # a net may look at the mode
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
-        program = self._programs[graph] = Program(traced, self._parameters, self.gluon.training)
+        program = Program(traced, self._parameters, self.gluon.training, self._compiles)
+        self._programs[graph] = program
         return program
-
-    def _tensor(self, array: Any) -> torch.Tensor | None:
-        return None if array is None else to_tensor(array, self._device)
 
     def _constant(self, array: Any) -> torch.Tensor:
         """Return an array that is often the same one as a tensor."""

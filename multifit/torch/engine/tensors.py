@@ -6,7 +6,16 @@ from typing import Any, Mapping
 
 import torch
 
-from ...gluon.data.arrays import from_numpy, to_numpy
+from ...gluon.data.arrays import from_numpy, shared, to_numpy
+
+
+def view_of(array: Any) -> torch.Tensor:
+    """Return an array of MXNet's or NumPy's as a tensor on the CPU, in the same memory where it has any.
+
+    Do not write to it.
+    """
+    capsule = shared(array)
+    return torch.from_numpy(to_numpy(array)) if capsule is None else torch.from_dlpack(capsule)
 
 
 def to_tensor(array: Any, device: torch.device) -> torch.Tensor:

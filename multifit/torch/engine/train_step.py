@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.engine import AnySplitter
@@ -14,6 +12,7 @@ from ...state import RunState
 from .gradients import Gradients
 from .parameters import Parameters
 from .result import Result
+from .scaling import Scaling
 from .stage import Stage
 from .trainers import Trainers
 
@@ -31,11 +30,12 @@ class TrainStep:
         stage: Stage,
         trainers: Trainers,
         parameters: Parameters,
+        scaling: Scaling,
         state: RunState,
         hooks: TrainingHooks | None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
-        self._parameters, self._state = parameters, state
+        self._parameters, self._scaling, self._state = parameters, scaling, state
         self._holding = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self.gradients = Gradients({})
@@ -53,9 +53,11 @@ class TrainStep:
         self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
         self.backward(result)
-        if not self.held(result):
+        if self.held(result):
+            self._scaling.skip()
+        else:
             self.change()
-            self._trainers.update(self.gradients.tensors, self._state.step)
+            self._scaling.step(self.update)
             self.gradients = Gradients({})
         self._stage.measure(result)
         return result
@@ -64,7 +66,7 @@ class TrainStep:
         """Compute the gradients of the objectives; where they reach nothing, these are 0."""
         tensors = [self._parameters.tensors[name] for name in result.trained]
         objectives = [each.sum() for each in result.objectives if each.requires_grad]
-        gradients = torch.autograd.grad(objectives, tensors, allow_unused=True, materialize_grads=True)
+        gradients = self._scaling.gradients(objectives, tensors)
         self.gradients = Gradients(dict(zip(result.trained, gradients)))
         result.detach()
 
@@ -77,6 +79,10 @@ class TrainStep:
         if held:
             self._parameters.take()
         return held
+
+    def update(self) -> None:
+        """Move the parameters of the trainers that are due."""
+        self._trainers.update(self.gradients.tensors, self._state.step)
 
     def change(self) -> None:
         """Let handlers change the gradients in place."""

@@ -28,7 +28,7 @@ class WrongLabels:
         if self._held:
             counts = torch.stack(self._held)
             scores = torch.tensor([NEVER - batch for batch in self._batches], dtype=counts.dtype)
-            first = ((counts != 0) * scores.to(counts.device)[:, None]).amax(0)
+            first = ((counts != 0) * scores.to(counts.device, non_blocking=True)[:, None]).amax(0)
             total = counts.sum(0)
             if self._counts is not None:
                 total, first = total + self._counts[0], torch.maximum(first, self._counts[1])

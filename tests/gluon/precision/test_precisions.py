@@ -55,9 +55,12 @@ def test_bfloat16_on_a_gpu_is_an_error():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bfloat", 'precision is \'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16"'),
+        (
+            "bfloat",
+            'precision is \'bfloat\' (did you mean "bfloat16"?); valid are "float32", "bfloat16", "float16"',
+        ),
         ("float_32", "precision is 'float_32' (did you mean \"float32\"?)"),
-        ("float16", 'precision is \'float16\' (did you mean "bfloat16"?); valid are "float32", "bfloat16"'),
+        ("float16", 'precision is "float16", which MXNet cannot train in; give precision="bfloat16" or'),
         (16, 'precision is 16; valid are "float32"'),
         (None, 'precision is None; valid are "float32"'),
     ],

@@ -1,0 +1,27 @@
+"""Programs that torch compiles: ``compile=True``."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from ...errors import raise_problems
+from .refusals import refuse
+
+
+def compiled(module: torch.nn.Module) -> Callable[..., Any]:
+    """Return a module as a function that :func:`torch.compile` compiles when it is first called.
+
+    A call raises SpecError if there is no compiler, or if it cannot compile the module.
+    """
+    function = torch.compile(module)
+
+    def call(*tensors: torch.Tensor) -> Any:
+        try:
+            return function(*tensors)
+        except torch._dynamo.exc.TorchDynamoException as error:  # also if there is no compiler
+            why = str(error).strip().partition("\n")[0]  # the lines below say how torch logs more
+            raise_problems([refuse(f"compile=True: torch cannot compile: {why}", "leave it out")])
+
+    return call

@@ -1,0 +1,52 @@
+"""``compile=True``: what torch runs is the compiled program, and it is refused where nothing can compile.
+
+Torch traces nothing here, for a compiler takes a minute; ``nightly/test_torch_compile.py`` compiles.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from multifit import SpecError
+from multifit.torch.engine import compiled, program
+from tests.torch.test_runner import BATCHES, assert_equal, estimator_of, values
+
+
+def test_every_program_is_compiled_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def fit(**options: Any) -> Any:
+        estimator = estimator_of(**options)
+        history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])
+        return dict(history), values(estimator), estimator.predict(BATCHES)
+
+    def count(module: Any) -> Any:
+        made.append(module)
+        return compiled.compiled(module)
+
+    monkeypatch.setattr(program, "compiled", count)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    expected = fit()
+    assert not made
+    with torch.compiler.set_stance("force_eager"):
+        for one, other in zip(expected, fit(compile=True)):
+            assert_equal(one, other)
+    assert len(made) == 3  # one that trains, one that evaluates, one that predicts
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that fails is to torch what a compiler that is missing is."""
+
+    def fails(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=fails))
+    estimator = estimator_of(compile=True)
+    message = 'compile=True: torch cannot compile: .*; leave it out, or use engine="mxnet"'
+    with pytest.raises(SpecError, match=message):
+        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+    assert_equal(values(estimator_of()), values(estimator))

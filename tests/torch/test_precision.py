@@ -1,0 +1,159 @@
+"""bfloat16 and float16, in which torch alone computes; gradients of the latter are scaled."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec
+from multifit.gluon.precision import precisions
+from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import two_heads
+from tests.common.specs import two_head_spec
+from tests.torch.test_runner import BATCHES, assert_equal, estimator_of, values
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_the_net_alone_is_lowered(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MXNet computes the first batch in float32, so it does not matter which precisions it has."""
+    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: False)
+
+    def fit(precision: str) -> tuple[dict[str, Any], str]:
+        estimator = estimator_of(precision=precision)
+        estimator._runner.load({**estimator._runner.state(), "scale": 64.0})  # with which nothing overflows
+        history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])
+        assert {array.dtype.name for array in estimator.predict(BATCHES).values()} == {"float32"}
+        assert {value.dtype.name for value in values(estimator).values()} == {"float32"}
+        code = next(iter(estimator._runner._stages["train"]._programs.values())).module.code
+        return {name: history[name] for name in ("train_loss", "val_loss")}, code
+
+    (full, of_full), (low, of_low) = fit("float32"), fit(precision)
+    assert of_low.count(f"torch.{precision}") and "float16" not in of_full
+    assert_equal(full, low, 0.02)
+    assert low["train_loss"] != full["train_loss"]
+
+
+def test_mxnet_does_not_train_in_float16() -> None:
+    message = 'precision is "float16", which MXNet cannot train in; give .* or engine="torch"'
+    with pytest.raises(ValueError, match=message):
+        MultiEstimator(two_heads("hybridized"), two_head_spec(), precision="float16")
+
+
+# ---- scaled gradients --------------------------------------------------------------------------------------
+
+INPUTS = [[1.0, 2.0], [float("inf"), 1.0], [0.5, -1.0], [3.0, 0.0]]
+
+
+def parameters() -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.tensor(value)) for value in ([1.0, 2.0], [0.5, 0.5], [3.0])]
+
+
+def objective(of: Any, inputs: list[float]) -> torch.Tensor:
+    """Return one that reaches the first two of three parameters; the second's gradient is an expanded 1."""
+    return (of[0] ** 2 * torch.tensor(inputs)).sum() + of[1].sum()
+
+
+def trained(scaling: Scaling, inputs: list[list[float]]) -> tuple[list[torch.nn.Parameter], list[int]]:
+    """Return the parameters after steps of SGD, and which steps were taken."""
+    moved, taken = parameters(), []
+    for number, each in enumerate(inputs):
+        gradients = scaling.gradients([objective(moved, each)], moved)
+
+        def update(gradients: Any = gradients, number: int = number) -> None:
+            taken.append(number)
+            with torch.no_grad():
+                torch._foreach_sub_(moved, gradients, alpha=0.1)
+
+        scaling.step(update)
+    return moved, taken
+
+
+def test_steps_are_those_of_a_loop_with_torchs_scaler() -> None:
+    theirs, scaler = parameters(), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(theirs, lr=0.1)
+    for each in INPUTS:
+        optimizer.zero_grad()
+        scaler.scale(objective(theirs, each)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    scaled = Scaled(CPU)
+    ours, taken = trained(scaled, INPUTS)
+    assert taken == [0, 2, 3] and scaled.state() == scaler.state_dict()
+    for one, other in zip(theirs, ours):
+        assert torch.equal(one, other) and other.grad is None
+    plain, taken = trained(Unscaled(), [INPUTS[at] for at in (0, 2, 3)])
+    assert taken == [0, 1, 2]
+    for one, other in zip(plain, ours):
+        assert torch.allclose(one, other, rtol=1e-6)
+
+
+def test_gradients_that_are_added_up_are_all_finite_or_move_nothing() -> None:
+    for inputs, expected in (([INPUTS[1], INPUTS[0]], 0), ([INPUTS[2], INPUTS[0]], 1)):
+        scaled, moved, taken = Scaled(CPU), parameters(), []
+        for each in inputs:
+            scaled.gradients([objective(moved, each)], moved)
+        scaled.step(partial(taken.append, 1))
+        assert sum(taken) == expected
+        assert scaled.state()["scale"] == 2.0**16 / (1 if expected else 2)
+
+
+def test_gradients_that_are_not_used_still_set_the_scale() -> None:
+    scaled, moved = Scaled(CPU), parameters()
+    scaled.gradients([objective(moved, INPUTS[1])], moved)
+    scaled.skip()
+    assert scaled.state()["scale"] == 2.0**15
+
+
+@pytest.mark.parametrize("scaling", [Scaled(CPU), Unscaled()], ids=["scaled", "unscaled"])
+def test_objectives_that_reach_nothing(scaling: Scaling) -> None:
+    moved, taken = parameters(), []
+    gradients = scaling.gradients([], moved)
+    assert not any(gradient.any() for gradient in gradients)
+    scaling.step(lambda: taken.append(1))
+    scaling.skip()
+    assert taken == [1]
+
+
+# ---- a fit in float16 --------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_overflows_moves_nothing_and_is_no_update() -> None:
+    arrays = two_head_arrays(40)
+    arrays["image"][20] = 1e30  # in the third batch; infinite in float16
+    counts: list[Any] = []
+
+    class Watch:
+        def batch_end(self, estimator: Any) -> None:
+            counts.append(
+                (estimator.trainers["trainer"].optimizer.num_update, values(estimator)["body.bias"])
+            )
+
+    estimator = estimator_of(precision="float16", trainers=TrainerSpec(".*", "adam"))
+    estimator._runner.load({**estimator._runner.state(), "scale": 64.0})
+    estimator.fit(in_batches(arrays.values()), epochs=1, event_handlers=[Watch()])
+    assert [count for count, _ in counts] == [1, 2, 2, 3, 4]
+    assert_equal({"bias": counts[1][1]}, {"bias": counts[2][1]})
+    assert all(np.isfinite(value).all() for _, value in counts)
+    assert estimator._runner.state()["scale"] == 32.0 and estimator.state.step == 5
+
+
+def test_a_run_resumes_with_its_scale(tmp_path: Path) -> None:
+    def fit(folder: Path, **options: Any) -> MultiEstimator:
+        estimator = estimator_of(precision="float16")
+        saving = CheckpointHandler(folder, every=Every(1, "batch"))
+        estimator.fit(BATCHES, event_handlers=[saving], **options)
+        return estimator
+
+    whole = fit(tmp_path / "whole", batches=8)
+    fit(tmp_path / "parts", batches=3)
+    resumed = fit(tmp_path / "parts", batches=8, resume=tmp_path / "parts")
+    assert_equal(values(whole), values(resumed))
+    assert whole._runner.state() == resumed._runner.state() != Scaled(CPU).state()

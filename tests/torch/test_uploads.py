@@ -1,0 +1,67 @@
+"""Batches on their way to the device; on the CPU, nothing is copied, and streams and events do nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from multifit.gluon.compat import mx
+from multifit.torch.engine.uploads import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
+
+VALUES = np.arange(6).reshape(3, 2)
+ARRAYS = {
+    **{each: mx.nd.array(VALUES, dtype=each) for each in ("float16", "float32", "float64", "int8", "int64")},
+    "a part of an array": mx.nd.array(np.arange(10).reshape(5, 2))[0:3],
+    "NumPy": VALUES.astype("float32"),
+    "sparse": mx.nd.array(VALUES).tostype("csr"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_values_and_dtypes_are_those_of_the_array(name: str) -> None:
+    array = ARRAYS[name]
+    (tensor,) = Uploads(torch.device("cpu"))({"image": array}).values()
+    expected = array if isinstance(array, np.ndarray) else array.asnumpy()
+    assert tensor.numpy().dtype == expected.dtype
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+def test_an_array_is_not_copied_on_the_cpu() -> None:
+    uploads, array = Uploads(torch.device("cpu")), mx.nd.zeros((3, 2))
+    first, second = (uploads({"image": array, "absent": None})["image"] for _ in range(2))
+    assert first.data_ptr() == second.data_ptr()
+    array[:] = 5
+    array.wait_to_read()
+    assert (first == 5).all()
+    del array
+    assert (first == 5).all()
+
+
+def test_batches_that_the_device_is_past_are_not_held() -> None:
+    uploads = Uploads(torch.device("cpu"))
+
+    def alive() -> int:
+        return sum(len(tensors) for _, tensors in uploads._waiting) + len(uploads._last)
+
+    for count in range(1, 4):
+        uploads({"image": mx.nd.zeros((3, 2)), "label": mx.nd.zeros(3)})
+        assert alive() == 2, count
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], False),
+        ([1] * MAX_BATCHES, False),
+        ([1] * (MAX_BATCHES + 1), True),
+        ([MAX_BYTES] * MIN_BATCHES, False),
+        ([MAX_BYTES] * (MIN_BATCHES + 1), True),
+        ([MAX_BYTES // 4] * 4, False),
+        ([MAX_BYTES // 4] * 5, True),
+    ],
+)
+def test_how_many_batches_may_wait(sizes: Any, expected: bool) -> None:
+    assert too_many(sizes) is expected
