@@ -81,6 +81,7 @@ class EventDispatcher:
         ends = self._methods["batch_end"]
         early = [method for method in ends if priority_of(method.handler) <= Priority.UPDATE]
         self._methods["batch_end"], self._methods[BEFORE_UPDATE] = ends[len(early) :], early
+        self._taking_views = {event for event in self._methods if self.accepts(event, *VIEWS)}
 
     def listens(self, event: str) -> bool:
         """Return whether any handler implements `event`."""
@@ -101,7 +102,9 @@ class EventDispatcher:
         stop = False
         for method in self._methods[event]:
             answer = self.call(method, facts)
-            if answer is not None and event in _CAN_STOP and self._is_true(method, answer):
+            if answer is None or answer is False or event not in _CAN_STOP:
+                continue
+            if self._is_true(method, answer):
                 self._estimator.state.stop(handler_name(method.handler))
                 stop = True
         return stop
@@ -109,7 +112,7 @@ class EventDispatcher:
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end; `views` returns its arrays by name, if a handler takes them."""
         if self.listens(event):
-            self.emit(event, batch=batch, **(views() if self.accepts(event, *VIEWS) else {}))
+            self.emit(event, batch=batch, **(views() if event in self._taking_views else {}))
 
     def begin(self) -> None:
         """Call ``train_begin`` of all handlers that implement it.
