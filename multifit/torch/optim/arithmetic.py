@@ -90,3 +90,9 @@ def roots(squares: Tensors, epsilon: float) -> Tensors:
     below = list(torch._foreach_sqrt(squares))
     torch._foreach_add_(below, single(epsilon))
     return below
+
+
+def set_to_minus_quotients(weights: Tensors, above: Tensors, below: Tensors) -> None:
+    """Set weights to minus one list of tensors over another."""
+    torch._foreach_copy_(weights, torch._foreach_div(above, below))
+    torch._foreach_neg_(weights)

@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-from .arithmetic import average, average_squares, decayed_then_clipped, single, singles
+from .arithmetic import (
+    average,
+    average_squares,
+    decayed_then_clipped,
+    set_to_minus_quotients,
+    single,
+    singles,
+)
 from .group import Group, State, zeros
 
 
@@ -33,5 +40,4 @@ class FTML:
         grown = torch._foreach_add(new, denominators, alpha=-beta1)
         torch._foreach_addcmul_(sums, grown, group.weights, -1)
         torch._foreach_copy_(denominators, new)
-        for weight, total, below in zip(group.weights, sums, new):
-            torch.div(total, below, out=weight).neg_()
+        set_to_minus_quotients(group.weights, sums, new)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import clipped, rescaled, single, singles
+from .arithmetic import clipped, rescaled, set_to_minus_quotients, single, singles
 from .group import Group, State, zeros
 
 
@@ -36,6 +36,6 @@ class Ftrl:
         torch._foreach_div_(after, rates)
         torch._foreach_add_(after, decays)
         # sign(z) * l1 - z is 0 or more where |z| is at most l1: the weight is 0 there
-        kept = [torch.nn.functional.softshrink(total, single(options.lamda1)) for total in sums]
-        for weight, total, below in zip(group.weights, kept, after):
-            torch.div(total, below, out=weight).neg_()
+        bound = single(options.lamda1)
+        within = torch._foreach_clamp_min(torch._foreach_clamp_max(sums, bound), -bound)
+        set_to_minus_quotients(group.weights, list(torch._foreach_sub(sums, within)), after)

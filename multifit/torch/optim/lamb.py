@@ -52,9 +52,9 @@ def _corrected(means: Tensors, share: float, counts: list[int]) -> Tensors:
 
 def _ratios(options: Any, weights: Tensors, steps: Tensors) -> Tensors:
     """Return each weight's norm, within its bounds, over its step's; 1 where one of them is 0."""
-    above, below = torch._foreach_norm(weights), torch._foreach_norm(steps)
+    above, below = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, steps))
     if options.lower_bound:
-        torch._foreach_clamp_min_(above, single(options.lower_bound))
+        above.clamp_min_(single(options.lower_bound))
     if options.upper_bound:
-        torch._foreach_clamp_max_(above, single(options.upper_bound))
-    return [torch.where((a == 0) | (b == 0), torch.ones_like(a), a / b) for a, b in zip(above, below)]
+        above.clamp_max_(single(options.upper_bound))
+    return list(torch.where((above == 0) | (below == 0), 1.0, above / below).unbind())
