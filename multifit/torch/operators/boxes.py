@@ -120,7 +120,7 @@ def box_decode(
 ) -> Tensor:
     """Return boxes by their corners, for predicted offsets from anchors."""
     x, anchors = x.detach(), as_centers(anchors.detach(), format)
-    x = x * x.new_tensor([std0, std1, std2, std3])
+    x = torch.stack([part * std for part, std in zip(x.unbind(-1), (std0, std1, std2, std3))], -1)
     size = x[..., 2:].clamp(max=clip) if clip > 0 else x[..., 2:]
     half = size.exp() * anchors[..., 2:] * 0.5
     center = x[..., :2] * anchors[..., 2:] + anchors[..., :2]

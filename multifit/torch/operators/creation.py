@@ -69,7 +69,7 @@ def ones_like(x: Tensor) -> Tensor:
 
 def shape_array(x: Tensor) -> Tensor:
     """Return the shape, int64."""
-    return torch.tensor(list(x.shape), dtype=torch.int64, device=x.device)
+    return torch.tensor(list(x.shape), dtype=torch.int64).to(x.device, non_blocking=True)
 
 
 def size_array(x: Tensor) -> Tensor:

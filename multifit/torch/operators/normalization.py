@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -38,12 +39,18 @@ def batch_norm(
     if any(each.requires_grad for each in (x, gamma, beta)):
         with torch.no_grad():
             var, mean = torch.var_mean(x.to(running_var.dtype), axes, correction=0)
-            share = float(1 - torch.tensor(momentum))  # MXNet's momentum is a float32
+            share = _single(1 - _single(momentum))  # MXNet's momentum is a float32
             running_mean.lerp_(mean, share)
             running_var.lerp_(var, share)
     if x.numel() == x.shape[1]:  # torch refuses one value a channel
         return (x * 0 + beta.reshape(1, -1, *[1] * (x.ndim - 2))).movedim(1, axis)
     return F.batch_norm(x, None, None, weight, beta, True, 0.0, eps).movedim(1, axis)
+
+
+def _single(number: float) -> float:
+    """Round to float32, without an array: reading one would divide a graph that torch captures."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(round(mantissa * 2**24), exponent - 24)
 
 
 def layer_norm(
