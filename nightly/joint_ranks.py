@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from multifit import (
     World,
     connect,
 )
-from tests.common.joint_training import CASES, ByShape, joint_training, loader
+from tests.common.joint_training import CASES, ON_TORCH, ByShape, joint_training, loader
 from tests.common.nets import sequential
 
 import mxnet as mx  # isort: skip
@@ -34,10 +35,11 @@ from mxnet import gluon  # isort: skip
 FAILING_STEP = 5
 
 
-def train(world: World, folder: Path, cases: list[str]) -> None:
-    """Train every case, and save what each rank ends with."""
-    for number, name in enumerate(cases):
-        np.savez(folder / f"{number}-{world.size}-{world.rank}.npz", **joint_training(world, **CASES[name]))
+def train(world: World, folder: Path, names: list[str], cases: Any = CASES, engine: str = "mxnet") -> None:
+    """Train some cases, and save what each rank ends with."""
+    for number, name in enumerate(names):
+        result = joint_training(world, **cases[name], engine=engine)
+        np.savez(folder / f"{number}-{world.size}-{world.rank}.npz", **result)
 
 
 class Failing:
@@ -126,7 +128,8 @@ def main() -> int:
     folder, mode, *names = sys.argv[1:]
     world = connect(timeout=float(os.environ["MULTIFIT_TIMEOUT"]))
     try:
-        {"train": train, "fail": fail}[mode](world, Path(folder), names)
+        on_torch = partial(train, cases=ON_TORCH, engine="torch")
+        {"train": train, "train-on-torch": on_torch, "fail": fail}[mode](world, Path(folder), names)
         print("ENDS", time.time(), "well", flush=True)
     except BaseException as error:
         print("ENDS", time.time(), type(error).__name__, str(error).replace("\n", " | "), flush=True)

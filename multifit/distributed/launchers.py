@@ -17,6 +17,9 @@ LOCAL_SIZES = (
     "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
     "SLURM_STEP_TASKS_PER_NODE",
 )  # fmt: skip
+LOCAL_RANKS = (
+    "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID",
+)  # fmt: skip
 TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 RANKS = {  # launcher: where rank and size are
     "mpirun": [
@@ -44,6 +47,12 @@ def local_size(environment: Mapping[str, str] = os.environ) -> int:
     """Return how many processes of the run share this machine, as far as the launcher tells."""
     sizes = (re.fullmatch(r"(\d+)(\(x\d+\))?", environment.get(name, "")) for name in LOCAL_SIZES)
     return next((int(size[1]) for size in sizes if size is not None), 1)
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Return the number of this process among those of the run on this machine; 0 if it is alone."""
+    ranks = (environment[name] for name in LOCAL_RANKS if environment.get(name, "").isdecimal())
+    return int(next(ranks, 0)) if launched(environment) is not None else 0
 
 
 def torch_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""torch.distributed with gloo: sums in host memory, over TCP."""
+"""torch.distributed: gloo for sums in host memory, over TCP, and NCCL for those on GPUs."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class TorchCommunicator:
         if not dist.is_initialized():
             _set_variables()
             store, rank, size = next(dist.rendezvous("env://", timeout=wait))
-            dist.init_process_group("gloo", timeout=wait, store=store, rank=rank, world_size=size)
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, timeout=wait, store=store, rank=rank, world_size=size)
             self._store = dist.PrefixStore("multifit", store)
         else:
-            self._group = dist.new_group(backend="gloo", timeout=wait)
+            self._group = dist.new_group(backend="gloo", timeout=wait)  # which takes a GPU's tensors too
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def all_reduce(self, arrays: Sequence[Vector]) -> None:
@@ -61,6 +62,11 @@ class TorchCommunicator:
         for flat, group in joined:
             for part, array in zip(np.split(flat, np.cumsum([array.size for array in group])[:-1]), group):
                 array[...] = part.reshape(array.shape)
+
+    def all_reduce_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Sum tensors over the ranks in place, on the device where they are."""
+        for work in [dist.all_reduce(tensor, group=self._group, async_op=True) for tensor in tensors]:
+            work.wait()
 
     def broadcast(self, arrays: Sequence[Vector]) -> None:
         """Copy rank 0's arrays into those of the others."""

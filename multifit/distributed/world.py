@@ -162,6 +162,10 @@ class World:
         """
         self._collectives("all_reduce", groups)
 
+    def all_reduce_tensors(self, tensors: Sequence[Any]) -> None:
+        """Replace each tensor by its sum, where it is, as `all_reduce` does; for torch.distributed."""
+        self._collectives("all_reduce_tensors", [tensors] if tensors else [])
+
     def broadcast(self, arrays: Sequence[Any]) -> None:
         """Replace each array by rank 0's; all ranks must have met just before."""
         self._collectives("broadcast", [arrays] if arrays else [])

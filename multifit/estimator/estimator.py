@@ -329,6 +329,10 @@ class MultiEstimator:
         session, along = self._runner.session(), engine.samples_along(batch_axis)
         with session, along, handlers.evaluation(event_handlers), around:
             engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
+            if not self.world.alone:
+                self._runner.publish()
+                engine.shared.average_statistics()
+                self._runner.refresh()
             return run_evaluation(engine, batches, batch_count(data), self.evaluate_batch, handlers)
 
     def evaluate_batch(self, batch: Any) -> BatchResult:

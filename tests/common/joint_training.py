@@ -178,7 +178,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
         "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
         "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"], "balance": None,
-        "rhythm": {},
+        "rhythm": {}, "engine": "mxnet",
         "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
     }  # fmt: skip
     unknown = set(changes) - set(options)
@@ -210,7 +210,8 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     net.cast(options["dtype"])
     if options["hybridize"] and isinstance(net, gluon.HybridBlock):
         net.hybridize()
-    estimator = MultiEstimator(net, spec, trainers, context, balance=options["balance"], world=world)
+    how = {"balance": options["balance"], "engine": options["engine"], "world": world}
+    estimator = MultiEstimator(net, spec, trainers, context, **how)
     val_data = loader(16, samples=33)
     history = estimator.fit(
         options["data"](world), val_data, epochs=2, event_handlers=options["handlers"](world)
@@ -220,6 +221,17 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     results.update({f"predicted {name}": array for name, array in estimator.predict(val_data).items()})
     results["counters"] = np.array([estimator.state.step, estimator.state.samples])
     return results
+
+
+class Weighted(gluon.loss.SigmoidBCELoss):
+    """Samples have weights, of shape (n,)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hybridize()
+
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, weight: Any) -> Any:
+        return super().hybrid_forward(F, pred, label) * weight
 
 
 def _normalized(scope: str = "device", fn: Any = BCE, **more: Any) -> Any:
@@ -276,6 +288,19 @@ CASES: dict[str, dict[str, Any]] = {
     "balance that looks back": {"balance": FAMO()},
     "float64": {"dtype": "float64"},
     "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},
+}  # fmt: skip
+
+# those in which net and losses are a graph, for the engine on torch
+ON_TORCH: dict[str, dict[str, Any]] = {
+    **{
+        name: CASES[name]
+        for name in (
+            "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights",
+            "a last batch of one sample", "skipped updates", "missing labels",
+        )
+    },
+    "a normaliser": {"parity": LossSpec(Weighted(), "parity", ["parity", "weight"], normalize_by="weight")},
+    "a trainer that waits": {"rhythm": {"every": 3}},
 }  # fmt: skip
 
 Train = Callable[..., dict[str, np.ndarray]]

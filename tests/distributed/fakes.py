@@ -46,7 +46,8 @@ def fake_torch() -> dict[str, ModuleType]:
         of_thread.communicator.all_reduce([tensor])
         return SimpleNamespace(wait=lambda: None)
 
-    vars(torch).update(from_numpy=lambda array: array, distributed=dist)
+    cuda = SimpleNamespace(is_available=lambda: False)
+    vars(torch).update(cuda=cuda, Tensor=Any, from_numpy=lambda array: array, distributed=dist)
     vars(dist).update(
         PrefixStore=lambda prefix, store: store,
         rendezvous=rendezvous,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multifit.distributed.launchers import first_host, launched, local_size, torch_variables
+from multifit.distributed.launchers import first_host, launched, local_rank, local_size, torch_variables
 
 SLURM = {
     "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-09]",
@@ -81,3 +81,18 @@ def test_the_first_host_of_slurms_list(nodes, host):
 )
 def test_processes_of_one_machine(environment, size):
     assert local_size(environment) == size
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, 0),
+        ({"LOCAL_RANK": "1"}, 0),  # nobody started several
+        ({**TORCH, "LOCAL_RANK": "1"}, 1),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "3"}, 3),
+        ({**SLURM, "SLURM_LOCALID": "2"}, 2),
+        ({**SLURM, "SLURM_LOCALID": "?"}, 0),
+    ],
+)
+def test_the_number_of_a_process_on_its_machine(environment, rank):
+    assert local_rank(environment) == rank

@@ -49,8 +49,7 @@ class SharedParameters:
             with mx.autograd.pause(train_mode=False):  # else running statistics would count the batch twice
                 run(batch)
         self._compare()
-        self._broadcast()
-        self.are_shared = True
+        self.share()
 
     def average_statistics(self) -> None:
         """Give all ranks the mean of what no gradient moves, such as the running statistics of BatchNorm."""
@@ -67,11 +66,15 @@ class SharedParameters:
     def _present(self) -> list[mx.gluon.Parameter]:
         return [parameter for parameter in self._parameters.values() if parameter._data is not None]
 
-    def _broadcast(self) -> None:
+    def share(self) -> None:
+        """Give all ranks the first rank's parameters."""
+        if self._world.alone:
+            return
         present = self._present()
         self._world.meet("the parameters", float(len(present)))
         broadcast(self._world, [parameter.list_data()[0] for parameter in present])
         _copy_to_devices(present)
+        self.are_shared = True
 
     def _compare(self) -> None:
         """Raise SpecError if the ranks' parameters have other names, shapes or dtypes."""

@@ -72,7 +72,6 @@ def run_evaluation(
     """
     stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
     stage.reset()
-    engine.shared.average_statistics()
     handlers.emit(events.begin, batches=total)
     run_pass(batches, step, events, handlers, state, lambda: f"evaluating, batch {state.batch + 1}")
     join_figures(engine.world, stage.figures)

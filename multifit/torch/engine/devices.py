@@ -6,29 +6,33 @@ from typing import Any
 
 import torch
 
+from ...distributed.launchers import local_rank
 from ...errors import shown
 
 VALID = 'give one device, such as context="cuda:0" or context="cpu"'
 
 
 def device_of(context: Any) -> torch.device:
-    """Return the device that a context names; by default the first GPU, else the CPU.
+    """Return the device that a context names; by default a GPU, else the CPU.
 
-    `context` is a string or a device of torch, or MXNet's context. Raises ValueError if there is no such
-    device, or if there are several.
+    A GPU without a number is this process's: the first, or, of several processes that a launcher started on
+    this machine, the one of the process's number. `context` is a string or a device of torch, or MXNet's
+    context. Raises ValueError if there is no such device, or if there are several.
     """
     contexts = list(context) if isinstance(context, (list, tuple)) else [context]
     if len(contexts) != 1:
         raise ValueError(f'context: engine="torch" trains on one device, not on {len(contexts)}; {VALID}')
     (item,) = contexts
     if item is None:
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        item = "cuda" if torch.cuda.is_available() else "cpu"
     if hasattr(item, "device_type"):
         item = f"cuda:{item.device_id}" if item.device_type == "gpu" else "cpu"
     try:
         device = torch.device(item)
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ValueError(f"this machine has {torch.cuda.device_count()} CUDA devices for torch")
+        if device.type == "cuda":
+            device = torch.device("cuda", local_rank() if device.index is None else device.index)
+            if device.index >= torch.cuda.device_count():
+                raise ValueError(f"this machine has {torch.cuda.device_count()} CUDA devices for torch")
         torch.empty(0, device=device)
     except Exception as error:  # whatever torch raises for a device that it does not know or have
         why = str(error).partition("\n")[0]

@@ -32,8 +32,12 @@ def of_options(engine: Engine) -> list[Problem]:
     problems = []
     if engine.balancer is not None:
         problems.append(refuse("balance= is not supported", "leave it out"))
-    if not engine.world.alone:
-        problems.append(refuse("several processes are not supported", "leave world= out"))
+    if not engine.world.alone and engine.world.communicator.asynchronous:
+        library = engine.world.communicator.name
+        problems.append(refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")'))
+    if not engine.world.alone and engine.model.precision.name == "float16":
+        what = "float16 scales gradients in each process by itself"
+        problems.append(refuse(what, 'give precision="bfloat16" or leave world= out'))
     return problems
 
 

@@ -46,6 +46,8 @@ class Result:
     @cached_property
     def on_host(self) -> StepResult:
         """The same in NDArrays, for handlers and metrics; this waits for the device."""
+        if not self.batch.contexts:
+            return StepResult(self.spec, self.batch)
         outputs, parts = to_arrays(self.outputs), to_arrays(self.parts)
         return StepResult(self.spec, self.batch, [outputs], [parts])
 

@@ -14,6 +14,7 @@ import torch
 
 from ...errors import SpecError, raise_problems
 from ...events import TrainingHooks
+from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
 from ...gluon.data.seeding import SEEDERS
 from ...gluon.engine import Engine
@@ -29,6 +30,7 @@ from ...stages import EVALUATE, TRAIN
 from ..translate import untranslated
 from . import refusals
 from .devices import device_of
+from .joint_gradients import JointGradients
 from .parameters import Parameters
 from .prediction import Predictor
 from .scaling import Scaled, Scaling, Unscaled
@@ -113,8 +115,11 @@ class Runner:
         """Restore figures and running statistics after the block: the batch runs again, with torch."""
         figures = self._engine.stages[TRAIN].figures
         before = save_figures(figures) if figures.sums.batches else None  # of a run that is resumed
+        shared, were_shared = self._engine.shared, self._engine.shared.are_shared
         with kept_statistics(self._engine.model.parameters.values()):
             yield
+        if not were_shared:  # statistics too
+            shared.share()
         figures.reset()
         if before is not None:
             load_figures(figures, before)
@@ -134,12 +139,16 @@ class Runner:
         """Return what trains on a batch; raises SpecError or TrainerError for what it cannot train."""
         engine = self._engine
         raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
-        self._parameters.take_new()
+        if engine.world.alone:
+            self._parameters.take_new()
+        else:
+            self._parameters.take()  # the first rank's
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
         self._trainers.take()
         splitter, stage = engine.splitter(TRAIN), self._stage(TRAIN)
         parts = splitter, stage, self._trainers, self._parameters, self._scaling
-        self._step = TrainStep(*parts, engine.state, engine.hooks)
+        joint = JointGradients(engine.world, self._parameters)
+        self._step = TrainStep(*parts, joint, engine.state, engine.hooks)
         return self._step
 
     def evaluate_batch(self, raw: Any) -> Any:
@@ -149,6 +158,7 @@ class Runner:
             batch = engine.splitter(EVALUATE).split(raw)
             if not stage.checked:
                 engine.trainers.prepare()
+                self._share(batch)
                 raise_problems(check_first_batch(stage, batch)[1])
             try:
                 raise_problems(refusals.of_graph(stage))
@@ -205,6 +215,12 @@ class Runner:
             self._parameters.give_back()
             self._trainers.give_back()
 
+    def _share(self, batch: Batch) -> None:
+        """Let all ranks have the first one's parameters, before a first batch that is not trained on."""
+        if not self._engine.shared.are_shared:
+            self._engine.begin_stage(EVALUATE, batch)
+            self._parameters.take()
+
     def _stage(self, name: str) -> Stage:
         known, stage = self._stages.get(name), self._engine.stages[name]
         if known is None or known.gluon is not stage:  # other loaders make a new one
@@ -223,6 +239,7 @@ class Runner:
         if self._predictor is None and not self._on_host:
             if network.paths is None:
                 engine.trainers.prepare()
+                self._share(batch)
                 with engine.stages[EVALUATE].recording():
                     raise_problems(network.bind(batch.slots[0])[1])
             try:
@@ -230,6 +247,8 @@ class Runner:
                 self._predictor = Predictor(network, batch, self._parameters, self._uploads, self._compiles)
             except SpecError as error:
                 self._evaluate_on_host(error)
+        if not batch.contexts:  # no sample is this process's
+            return []
         if self._predictor is not None:
             return self._predictor(batch)
         self.publish()

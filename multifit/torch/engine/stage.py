@@ -45,6 +45,9 @@ class Stage:
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
+        if not batch.contexts:  # no sample is this process's
+            self.gluon.run(batch, state)
+            return Result(self.gluon.spec, batch, {}, {}, [])
         graph, scale, constants = self.gluon.prepare(batch, state)
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
         given = self._uploads({name: slots[name] for name in program.inputs if name in slots})

@@ -10,6 +10,7 @@ from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
 from ...state import RunState
 from .gradients import Gradients
+from .joint_gradients import JointGradients
 from .parameters import Parameters
 from .result import Result
 from .scaling import Scaling
@@ -31,11 +32,13 @@ class TrainStep:
         trainers: Trainers,
         parameters: Parameters,
         scaling: Scaling,
+        joint: JointGradients,
         state: RunState,
         hooks: TrainingHooks | None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
         self._parameters, self._scaling, self._state = parameters, scaling, state
+        self._joint = joint
         self._holding = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self.gradients = Gradients({})
@@ -53,9 +56,10 @@ class TrainStep:
         self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
         self.backward(result)
-        if self.held(result):
+        if self._joint.hold(self.held(result), self.gradients):
             self._scaling.skip()
         else:
+            self._joint.add_up(self.gradients)
             self.change()
             self._scaling.step(self.update)
             self.gradients = Gradients({})
@@ -64,6 +68,9 @@ class TrainStep:
 
     def backward(self, result: Result) -> None:
         """Compute the gradients of the objectives; where they reach nothing, these are 0."""
+        if not result.objectives:  # no sample is this process's
+            self.gradients = Gradients({})
+            return
         tensors = [self._parameters.tensors[name] for name in result.trained]
         objectives = [each.sum() for each in result.objectives if each.requires_grad]
         gradients = self._scaling.gradients(objectives, tensors)
