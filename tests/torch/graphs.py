@@ -56,20 +56,22 @@ def traced_graphs(task: str, *settings: str, batches: int = 2) -> list[Traced]:
     return graphs
 
 
-def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9) -> None:
+def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9, dtype: str = "float64") -> None:
     """Assert that outputs, gradients and running statistics are the same, without dropout."""
     source = json.loads(graph.symbol.tojson())
     for node in source["nodes"]:
         attributes = node.get("attrs", {})
-        for key in {"dtype", "__dtype__"} & set(attributes):
+        for key in {"dtype", "__dtype__"} & set(attributes) if dtype == "float64" else ():
             attributes[key] = DTYPES.get(attributes[key], attributes[key])
         if node["op"] in ("Dropout", "RNN"):
             attributes["p"] = "0"
     symbol = mx.sym.load_json(json.dumps(source))
     names = symbol.list_inputs()
-    values = {name: wide(array) for name, array in graph.inputs.items()}  # some of which may be unread
+    values = {
+        name: in_dtype(array, dtype) for name, array in graph.inputs.items()
+    }  # some of which may be unread
     held = {name: graph.parameters[name] for name in names if name not in values}
-    values.update({name: wide(parameter.data().asnumpy()) for name, parameter in held.items()})
+    values.update({name: in_dtype(parameter.data().asnumpy(), dtype) for name, parameter in held.items()})
     trained = [name for name, p in held.items() if p.grad_req != "null"] if graph.training else []
     expected, heads = in_mxnet(symbol, values, trained, graph.training)
     found = in_torch(source, values, list(graph.inputs), trained, graph.training, heads)
@@ -81,8 +83,8 @@ def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9) -> None:
             np.testing.assert_allclose(our, their, rtol=0, atol=tolerance * largest)
 
 
-def wide(array: np.ndarray) -> np.ndarray:
-    return array.astype("float64") if array.dtype == "float32" else array
+def in_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
+    return array.astype(dtype) if array.dtype.kind == "f" else array
 
 
 def in_mxnet(symbol: Any, values: Any, trained: Any, training: bool) -> Any:
