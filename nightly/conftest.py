@@ -1,4 +1,4 @@
-"""``pytest nightly [--device cpu|gpu] [--data DIR] [--report DIR]``: train every task, and report."""
+"""``pytest nightly [--device NAME] [--data DIR] [--report DIR]``: train every task, and report."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from .report import Result, Summary, provenance, read_summaries, write_summary
-from .table import ROWS
+from .table import DEVICES, ROWS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("nightly")
-    group.addoption("--device", choices=["cpu", "gpu"], default="cpu", help="the column of the table")
+    group.addoption(
+        "--device",
+        choices=list(DEVICES),
+        default="cpu",
+        help="where the rows are trained: cpu and gpu with MXNet, torch (a CPU) and cuda with PyTorch",
+    )
     group.addoption("--data", default="datasets", help="folder with the real data sets: mnist, imdb, voc")
     group.addoption("--gluon-tests", help="folder with Gluon's tests; see nightly/gluon_estimator/README.md")
     group.addoption("--report", default="runs/nightly", help="where reports and runs go")
@@ -26,23 +31,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "row" in metafunc.fixturenames:
-        rows = [row for row in ROWS if row.device == metafunc.config.getoption("device")]
+        columns = DEVICES[metafunc.config.getoption("device")].columns
+        rows = [row for row in ROWS if row.device in columns]
         metafunc.parametrize("row", rows, ids=[row.name.replace(" ", ",") for row in rows])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Write the report from the results of the tests in all processes."""
     recorded = [
-        value
+        (name, value)
         for outcome in ("passed", "failed")
         for report in terminalreporter.getreports(outcome)
         for name, value in report.user_properties
-        if name == "result"
+        if name in ("result", "failure")
     ]
     if not recorded or hasattr(config, "workerinput"):  # a worker of pytest-xdist has only its own results
         return
     folder, device = Path(config.getoption("report")), config.getoption("device")
-    results = sorted(Result(**value) for value in recorded)
-    summary = Summary(time.strftime("%Y-%m-%dT%H-%M-%S"), device, provenance(), results)
+    results = sorted(Result(**value) for name, value in recorded if name == "result")
+    failures = sorted(tuple(value) for name, value in recorded if name == "failure")
+    summary = Summary(time.strftime("%Y-%m-%dT%H-%M-%S"), device, provenance(device), results, failures)
     path = write_summary(folder, summary, read_summaries(folder, device))
     terminalreporter.write_line(f"\n{path.read_text('utf-8')}\nreport: {path}")

@@ -28,6 +28,7 @@ class Result(NamedTuple):
     floor: float
     epochs: int
     seconds: float
+    rate: float = 0.0  # samples per second, the median of the epochs
 
     @property
     def key(self) -> tuple[str, str]:
@@ -36,20 +37,21 @@ class Result(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """One nightly run: its time, device, versions and results."""
+    """One nightly run: its time, device, versions and results; the rows that failed, and why."""
 
     time: str
     device: str
     provenance: dict[str, str]
     results: Sequence[Result]
+    failures: Sequence[tuple[str, str]] = ()
 
     def value(self, key: tuple[str, str]) -> float | None:
         """Return the value of a figure, None if it was not measured."""
         return next((result.value for result in self.results if result.key == key), None)
 
 
-def provenance() -> dict[str, str]:
-    """Return the versions and the commit that the figures were measured with."""
+def provenance(device: str = "cpu") -> dict[str, str]:
+    """Return the versions and the commit that the figures were measured with, and PyTorch's GPU."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         commit = subprocess.run(
@@ -64,7 +66,15 @@ def provenance() -> dict[str, str]:
         "numpy": numpy.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {platform.system()}",
+        **(_of_torch() if device in ("torch", "cuda") else {}),
     }
+
+
+def _of_torch() -> dict[str, str]:
+    import torch  # is not installed everywhere
+
+    gpu = {"GPU": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {"torch": torch.__version__, **gpu}
 
 
 def read_summaries(folder: Path, device: str) -> list[Summary]:
@@ -72,7 +82,9 @@ def read_summaries(folder: Path, device: str) -> list[Summary]:
     summaries = []
     for path in sorted(folder.glob(f"*-{device}.json")):
         fields = json.loads(path.read_text("utf-8"))
-        summaries.append(Summary(**{**fields, "results": [Result(**result) for result in fields["results"]]}))
+        fields["results"] = [Result(**result) for result in fields["results"]]
+        fields["failures"] = tuple(map(tuple, fields.get("failures", ())))
+        summaries.append(Summary(**fields))
     return summaries
 
 
@@ -94,10 +106,18 @@ def markdown(summary: Summary, before: Sequence[Summary]) -> str:
         f"{passed} of {len(summary.results)} figures reach their floor. "
         + ", ".join(f"{name} {value}" for name, value in summary.provenance.items()),
         "",
-        "| task | figure | measured | floor | margin | before | best | epochs | seconds |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| task | figure | measured | floor | margin | before | best | epochs | seconds | samples/s |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        *(_line(result, before) for result in summary.results),
     ]
-    return "\n".join([*lines, *(_line(result, before) for result in summary.results)]) + "\n"
+    if summary.failures:
+        lines += [
+            "",
+            "These were not trained:",
+            "",
+            *(f"* {row}: {error}" for row, error in summary.failures),
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _line(result: Result, before: Sequence[Summary]) -> str:
@@ -109,4 +129,5 @@ def _line(result: Result, before: Sequence[Summary]) -> str:
         shown[1] = f"**{shown[1]}**"
     measured = f"{result.value:.4f}" if result.value >= result.floor else f"**{result.value:.4f}**"
     cells = [result.row, result.figure, measured, f"{result.floor:g}", f"{result.value - result.floor:+.4f}"]
-    return "| " + " | ".join([*cells, *shown, str(result.epochs), f"{result.seconds:.0f}"]) + " |"
+    speed = f"{result.rate:.0f}" if result.rate else ""
+    return "| " + " | ".join([*cells, *shown, str(result.epochs), f"{result.seconds:.0f}", speed]) + " |"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple
 
-__all__ = ["ROWS", "Row"]
+__all__ = ["DEVICES", "ROWS", "Device", "Row"]
 
 
 class Row(NamedTuple):
@@ -46,6 +46,20 @@ class Row(NamedTuple):
         lowered = "" if self.precision == "float32" else self.precision
         return " ".join(filter(None, [self.task, self.settings, self.data and f"data={self.data}", lowered]))
 
+
+class Device(NamedTuple):
+    """Where rows are trained: with which arguments of the command line, and those of which columns."""
+
+    arguments: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+DEVICES = {
+    "cpu": Device((), ("cpu",)),
+    "gpu": Device(("--devices", "gpu:0"), ("gpu",)),
+    "torch": Device(("--engine", "torch", "--devices", "cpu"), ("cpu",)),
+    "cuda": Device(("--engine", "torch", "--devices", "cuda:0"), ("cpu", "gpu")),
+}
 
 ROWS = (
     Row("digits", "", 20, {"val_digit_accuracy": 0.97, "val_parity_accuracy": 0.97}),

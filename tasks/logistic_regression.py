@@ -51,7 +51,9 @@ def _standardised(measures):
 
 def net():
     """Return the net; the estimator initialises it."""
-    return gluon.nn.Dense(2)
+    dense = gluon.nn.Dense(2)
+    dense.hybridize()
+    return dense
 
 
 def spec():

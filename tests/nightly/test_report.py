@@ -14,7 +14,7 @@ from nightly.report import Result, Summary, markdown, provenance, read_summaries
 
 
 def summary(time: str, value: float, device: str = "cpu") -> Summary:
-    result = Result("classification model=mlp", "val_accuracy", value, 0.97, 20, 12.3)
+    result = Result("classification model=mlp", "val_accuracy", value, 0.97, 20, 12.3, 340.2)
     return Summary(time, device, {"commit": "abc"}, [result])
 
 
@@ -26,7 +26,7 @@ def test_the_first_report_has_nothing_to_compare_with():
     text = markdown(summary("1", 0.98), [])
     assert "1 of 1 figures reach their floor. commit abc" in text
     assert cells(text) == [
-        "classification model=mlp", "val_accuracy", "0.9800", "0.97", "+0.0100", "", "", "20", "12",
+        "classification model=mlp", "val_accuracy", "0.9800", "0.97", "+0.0100", "", "", "20", "12", "340",
     ]  # fmt: skip
 
 
@@ -44,6 +44,13 @@ def test_a_slow_decline_is_marked():
 def test_a_new_row_is_not_compared():
     other = summary("2", 0.98)._replace(results=[Result("sentiment", "val_f1", 0.9, 0.8, 8, 3.0)])
     assert cells(markdown(other, [summary("1", 0.98)]))[5:7] == ["", ""]
+
+
+def test_rows_that_failed_are_listed_with_their_errors(tmp_path):
+    failed = summary("2026-01-01", 0.98)._replace(failures=(("detection", "it is refused"),))
+    text = write_summary(tmp_path, failed, []).read_text()
+    assert text.endswith("These were not trained:\n\n* detection: it is refused\n")
+    assert read_summaries(tmp_path, "cpu") == [failed]
 
 
 def test_reports_are_saved_by_device(tmp_path):
