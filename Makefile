@@ -10,11 +10,13 @@ BENCH := .venv-bench
 DISTRIBUTED := .venv-distributed
 TORCHED := .venv-torch
 TORCH ?= torch
+# The Python of `make gpu`, which has torch
+GPU_PYTHON ?= $(or $(wildcard $(TORCHED)/bin/python),python3)
 
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench nightly distributed torch clean
+.PHONY: help demo test lint docs bench nightly distributed torch gpu gpu-bundle clean
 
 help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
@@ -23,9 +25,11 @@ help:
 	@echo "make docs    the documentation as a site, in build/site; checks its links"
 	@echo "make bench   time and memory against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
-	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly"
+	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly;"
+	@echo "             DEVICE=cuda with PyTorch on a GPU, DEVICE=torch with PyTorch on the CPU"
 	@echo "make distributed  build Horovod and run the tests that need it or PyTorch; ten minutes the first time"
 	@echo "make torch   install PyTorch beside MXNet and run the tests of the engine on PyTorch; TORCH chooses a build"
+	@echo "make gpu     steps and the nightly table with PyTorch on a GPU, into runs/gpu; docs/gpu.md says what it needs"
 	@echo "make clean   remove the virtual environments and everything that was generated"
 	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
 
@@ -50,17 +54,27 @@ docs: $(VENV)/.docs
 
 # Run it while nothing else runs. nightly/benchmarks/README.md says what is measured, and how.
 bench: $(STAMP) $(if $(filter others balance,$(or $(ONLY),others)),$(BENCH)/.installed)
-bench: $(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/.installed)
-	$(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/bin,$(BIN))/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
+bench: $(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/.installed) $(if $(filter engines,$(ONLY)),$(TORCHED)/.installed)
+	$(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/bin,$(if $(filter engines,$(ONLY)),$(TORCHED)/bin,$(BIN)))/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
 
-nightly: $(STAMP)
-	$(BIN)/python -m pytest nightly -n 2 --device $(or $(DEVICE),cpu)
+# DEVICE=cuda and DEVICE=torch train with PyTorch, on a GPU and on the CPU.
+ON_TORCH = $(filter cuda torch,$(DEVICE))
+nightly: $(if $(ON_TORCH),$(TORCHED)/.installed,$(STAMP))
+	$(if $(ON_TORCH),$(TORCHED)/bin/python -m pytest nightly/test_quality.py,$(BIN)/python -m pytest nightly) -n 2 \
+		--device $(or $(DEVICE),cpu)
 
 distributed: $(DISTRIBUTED)/.installed
 	$(DISTRIBUTED)/bin/python -m pytest tests/distributed nightly/test_distributed*.py
 
 torch: $(TORCHED)/.installed
 	$(TORCHED)/bin/python -m pytest tests/torch -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini
+
+gpu:
+	.ci/gpu $(GPU_PYTHON) $(ONLY) --device $(or $(DEVICE),cuda:0) $(if $(CASE),--case $(CASE)) \
+		$(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ROWS),--rows "$(ROWS)") $(if $(EAGER),--eager)
+
+gpu-bundle: $(STAMP)
+	.ci/gpu-bundle $(BIN)/python build/gpu-bundle.tar.xz
 
 # Recreated when its requirements change. Everything is installed in one call, so that the pins hold for all of it.
 $(STAMP): setup.py requirements/constraints.txt

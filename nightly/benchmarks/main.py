@@ -11,7 +11,18 @@ from typing import Iterator, Sequence
 from multifit.errors import names, suggest
 from multifit.tables import table
 
-from . import balance, distributed, evaluation, first_update, heads, loading, memory, others, step_time
+from . import (
+    balance,
+    distributed,
+    engines,
+    evaluation,
+    first_update,
+    heads,
+    loading,
+    memory,
+    others,
+    step_time,
+)
 from .machine import machine
 from .results import write
 from .rows import Row
@@ -21,7 +32,18 @@ __all__ = ["TABLES", "main"]
 
 TABLES = {
     each.NAME: each
-    for each in (step_time, heads, others, loading, memory, evaluation, first_update, balance, distributed)
+    for each in (
+        step_time,
+        heads,
+        others,
+        loading,
+        memory,
+        evaluation,
+        first_update,
+        balance,
+        distributed,
+        engines,
+    )
 }
 
 
@@ -36,9 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     started, facts, rows = time.strftime("%Y-%m-%dT%H-%M-%S"), machine(), []
     for name in options.tables or TABLES:
+        if not TABLES[name].CASES:
+            print(f"{name}: left out, as it needs PyTorch: make bench ONLY={name}", flush=True)
         measured = list(_measured(TABLES[name], options.cases, options.epochs))
         rows += measured
-        print(shown(measured), flush=True)
+        if measured:
+            print(shown(measured), flush=True)
         path = write(Path(options.output), started, facts, rows)
     print(f"written to {path} and {path.with_suffix('.json').name}")
     return 0

@@ -12,7 +12,7 @@ from multifit.files import atomic_write
 from .rows import Row
 from .targets import Verdict, verdicts
 
-__all__ = ["markdown", "write"]
+__all__ = ["markdown", "table_lines", "write"]
 
 
 def write(folder: Path, time: str, machine: Mapping[str, str], rows: Sequence[Row]) -> Path:
@@ -57,7 +57,7 @@ def _targets(judged: Sequence[Verdict]) -> str:
         ]
         for each in judged
     ]
-    return _lined(["table", "case", "figure", "measured", "at most", ""], lines)
+    return table_lines(["table", "case", "figure", "measured", "at most", ""], lines)
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -69,9 +69,10 @@ def _table(rows: Sequence[Row]) -> str:
         [row.case, *(str(row_figures.get(name, "")) for name in names)]
         for row, row_figures in zip(rows, figures)
     ]
-    return _lined(["", *names], cells)
+    return table_lines(["", *names], cells)
 
 
-def _lined(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, whose columns after the first are numbers."""
     lines = [header, ["---"] + ["--:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -87,9 +87,8 @@ class Subject:
         """Return multifit's estimator, with a new net unless one is given, which logs nothing."""
         net = self.net() if net is None else net
         logging.getLogger("multifit").setLevel(logging.ERROR)
-        return MultiEstimator(
-            net, self.spec(net), trainers=self.trainers(net), context=self.contexts, **options
-        )
+        options = {"context": self.contexts, **options}
+        return MultiEstimator(net, self.spec(net), trainers=self.trainers(net), **options)
 
     def _inputs(self) -> list[Any]:
         return [self.batches()[0][0]]

@@ -1,0 +1,152 @@
+"""One contender of one case, on one engine and device, in a process of its own: epoch by epoch on request.
+
+``python -m nightly.benchmarks.engine_child CASE JSON``, with the arguments of :class:`Contender`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from multifit.errors import DataError, SpecError, TrainerError
+
+from .answering import Line
+from .subjects import HEADS, NMT, SINGLES, SSD, Subject
+
+__all__ = ["SUBJECTS", "Contender", "idle_share"]
+
+SUBJECTS: dict[str, Subject] = {str(each): each for each in (*HEADS, *SINGLES, SSD, NMT)}
+EPOCHS = 1_000_000  # the parent says when it is enough
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who trains: an engine of multifit's, or a loop in PyTorch if `engine` is "hand".
+
+    `options` are arguments of MultiEstimator, or ``compiled`` of a loop.
+    """
+
+    engine: str
+    device: str = "cpu"
+    precision: str = "float32"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Meter:
+    """Answers each request with what the epoch after it took.
+
+    The requests are "epoch" (seconds and the training loss), "memory" (the peak of the device, in MiB) and
+    "idle" (the share of the time in which the GPU computes nothing; None on a CPU). `priority` is right after
+    the handler that reads the figures.
+    """
+
+    priority = -999.0
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpu, self._line, self._request = device.type == "cuda", Line(), ""
+
+    def greet(self) -> None:
+        """Say that requests may come."""
+        self._line.answer("ready")
+
+    def begin(self) -> None:
+        """Wait for a request, and exit if there are no more."""
+        self._request = self._line.wait()
+        if not self._request:
+            raise SystemExit
+        self._synchronize()
+        if self._request == "memory" and self._gpu:
+            torch.cuda.reset_peak_memory_stats()
+        if self._request == "idle" and self._gpu:
+            self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+            self._profile.start()
+        self._start = time.perf_counter()
+
+    def end(self, loss: float) -> None:
+        """Answer the request."""
+        self._synchronize()
+        seconds = time.perf_counter() - self._start
+        self._line.answer(getattr(self, f"_{self._request}")(seconds, loss))
+
+    def refuse(self, error: Exception) -> None:
+        """Answer that the engine does not train this."""
+        self._line.answer({"refused": " ".join(str(error).split())})
+
+    def epoch_begin(self, estimator: Any) -> None:
+        """Begin an epoch of a fit."""
+        self.begin()
+
+    def epoch_end(self, estimator: Any) -> None:
+        """End it."""
+        self.end(estimator.history["train_loss"][-1])
+
+    def _epoch(self, seconds: float, loss: float) -> list[float]:
+        return [seconds, loss]
+
+    def _memory(self, seconds: float, loss: float) -> float | None:
+        return torch.cuda.max_memory_allocated() / 2**20 if self._gpu else None
+
+    def _idle(self, seconds: float, loss: float) -> float | None:
+        if not self._gpu:
+            return None
+        self._profile.stop()
+        kernels = [e for e in self._profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        return idle_share([(e.time_range.start, e.time_range.end) for e in kernels], 1e6 * seconds)
+
+    def _synchronize(self) -> None:
+        if self._gpu:
+            torch.cuda.synchronize()
+
+
+def idle_share(intervals: list[tuple[float, float]], total: float) -> float:
+    """Return the share of a total time that no interval covers; they may overlap."""
+    covered, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return 1 - covered / total
+
+
+def main(name: str, arguments: str) -> None:
+    """Train until there are no more requests."""
+    case, contender = SUBJECTS[name], Contender(**json.loads(arguments))
+    meter = Meter(torch.device(contender.device))
+    meter.greet()
+    try:
+        if contender.engine == "hand":
+            _train_by_hand(case, contender, meter)
+        else:
+            _train(case, contender, meter)
+    except (SpecError, DataError, TrainerError) as error:
+        meter.refuse(error)
+
+
+def _train(case: Subject, contender: Contender, meter: Meter) -> None:
+    on_torch = contender.engine == "torch"
+    where = {"context": contender.device} if on_torch else {}
+    options = {"engine": contender.engine, "precision": contender.precision, **where, **contender.options}
+    case.estimator(**options).fit(case.batches(), epochs=EPOCHS, event_handlers=meter)
+
+
+def _train_by_hand(case: Subject, contender: Contender, meter: Meter) -> None:
+    from .torch_loop import hand_written
+
+    device = torch.device(contender.device)
+    try:
+        epoch = hand_written(case, device, contender.precision, **contender.options)
+    except KeyError as error:
+        raise SpecError(f"the net has a {error} that the loop in PyTorch does not know") from None
+    while True:
+        meter.begin()
+        meter.end(epoch())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    main(*sys.argv[1:])

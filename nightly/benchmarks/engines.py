@@ -1,0 +1,67 @@
+"""A training step of both engines on the CPU, compared with a loop in PyTorch on the same net.
+
+Each contender runs in a process of its own, which trains one epoch at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from importlib.util import find_spec
+from typing import Any, Iterator, Mapping
+
+from .child import Child
+from .rounds import Turn, alternate
+from .rows import OURS, Row
+from .subjects import HEADS, NMT, SINGLES, SSD, Subject
+
+__all__ = ["CASES", "HAND", "NAME", "measure", "opened", "turn_of"]
+
+NAME, HAND = "engines", "PyTorch by hand"
+WANTED = ("2 heads", "MLP", "LeNet", "ResNet18 thumbnail", "tiny FCN, mean IoU")
+CASES = (
+    (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT) if find_spec("torch") else ()
+)
+CONTENDERS = {OURS: {"engine": "torch"}, "MXNet as engine": {"engine": "mxnet"}, HAND: {"engine": "hand"}}
+NEAR = {"float32": 0.01, "bfloat16": 0.1}  # how far the losses of one net's first epoch may be apart
+
+
+def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
+    """Yield milliseconds per step of each contender that trains the case; PyTorch is multifit's engine."""
+    with ExitStack() as stack:
+        children, refused = opened(stack, case, CONTENDERS)
+        for name, why in refused.items():
+            print(f"{NAME}: {case}: not by {name}: {why}", flush=True)
+        turns = {name: turn_of(child) for name, child in children.items()}
+        times = alternate(turns, epochs or case.rounds)
+    yield Row.of_seconds(NAME, case.name, times, len(case.batches()))
+
+
+def opened(
+    stack: ExitStack, case: Subject, contenders: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Child], dict[str, str]]:
+    """Return contenders' processes, which have trained an epoch, and why others do not train the case.
+
+    Raises ValueError if their losses after this epoch are not alike.
+    """
+    children: dict[str, Child] = {}
+    refused, losses = {}, {}
+    for name, arguments in contenders.items():
+        command = [sys.executable, "-m", "nightly.benchmarks.engine_child", case.name, json.dumps(arguments)]
+        child = stack.enter_context(Child(command))
+        answer = child.ask()
+        if isinstance(answer, dict):
+            refused[name] = answer["refused"]
+        else:
+            children[name], losses[name] = child, answer[1]
+    for name, loss in losses.items():
+        other = losses.get(HAND, loss)
+        if abs(loss - other) > NEAR[contenders[name].get("precision", "float32")] * abs(other):
+            raise ValueError(f"{case}: {name} trains another net than {HAND}: {losses}")
+    return children, refused
+
+
+def turn_of(child: Child) -> Turn:
+    """Return the turn of a contender: an epoch, by its own clock."""
+    return lambda: float(child.ask()[0])

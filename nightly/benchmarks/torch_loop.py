@@ -1,0 +1,108 @@
+"""The training loop that PyTorch's users write: batches from pinned memory, figures summed on the device."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Callable, Sequence
+
+import torch
+from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss
+from torch.nn import functional as F
+
+from .subjects import SSD, Heads, Subject
+from .torch_nets import torch_net
+
+__all__ = ["hand_written", "pinned"]
+
+Tensors = Sequence[torch.Tensor]
+OPTIMIZERS = {
+    "sgd": lambda parameters, learning_rate, momentum=0.0: torch.optim.SGD(
+        parameters, learning_rate, momentum
+    ),
+    "adam": lambda parameters, learning_rate: torch.optim.Adam(parameters, learning_rate),
+}
+
+
+def hand_written(
+    case: Subject, device: torch.device, precision: str = "float32", compiled: bool = False
+) -> Callable[[], float]:
+    """Return an epoch, which returns the mean of the objective over the samples.
+
+    Raises KeyError for a net that `torch_net` does not know.
+    """
+    net = torch_net(case.net()).to(device)
+    run = torch.compile(net) if compiled else net
+    name, options = case.optimizer
+    optimizer = OPTIMIZERS[name](net.parameters(), **options)
+    loss, batches = multi_box if case is SSD else _sum_of(_losses(case)), pinned(case, device)
+
+    def autocast() -> AbstractContextManager[Any]:
+        if precision == "float32":
+            return nullcontext()
+        return torch.autocast(device.type, getattr(torch, precision))
+
+    def epoch() -> float:
+        total, weights, right = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
+        for batch in batches:
+            image, *labels = (slot.to(device, non_blocking=True) for slot in batch)
+            optimizer.zero_grad()
+            with autocast():
+                outputs = run(image)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            objective, weight = loss([each.float() for each in outputs], labels)
+            objective.backward()
+            optimizer.step()
+            with torch.no_grad():
+                total += objective * weight
+                weights += weight
+                if case is not SSD:
+                    right += _right(outputs, labels)
+        float(right)  # is read like every figure
+        return float(total) / float(weights)
+
+    return epoch
+
+
+def pinned(case: Subject, device: torch.device) -> list[Tensors]:
+    """Return a case's batches as tensors on the host, where GPUs copy them from; classes are int64."""
+    tensors = [[torch.from_numpy(slot.asnumpy()) for slot in batch] for batch in case.batches()]
+    tensors = [[t.long() if t.dtype == torch.int32 else t for t in batch] for batch in tensors]
+    return [[t.pin_memory() for t in batch] for batch in tensors] if device.type == "cuda" else tensors
+
+
+def _losses(case: Subject) -> list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+    declared = case.losses() if isinstance(case, Heads) else [None]
+    binary = [isinstance(loss, SigmoidBinaryCrossEntropyLoss) for loss in declared]
+    return [F.binary_cross_entropy_with_logits if each else F.cross_entropy for each in binary]
+
+
+def _sum_of(losses: Sequence[Callable[..., torch.Tensor]]) -> Callable[[Tensors, Tensors], tuple[Any, Any]]:
+    """Return the sum of the heads' losses, and the number of samples."""
+
+    def objective(outputs: Tensors, labels: Tensors) -> tuple[Any, Any]:
+        terms = [loss(*pair) for loss, *pair in zip(losses, outputs, labels)]
+        return torch.stack(terms).sum(), len(labels[0])
+
+    return objective
+
+
+def multi_box(outputs: Tensors, targets: Tensors) -> tuple[Any, Any]:
+    """Return SSD's loss (Liu et al., 2016) as gluoncv computes it, and the number of matched anchors."""
+    (scores, boxes), (classes, places) = outputs, targets
+    matched = classes > 0
+    count = matched.sum()
+    cross_entropy = F.cross_entropy(scores.transpose(1, 2), classes.long(), reduction="none")
+    rank = (cross_entropy.detach() * (matched.float() - 1)).argsort(1).argsort(1)
+    chosen = matched | (rank < 3 * matched.sum(1, keepdim=True))
+    distance = F.smooth_l1_loss(boxes, places, reduction="none") * matched[..., None]
+    return ((cross_entropy * chosen).sum() + distance.sum()) / count.clamp(min=1), count
+
+
+def _right(outputs: Tensors, labels: Tensors) -> torch.Tensor:
+    """Return how many predictions are right, of all heads."""
+    pairs = zip(outputs, labels)
+    counts = [
+        ((out > 0) == (label > 0.5) if out.shape[1] == 1 else out.argmax(1) == label).sum()
+        for out, label in pairs
+    ]
+    return torch.stack(counts).sum()
