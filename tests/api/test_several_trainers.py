@@ -137,3 +137,24 @@ def test_gradients_are_as_they_were(caplog: Any) -> None:
         np.testing.assert_equal([p.grad().asnumpy() for p in net.collect_params().values()], gradients)
         results.append(list(snapshot(net).values()))
     np.testing.assert_equal(*results)
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
+@pytest.mark.parametrize("options", [{}, {"every": 3}, {"every": 2, "accumulate": True}], ids=str)
+def test_which_losses_reach_which_trainer_where_loaders_take_turns(options: Any, devices: Any) -> None:
+    net, spec, _ = translation()
+    net.initialize(ctx=devices)
+    net.hybridize()
+    ((x, words, length), *_) = data(2)
+    loaders = {"words": [{"x": x, "words": words}] * 2, "length": [{"x": x, "length": length}] * 2}
+    trainers = {name: TrainerSpec(f"{name}.*", **options) for name in ("encoder", "decoder", "length")}
+    estimator = MultiEstimator(net, spec, trainers, devices)
+    plan = estimator.check(loaders)
+    expected = {
+        "encoder": ("words", "smooth", "length"),
+        "decoder": ("words", "smooth"),
+        "length": ("length",),
+    }
+    assert {trainer.name: trainer.losses for trainer in plan.trainers} == expected
+    assert {trainer.every for trainer in plan.trainers} == {options.get("every", 1)}
+    estimator.fit(loaders, epochs=1, event_handlers=[])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import combinations, product
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
 from ..engine import Engine
-from ..execution.loss_graph import call_loss
+from ..execution.loss_graph import by_reference, call_loss
 from ..execution.result import StepResult
 from ..optim.gradients import fresh_flags, set_fresh
+from ..optim.preserve_state import kept_statistics
 
 OPPOSITE = -0.5  # the cosine of two gradients that are called opposite
 
@@ -33,13 +34,14 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
         for trainer, parameters in trainers.parameter_names.items()
     }
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
+    devices = _parts(engine, result)
     with _kept_gradients([parameter for parameters in moved.values() for parameter in parameters]):
-        for term in (term for term in engine.spec.terms if all(term.key in parts for parts in result.parts)):
+        for term in (term for term in engine.spec.terms if all(term.key in parts for parts in devices)):
             for parameters in moved.values():
                 for parameter in parameters:
                     parameter.zero_grad()
             try:
-                mx.autograd.backward([parts[term.key] for parts in result.parts], retain_graph=True)
+                mx.autograd.backward([parts[term.key] for parts in devices], retain_graph=True)
             except mx.base.MXNetError:
                 continue  # a constant
             for trainer, parameters in moved.items():
@@ -48,6 +50,24 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
                 ):
                     reached[trainer] += (term.key,)
     return reached
+
+
+def _parts(engine: Engine, result: StepResult) -> Sequence[Mapping[str, Any]]:
+    """Return what the losses returned on each device, with gradients.
+
+    The graph of a loader's first batch has them for its objective only, and net and losses then run again.
+    """
+    stage = engine.stages["train"]
+    if not stage.reruns or stage.graphs.differentiable:
+        return result.parts
+    again = []
+    with stage.recording(), kept_statistics(engine.model.parameters.values()):
+        for context, slots, parts in zip(result.batch.contexts, result.batch.slots, result.parts):
+            with context:
+                arrays = by_reference(stage.network(slots), slots)
+                terms = [term for term in engine.spec.terms if term.key in parts]
+                again.append({term.key: call_loss(term, arrays)[term.minimized] for term in terms})
+    return again
 
 
 def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
