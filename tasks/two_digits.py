@@ -89,7 +89,7 @@ def spec():
     )
 
 
-def trainers(net):
+def trainers():
     """Return the one trainer."""
     return TrainerSpec(".*", "adam", {"learning_rate": rate})
 

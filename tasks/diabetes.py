@@ -1,0 +1,120 @@
+"""How diabetes goes on, and three measures of a patient, learnt from patients who lack some of them.
+
+Of the training data's labels, ``missing`` are left out at random; the four tasks learn from those that are
+there. ``--set keep=complete`` drops each patient who lacks one, as those must who cannot train otherwise.
+``--set method=UPGrad`` has a method of multifit.balance weigh the tasks; ``--set only=pressure`` trains
+a net for one of them. The data are scikit-learn's 442 real patients. A figure is the share of a measure's
+variance that is explained, R².
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from mxnet import gluon, init
+from mxnet.gluon import nn
+from sklearn.datasets import load_diabetes
+
+from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit import balance as balances
+
+TASKS = {"progression": 10, "mass": 2, "pressure": 3, "lipid": 8}  # and their columns
+TRAINED = 332  # patients; the others are held out
+
+epochs = 30
+batch_size = 32
+rate = 3e-3
+units = 32
+missing = 0.4  # the share of the training data's labels
+keep: Literal["all", "complete"] = "all"
+method = ""
+only = ""
+
+
+class Patient(nn.HybridBlock):
+    """A dense body, and a number for each task."""
+
+    def __init__(self, tasks) -> None:
+        super().__init__()
+        self.body, self.heads = nn.Dense(units, activation="tanh"), nn.HybridSequential()
+        self.heads.add(*(nn.Dense(1) for _ in tasks))
+
+    def hybrid_forward(self, F, measures):
+        """Return each task's output, (N, 1), for measures (N, 7)."""
+        features = self.body(measures)
+        outputs = [head(features) for head in self.heads]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+def chosen():
+    """Return the tasks to train: all of them, or one."""
+    if only and only not in TASKS:
+        raise ValueError(f'only="{only}" is no task; valid are {", ".join(TASKS)}')
+    return (only,) if only else tuple(TASKS)
+
+
+def net():
+    """Return the net; the estimator initialises it."""
+    patient = Patient(chosen())
+    patient.hybridize()
+    return patient
+
+
+def initializer():
+    """Return what initialises the weights."""
+    return init.Xavier()
+
+
+def explained(labels, outputs):
+    """Return R² of standardised labels, in one batch."""
+    return 1 - ((labels - outputs) ** 2).mean() / labels.var()
+
+
+def spec():
+    """Declare which labels may be missing, and an output, a loss and a metric for each task."""
+    return TaskSpec(
+        inputs=["measures"],
+        outputs=[f"{task}_out" for task in chosen()],
+        labels=[LabelSpec(task, missing="nan") for task in TASKS],
+        losses={task: LossSpec(gluon.loss.L2Loss(), f"{task}_out", task) for task in chosen()},
+        metrics={
+            f"{task}_r2": MetricSpec(explained, f"{task}_out", task, mode="max", stage="evaluate")
+            for task in chosen()
+        },
+        unused=[task for task in TASKS if task not in chosen()],
+    )
+
+
+def trainers():
+    """Return the one trainer."""
+    return TrainerSpec(".*", "adam", {"learning_rate": rate})
+
+
+def balance():
+    """Return the method that weighs the tasks; None for their sum, or if there is one task."""
+    return getattr(balances, method)() if method and not only else None
+
+
+def data():
+    """Return a loader of training patients, of whom labels are missing, and one batch of 110 others."""
+    measures, labels = patients()
+    if keep == "complete":
+        complete = ~np.isnan(labels).any(axis=1)
+        measures, labels = measures[complete], labels[complete]
+    columns = [measures, *np.split(labels, len(TASKS), axis=1)]
+    train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:-110, -110:])
+    # One batch of held-out patients: R² is of all together.
+    return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, len(val))
+
+
+def patients():
+    """Return measures (442, 7) and labels (442, 4), standardised; NaN where a label is missing."""
+    values, target = load_diabetes(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(values))  # the same split for every seed
+    table = np.column_stack([values, target])[order]
+    table = ((table - table[:TRAINED].mean(axis=0)) / table[:TRAINED].std(axis=0)).astype("float32")
+    measures, labels = np.delete(table, list(TASKS.values()), axis=1), table[:, list(TASKS.values())]
+    lacks = np.random.RandomState(1).rand(TRAINED, len(TASKS)) < missing
+    labels[:TRAINED][lacks] = np.nan
+    return measures, labels

@@ -1,0 +1,109 @@
+"""Which digit is it, known of few images, and whether it is odd, known of many: a loader for each task.
+
+The labels of 50 digits teach a net less alone than beside 1387 others, of which only the parity is known.
+``Proportional(temperature=3)`` takes more of the small data set than its share. ``--set only=digit`` trains
+on the small one alone. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from multifit import MetricSpec, TaskSpec, TrainerSpec
+from multifit.sampling import Proportional
+
+# On Python 3.12, multifit must be imported before mxnet.
+# isort: split
+from mxnet import gluon, init, metric
+from mxnet.gluon import nn
+
+epochs = 15
+batch_size = 32
+rate = 2e-3
+few = 50  # images of which it is known which digit they are
+temperature = 3.0  # of the mix of loaders; 1 takes each of their batches once
+only: Literal["", "digit"] = ""
+
+TASKS = ("digit", "parity")
+
+
+class FewDigitsNet(nn.HybridBlock):
+    """Two convolutions and a dense layer, which two heads share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.HybridSequential()
+        self.body.add(
+            nn.Conv2D(16, 3, padding=1, activation="relu"),
+            nn.MaxPool2D(),
+            nn.Conv2D(32, 3, padding=1, activation="relu"),
+            nn.Dense(64, activation="relu"),
+        )
+        self.digit, self.parity = nn.Dense(10), nn.Dense(2)
+
+    def hybrid_forward(self, F, image):
+        """Return the heads' outputs, (N, 10) and (N, 2), for images (N, 1, 8, 8)."""
+        features = self.body(image)
+        return self.digit(features), self.parity(features)
+
+
+def net():
+    """Return the net; the estimator initialises it."""
+    few_digits_net = FewDigitsNet()
+    few_digits_net.hybridize()
+    return few_digits_net
+
+
+def initializer():
+    """Return what initialises the weights."""
+    return init.Xavier()
+
+
+def frozen():
+    """Return the parameters of the head that does not learn."""
+    return [f"{task}.*" for task in TASKS if only and task != only]
+
+
+def spec():
+    """Declare a loss and a metric for each task."""
+    tasks = (only,) if only else TASKS
+    return TaskSpec(
+        inputs=["image"],
+        outputs=list(TASKS),
+        labels=list(tasks),
+        losses={task: gluon.loss.SoftmaxCrossEntropyLoss() for task in tasks},
+        metrics={f"{task}_accuracy": MetricSpec(metric.Accuracy(), task, task) for task in tasks},
+        unused=[f"outputs.{task}" for task in TASKS if task not in tasks],
+    )
+
+
+def trainers():
+    """Return the one trainer."""
+    return TrainerSpec(".*", "adam", {"learning_rate": rate})
+
+
+def sampling():
+    """Return how the loaders take turns; None if there is one."""
+    return None if only else Proportional(temperature=temperature)
+
+
+def data():
+    """Return a loader of few digits and one of many parities, and one of 360 other images with both."""
+    from sklearn.datasets import load_digits
+
+    pixels, digit = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(digit))  # the same split for every seed
+    image, digit = pixels[order].reshape(-1, 1, 8, 8).astype("float32") / 16, digit[order].astype("int32")
+    digits = _loader(image[:few], digit[:few], shuffle=True)
+    val = [image[1437:], digit[1437:], digit[1437:] % 2]
+    if only:
+        return digits, _loader(*val[:2])
+    return {"digit": digits, "parity": _loader(image[few:1437], digit[few:1437] % 2, shuffle=True)}, _loader(
+        *val
+    )
+
+
+def _loader(*columns, shuffle=False):
+    return gluon.data.DataLoader(gluon.data.ArrayDataset(*columns), batch_size, shuffle=shuffle)
