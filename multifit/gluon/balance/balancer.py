@@ -63,6 +63,9 @@ class Balancer:
     def combine(self, result: StepResult, state: RunState) -> None:
         """Do nothing: the backward pass has combined the gradients."""
 
+    def settle(self, result: StepResult, state: RunState, batches: int) -> None:
+        """Do nothing: every batch was weighed by itself."""
+
     def after_update(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch `again`, after the parameters have moved."""
         if self._is_due:

@@ -18,8 +18,9 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
+from ..optim.gradients import fresh_flags
 from .gradient_figures import GradientFigures
-from .task_gradients import task_gradients
+from .task_gradients import Numbers, ParameterGradients, task_gradients
 from .tasks import tasks_of, weight_figure
 
 
@@ -56,11 +57,13 @@ class GradientBalancer:
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
         self._weights, self._memory, self._is_new = np.ones(self._count), method.start(self._count), True
+        self._added, self._updates = 0, 0  # batches since the last update, and updates, where batches add up
         self._new_figures()
 
     def fork(self) -> GradientBalancer:
         """Return a balancer that goes on from here without changing this one."""
         fork = copy.copy(self)  # arrays are replaced, never changed
+        fork._gradients = self._gradients.fork()
         fork._new_figures()
         return fork
 
@@ -75,7 +78,13 @@ class GradientBalancer:
         """Do nothing: there are no gradients yet."""
 
     def combine(self, result: StepResult, state: RunState) -> None:
-        """Pass the weighted sum of the tasks' gradients on through what they share."""
+        """Pass the weighted sum of the tasks' gradients on through what they share.
+
+        Where gradients of parameters are added up over several batches, :meth:`settle` computes the weights.
+        """
+        if isinstance(self._gradients, ParameterGradients) and any(each.adds for each in result.partings):
+            self._add(self._gradients, result)
+            return
         if self._is_new or state.step % self.method.every == 0:
             losses, gramian = self.measure(result)
             self._weights, self._memory = weigh_gradients(
@@ -85,18 +94,55 @@ class GradientBalancer:
         self._weight_means.add(self._weights)
         self._gradients.combine(result.partings, self._weights)
 
+    def settle(self, result: StepResult, state: RunState, batches: int) -> None:
+        """Weigh the gradients that were added up, before the update; after :meth:`combine` of its last batch.
+
+        They count a `batches`-th each, as they will in the update.
+        """
+        if not self._added:
+            return
+        gradients = self._gradients
+        assert isinstance(gradients, ParameterGradients)
+        if gradients.waits:
+            losses, gramian = self._counted(*gradients.measure_added(result.partings, self.tasks, batches))
+            self._weights, self._memory = weigh_gradients(
+                self.method, losses, gramian, self._weights, self._memory, state.epoch, self._updates
+            )
+            self._is_new = False
+            gradients.combine(result.partings, self._weights)
+        self._weight_means.add(self._weights)
+        self._added, self._updates = 0, self._updates + 1
+
+    def _add(self, gradients: ParameterGradients, result: StepResult) -> None:
+        """Add the gradients of a batch, task by task if it begins or continues an update with new weights."""
+        if not any(any(fresh_flags(parameter)) for parameter in result.partings[0].parameters):
+            gradients.forget()  # what was added before was used up, or discarded
+            self._added = 0
+        is_due = self._is_new or self._updates % self.method.every == 0
+        if gradients.waits or (is_due and not self._added):
+            gradients.add(result, self.tasks, self._weights)
+        else:
+            gradients.combine(result.partings, self._weights)
+        self._added += 1
+
     def after_update(self, again: StepResult) -> None:
         """Do nothing."""
 
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""
-        return {"weights": self._weights, "memory": self._memory, "new": self._is_new}
+        added = {"batches": self._added, "updates": self._updates}
+        if isinstance(self._gradients, ParameterGradients):
+            added.update(self._gradients.state())
+        return {"weights": self._weights, "memory": self._memory, "new": self._is_new, "added": added}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
+        self._added, self._updates = state["added"]["batches"], state["added"]["updates"]
+        if isinstance(self._gradients, ParameterGradients):
+            self._gradients.load(state["added"])
 
-    def measure(self, result: StepResult) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def measure(self, result: StepResult) -> tuple[Numbers, Numbers]:
         """Return the losses (K,) and the Gramian (K, K) over all devices and ranks, which the figures count.
 
         This waits for them.
@@ -108,6 +154,9 @@ class GradientBalancer:
         if not self._world.alone:
             sums = self._world.sum(np.append(losses, gramian))
             losses, gramian = sums[:count], sums[count:].reshape(count, count)
+        return self._counted(losses, gramian)
+
+    def _counted(self, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
         gramian = (gramian + gramian.T) / 2
         self.gradient_figures.add_gramian(gramian)
         return losses, gramian

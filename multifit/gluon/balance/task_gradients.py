@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any, Mapping, Protocol, Sequence
 
@@ -33,6 +34,9 @@ class TaskGradients(Protocol):
     def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""
 
+    def fork(self) -> TaskGradients:
+        """Return what goes on from here without changing this."""
+
 
 class FeatureGradients:
     """Compares the gradients of features; one backward pass through the body."""
@@ -57,11 +61,16 @@ class FeatureGradients:
         for parting in partings:
             parting.backward(weights)
 
+    def fork(self) -> FeatureGradients:
+        """Return itself: there is nothing to change."""
+        return self
+
 
 class ParameterGradients:
     """Compares the gradients of shared parameters: exact, at the cost of a backward pass for each task.
 
-    `chosen` are the parameters to compare, None for all that are shared.
+    `chosen` are the parameters to compare, None for all that are shared. Where gradients are added up over
+    several batches, so are those of each task.
     """
 
     repeats = True
@@ -69,12 +78,75 @@ class ParameterGradients:
     def __init__(self, pattern: str | None, parameters: Mapping[str, Any]) -> None:
         self._pattern = pattern
         self._chosen = None if pattern is None else _matching(pattern, parameters)
-        self._rows: list[list[Array]] = []  # by device and parameter, in the batch that is measured
+        self._rows: list[list[Array]] = []  # by device and parameter, in the batches that are measured
+        self._losses: list[tuple[list[str], Array]] = []  # of the batches whose rows are added
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return losses and products; the gradients of several devices are added up before."""
-        partings, count = result.partings, len(tasks.names)
-        self._rows = [parting.parameter_rows(count) for parting in partings]
+        count = len(tasks.names)
+        self._rows = [parting.parameter_rows(count) for parting in result.partings]
+        return tasks.read_losses(result, ALONE), self._gramian(result.partings)
+
+    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
+        """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
+        if not self._rows:
+            FeatureGradients().combine(partings, weights)
+        self._set(partings, weights)
+        self.forget()
+
+    def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
+        """Add the tasks' gradients and losses of a batch to those that wait; reads nothing.
+
+        The parameters have their sum by the `weights` that were the last.
+        """
+        count, befores = len(tasks.names), self._rows or [[] for _ in result.partings]
+        self._rows = [parting.parameter_rows(count, rows) for parting, rows in zip(result.partings, befores)]
+        objectives: Sequence[Any] = result.objectives
+        self._losses += [
+            (list(keys), objective.detach()) for keys, objective in zip(result.objective_losses, objectives)
+        ]
+        self._set(result.partings, weights)
+
+    def measure_added(
+        self, partings: Sequence[Parting], tasks: Tasks, batches: int
+    ) -> tuple[Numbers, Numbers]:
+        """Return losses and products of what was added; of the means, if `batches` are not 1."""
+        losses = np.zeros(len(tasks.names))
+        for keys, objective in self._losses:
+            for key, value in zip(keys, objective.asnumpy().tolist()):
+                losses[tasks.of_loss[key]] += value / batches
+        return losses, self._gramian(partings) / batches**2
+
+    @property
+    def waits(self) -> bool:
+        """Whether gradients were added up and not combined."""
+        return bool(self._rows)
+
+    def forget(self) -> None:
+        """Begin to add anew."""
+        self._rows, self._losses = [], []
+
+    def fork(self) -> ParameterGradients:
+        """Return what adds to copies."""
+        fork = copy.copy(self)
+        fork._rows = [[row.copy() for row in rows] for rows in self._rows]
+        fork._losses = list(self._losses)
+        return fork
+
+    def state(self) -> dict[str, Any]:
+        """Return what waits, for a checkpoint."""
+        return {"rows": self._rows, "losses": [list(each) for each in self._losses]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._rows = [list(rows) for rows in state["rows"]]
+        self._losses = [(keys, objective) for keys, objective in state["losses"]]
+
+    def _set(self, partings: Sequence[Parting], weights: Numbers) -> None:
+        for parting, rows in zip(partings, self._rows):
+            parting.set_gradients(rows, weights)
+
+    def _gramian(self, partings: Sequence[Parting]) -> Numbers:
         compared = [
             number
             for number, parameter in enumerate(partings[0].parameters)
@@ -85,19 +157,11 @@ class ParameterGradients:
                 f'balance: on="{self._pattern}" selects no parameter that tasks share; use on="parameters"'
             )
         context = partings[0].arrays[0].context
-        gramian = mx.nd.zeros((count, count), ctx=context, dtype="float64")
+        products = []
         for number in compared:
             rows = mx.nd.add_n(*[device[number].as_in_context(context) for device in self._rows])
-            gramian = gramian + mx.nd.dot(rows, rows, transpose_b=True).astype("float64")
-        return tasks.read_losses(result, ALONE), gramian.asnumpy()
-
-    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
-        """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
-        if not self._rows:
-            FeatureGradients().combine(partings, weights)
-        for parting, rows in zip(partings, self._rows):
-            parting.set_gradients(rows, weights)
-        self._rows = []
+            products.append(mx.nd.dot(rows, rows, transpose_b=True).astype("float64"))
+        return np.asarray(mx.nd.add_n(*products).asnumpy())
 
 
 def task_gradients(on: str, parameters: Mapping[str, Any]) -> TaskGradients:

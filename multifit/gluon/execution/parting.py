@@ -70,19 +70,30 @@ class Parting:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         mx.autograd.backward(self.arrays, [each.combined(weights) for each in self.rows])
 
-    def parameter_rows(self, tasks: int) -> list[Array]:
+    @property
+    def adds(self) -> bool:
+        """Whether the body's gradients are added up over batches."""
+        return any(parameter.grad_req == "add" for parameter in self.parameters)
+
+    def parameter_rows(self, tasks: int, before: Sequence[Array] = ()) -> list[Array]:
         """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
 
-        There is a backward pass for each task.
+        There is a backward pass for each task. The gradients are added to the rows `before`, of which there
+        are none where gradients are not added up.
         """
         gradients = self._gradients()
-        rows = [mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients]
+        rows = [row.as_in_context(self.arrays[0].context) for row in before] or [
+            mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients
+        ]
+        adds = self.adds
         present = sorted({task for each in self.rows for task in each.tasks})
         for task in present:
             heads = [
                 each.views[each.tasks.index(task)] if task in each.tasks else mx.nd.zeros_like(array)
                 for each, array in zip(self.rows, self.arrays)
             ]
+            for row, gradient in zip(rows, gradients) if adds else ():
+                row[task].reshape(gradient.shape).copyto(gradient)
             mx.autograd.backward(self.arrays, heads, retain_graph=task != present[-1])
             for row, gradient in zip(rows, gradients):
                 gradient.reshape((-1,)).copyto(row[task])

@@ -30,9 +30,6 @@ DROPOUT = (
     'on="features", or in place of nn.Dropout(p) let the net use '
     "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
 )
-ADDED = (
-    "gradients that are added up cannot be taken apart; leave GradientAccumulation and accumulate=True out"
-)
 SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
 
 
@@ -130,8 +127,6 @@ class SplitGraph(CachedGraph):
             raise SpecError(REPEATED + DROPOUT)
         if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
             raise SpecError(REPEATED + SPARSE)
-        if any(parameter.grad_req == "add" for parameter in self._body_parameters):
-            raise SpecError(REPEATED + ADDED)
 
     def _operators_for(self, cut: Cut, planned: bool) -> tuple[Any, Any]:
         if planned not in self._operators:

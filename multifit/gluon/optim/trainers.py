@@ -68,6 +68,14 @@ class Trainers(Mapping[str, TrainerHandle]):
             discard_gradients(moved_parameters(self._trainers[name]))
         return {name: handle for name, handle in self.handles.items() if name not in self.waiting}
 
+    def owner(self, parameter: Any) -> str:
+        """Return the trainer that moves a parameter."""
+        return next(name for name, each in self._trainers.items() if parameter in moved_parameters(each))
+
+    def batches_added(self, name: str) -> int:
+        """Return by how many batches a trainer's gradients are divided before it moves."""
+        return self.rhythms[name].every if name in self._accumulating else 1
+
     def reduce(self, name: str) -> None:
         """Add up a trainer's gradients over the devices, unless its kvstore does that itself.
 

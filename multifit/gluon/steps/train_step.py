@@ -71,6 +71,7 @@ class TrainStep:
         due = trainers.due(self._state.step) if trainers.rhythms else trainers.handles
         if self._gradients.hold(held, due):
             return
+        self.settle(result, due)
         self.reduce(due)
         self.change()
         self.clip(due)
@@ -104,6 +105,15 @@ class TrainStep:
         if self._balancer is not None:
             with self._timer("balance"):
                 self._balancer.combine(result, self._state)
+
+    def settle(self, result: StepResult, due: Container[str]) -> None:
+        """Weigh gradients that were added up over several batches, if the trainers that move use them."""
+        if self._balancer is None or not result.partings or not result.partings[0].adds:
+            return
+        owner = self._trainers.get().owner(result.partings[0].parameters[0])
+        if owner in due:
+            with self._timer("balance"):
+                self._balancer.settle(result, self._state, self._trainers.get().batches_added(owner))
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.

@@ -15,7 +15,7 @@ from ..engine import Engine
 from ..execution.result import StepResult
 from ..model.bound_losses import bound_problems
 from .first_batch import check_first_batch
-from .out_of_step import out_of_step
+from .out_of_step import out_of_step, shared_out_of_step
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
@@ -77,6 +77,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     results: dict[str, list[StepResult]] = {"train": [], "evaluate": []}
     for (name, batch), found in reversed(list(zip(batches, outputs))):
         results[name].insert(0, _run(engine, name, batch, found))
+    raise_problems(shared_out_of_step(engine, results["train"]))
     if isinstance(raw, FirstBatches):
         engine.stages["train"].reset()
     [train, *others], evaluated = results["train"], results["evaluate"]

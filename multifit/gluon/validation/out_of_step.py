@@ -1,17 +1,41 @@
-"""Handlers that do not go together with trainers that move less often than after every batch."""
+"""What does not go together with trainers that move less often than after every batch."""
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Iterator, Sequence
 
-from ...errors import Problem
+from ...errors import Problem, names
 from ...events import BEFORE_UPDATE
 from ..engine import Engine
+from ..execution.result import StepResult
 
 
 def out_of_step(engine: Engine) -> list[Problem]:
     """Return the handlers that count updates, or wait for gradients, which trainers do by themselves."""
     return [Problem("trainer", message) for message in _messages(engine)]
+
+
+def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Problem]:
+    """Return why gradients that are compared task by task cannot be added up: trainers move apart.
+
+    `results` are those of first batches.
+    """
+    trainers = engine.trainers.get()
+    partings = [parting for result in results for parting in result.partings[:1]]
+    if not engine.stages["train"].balanced.repeats or not trainers.rhythms:
+        return []
+    owners = sorted({trainers.owner(parameter) for each in partings for parameter in each.parameters})
+    rhythms = {trainers.rhythms.get(name) for name in owners}
+    if len(rhythms) < 2 or not any(rhythm and rhythm.accumulate for rhythm in rhythms):
+        return []
+    return [
+        Problem(
+            "trainer",
+            f"balance: the trainers {names(owners)} move what tasks share, and do not add up the gradients "
+            "of the same batches, so that these cannot be compared; give them the same every= and "
+            'accumulate=, or compare on="features"',
+        )
+    ]
 
 
 def _messages(engine: Engine) -> Iterator[str]:

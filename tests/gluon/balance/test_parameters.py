@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
-from multifit.balance import MGDA, Sum, UPGrad
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    HandlerError,
+    LossSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+)
+from multifit.balance import MGDA, GradNorm, PCGrad, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
-from tests.common.compare import assert_same_parameters, twins
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT, SIZES
@@ -115,6 +128,112 @@ def test_with_weights_of_1_a_fit_is_that_of_the_sum() -> None:
     assert_same_parameters(cut, plain, rtol=1e-5, atol=1e-6)
 
 
+METHODS_ADDED = [
+    UPGrad(on="parameters"),
+    PCGrad(on="parameters"),
+    GradNorm(on="body.*"),
+    MGDA(on="parameters", every=2),
+]
+# fmt: off
+ADDED: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "by a handler": ({}, [GradientAccumulation(2)]),
+    "by the trainer": ({"every": 2, "accumulate": True}, []),
+}
+# fmt: on
+
+
+def random_batches(size: int, count: int) -> list[Any]:
+    random = np.random.RandomState(0)
+    x, labels = random.randn(48, 6).astype("float32"), random.randint(0, 5, 48).astype("float32")
+    columns = (x, labels, (labels % 2).reshape(-1, 1))
+    return [tuple(c[i * size : (i + 1) * size] for c in columns) for i in range(count)]
+
+
+@pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
+@pytest.mark.parametrize("method", METHODS_ADDED, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("how", ADDED)
+def test_batches_that_are_added_up_are_one_large_batch(how: str, method: Any, devices: Any) -> None:
+    options, handlers = ADDED[how]
+    whole, parts = twins(Nested, random_batches(4, 1)[0][0])
+    histories = []
+    for net, size, declared, added in ((whole, 8, {}, []), (parts, 4, options, handlers)):
+        trainers = TrainerSpec(".*", "sgd", SGD, **declared)
+        estimator = MultiEstimator(hybridized(net), spec(), trainers, devices, balance=method)
+        for _ in range(2):
+            estimator.fit(random_batches(size, 48 // size), epochs=1, event_handlers=[*SILENT, *added])
+        histories.append(estimator.history)
+    assert_same_parameters(parts, whole, rtol=1e-4, atol=1e-5)
+    for figure in ("weight_digit", "cosine_digit_size"):
+        assert histories[1][f"train_{figure}"] == pytest.approx(histories[0][f"train_{figure}"], rel=1e-3)
+
+
+class CutsPower:
+    """Ends a fit after a checkpoint of 9 batches, of which one waits."""
+
+    def batch_end(self, estimator: Any, **facts: Any) -> None:
+        if estimator.state.step == 10:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("how", "method", "devices"),
+    [
+        ("by a handler", PCGrad(on="parameters"), None),
+        ("by a handler", UPGrad(on="parameters", every=2), TWO),
+        ("by the trainer", UPGrad(on="parameters"), None),
+    ],
+    ids=["handler", "handler, two devices", "trainer"],
+)
+def test_a_fit_is_resumed_amid_the_batches_of_an_update(
+    how: str, method: Any, devices: Any, tmp_path: Path
+) -> None:
+    options, handlers = ADDED[how]
+
+    def run(net: Any, folder: str, *further: Any, **resume: Any) -> MultiEstimator:
+        trainers = TrainerSpec(".*", "sgd", SGD, **options)
+        estimator = MultiEstimator(hybridized(net), spec(), trainers, devices, balance=method)
+        used = [copy.copy(handler) for handler in handlers]
+        saved = CheckpointHandler(tmp_path / folder, Every(3, "batch"))
+        estimator.fit(
+            random_batches(4, 11), epochs=2, event_handlers=[*SILENT, *used, saved, *further], **resume
+        )
+        return estimator
+
+    whole, parts = twins(Nested, random_batches(4, 1)[0][0])
+    through = run(whole, "through")
+    with pytest.raises(HandlerError):
+        run(parts, "parts", CutsPower())
+    resumed = run(Nested(), "parts", resume=tmp_path / "parts")
+    assert_unchanged(resumed.net, snapshot(through.net))
+    assert resumed.history["train_weight_digit"] == through.history["train_weight_digit"]
+
+
+def test_batches_left_over_by_a_handler_are_forgotten() -> None:
+    once, again = twins(Nested, random_batches(4, 1)[0][0])
+    estimators = []
+    for net, counts in ((once, [4, 2]), (again, [5, 2])):
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        estimators.append(MultiEstimator(hybridized(net), spec(), trainers, balance=UPGrad(on="parameters")))
+        for count in counts:
+            handlers = [*SILENT, GradientAccumulation(2)]
+            estimators[-1].fit(random_batches(4, count), epochs=1, event_handlers=handlers)
+    assert_same_parameters(again, once, rtol=0, atol=0)
+
+
+def test_trainers_that_add_up_different_batches_are_refused() -> None:
+    net, _ = twins(Nested, BATCHES[0][0])
+    trainers = {
+        "body": TrainerSpec("body.*", every=2, accumulate=True),
+        "pair": TrainerSpec("pair.*", every=3, accumulate=True),
+        "heads": TrainerSpec("(digit|parity|size).*"),
+    }
+    estimator = MultiEstimator(hybridized(net), spec(), trainers, balance=UPGrad(on="parameters"))
+    before = snapshot(net)
+    with pytest.raises(TrainerError, match='the trainers "body", "pair" move what tasks share'):
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    np.testing.assert_equal(snapshot(net), before)
+
+
 def dropped() -> Any:
     return Heads(body=sequential(nn.Dense(8), nn.Dropout(0.5)), digit=5, parity=1)
 
@@ -125,9 +244,6 @@ def sparse() -> Any:
 
 ERRORS: dict[str, tuple[Any, str, Any, Any, str]] = {
     "dropout": (dropped, "parameters", digit_spec, [], "its Dropout is the identity in every backward pass"),
-    "accumulated": (
-        Nested, "parameters", spec, [GradientAccumulation(2)], "gradients that are added up cannot be taken"
-    ),
     "sparse": (sparse, "parameters", digit_spec, [], "sparse gradients are not compared"),
     "expression": (Nested, "(", spec, [], 'balance: on="(" is not a regular expression'),
     "unknown": (Nested, "bodies", spec, [], 'balance: on="bodies" matches no parameter'),
