@@ -11,28 +11,20 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from multifit import (
-    LabelSpec,
     LoggingHandler,
-    LossSpec,
-    MetricSpec,
     MultiEstimator,
     ProgressBar,
-    TaskSpec,
-    TrainerSpec,
-    balance,
 )
 from multifit.files import atomic_write
 from multifit.tables import table
 from multifit.taskfile import TaskFile
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
-from mxnet.gluon import nn  # isort: skip
 
 __all__ = ["METHODS", "PROBLEMS", "Problem", "delta_m", "main", "measured", "written"]
 
@@ -41,108 +33,61 @@ METHODS = (
     "Uncertainty", "DWA", "RLW", "GLS", "IMTLL", "FAMO", "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG",
     "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
 )  # fmt: skip
-MISSING = 0.4  # the share of the diabetes labels that are left out
 
 
 class Problem(NamedTuple):
-    """Tasks on one net.
+    """Tasks on one net, which a file in ``tasks/`` declares.
 
     Attributes
     ----------
-    figures : mapping of str to (str, bool)
-        The validation figure of each task, and whether more of it is better.
+    task : str
+        The file, without ``.py``. It has the settings `method` and `only`.
+    settings : str
+        Further settings, separated by spaces.
     epochs : int
         The number of epochs.
-    fitted : callable
-        ``fitted(seed, epochs, method, only)`` trains with a method's name, or None for the sum, and one task
-        alone if `only` names it; returns the history.
+    figures : mapping of str to (str, bool)
+        The validation figure of each task, and whether more of it is better.
     """
 
-    figures: Mapping[str, tuple[str, bool]]
+    task: str
+    settings: str
     epochs: int
-    fitted: Callable[[int, int, str | None, str], Mapping[str, Sequence[float]]]
+    figures: Mapping[str, tuple[str, bool]]
+
+    def fitted(self, seed: int, epochs: int, method: str | None, only: str) -> Mapping[str, Sequence[float]]:
+        """Train with a method's name, or None for the sum, and one task alone if `only` names it."""
+        file = TaskFile(Path(__file__).parents[1] / "tasks" / f"{self.task}.py")
+        file.set([*self.settings.split(), f"method={method or ''}", f"only={only}"])
+        task = file.module
+        np.random.seed(seed)
+        mx.random.seed(seed)
+        train, val = task.data()
+        net = task.net()
+        net.initialize(task.initializer())
+        quiet = [LoggingHandler(figures=()), ProgressBar(enabled=False)]
+        estimator = MultiEstimator(net, task.spec(), task.trainers(), balance=task.balance())
+        return estimator.fit(train, val, epochs, event_handlers=quiet)
 
 
-def two_digits(seed: int, epochs: int, method: str | None, only: str) -> Mapping[str, Sequence[float]]:
-    """Train ``tasks/two_digits.py``."""
-    file = TaskFile(Path(__file__).parents[1] / "tasks" / "two_digits.py")
-    file.set([f"method={method or ''}", f"only={only}"])
-    task = file.module
-    return _fitted(task.net, task.spec(), task.trainers(None), task.data, task.balance, seed, epochs)
-
-
-def diabetes(seed: int, epochs: int, method: str | None, only: str) -> Mapping[str, Sequence[float]]:
-    """Predict how diabetes goes on, and body mass, blood pressure and a blood value; labels are missing."""
-    tasks = [only] if only else list(DIABETES.figures)
-    spec = TaskSpec(
-        inputs=["x"],
-        outputs=[f"{task}_out" for task in tasks],
-        labels=[LabelSpec(task, missing="nan") for task in DIABETES.figures],
-        losses={task: LossSpec(gluon.loss.L2Loss(), f"{task}_out", task) for task in tasks},
-        metrics={f"{task}_error": MetricSpec(mx.metric.MAE(), f"{task}_out", task) for task in tasks},
-        unused=[task for task in DIABETES.figures if task not in tasks],
-    )
-    make = getattr(balance, method) if method else lambda: None
-    trainer = TrainerSpec(".*", "adam", {"learning_rate": 3e-3})
-    return _fitted(lambda: _Heads(len(tasks)), spec, trainer, _diabetes_data, make, seed, epochs)
-
-
-class _Heads(nn.HybridBlock):
-    """A dense body, and a number for each task."""
-
-    def __init__(self, tasks: int) -> None:
-        super().__init__()
-        self.body, self.heads = nn.Dense(32, activation="tanh"), nn.HybridSequential()
-        self.heads.add(*(nn.Dense(1) for _ in range(tasks)))
-        self.hybridize()
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        outputs = [head(self.body(x)) for head in self.heads]
-        return outputs if len(outputs) > 1 else outputs[0]
-
-
-def _diabetes_data() -> tuple[Any, Any]:
-    """Return loaders of seven features and four standardised labels, of which some are NaN in training."""
-    from sklearn.datasets import load_diabetes
-
-    values, target = load_diabetes(return_X_y=True)
-    order = np.random.RandomState(0).permutation(len(values))
-    labels = np.stack([target, values[:, 2], values[:, 3], values[:, 8]], axis=1)[order]  # bmi, bp, s5
-    features = np.delete(values, [2, 3, 8], axis=1)[order]
-    features, labels = ((a - a.mean(axis=0)) / a.std(axis=0) for a in (features, labels))
-    train, val = np.s_[:332], np.s_[332:]
-    labels[train][np.random.RandomState(1).rand(332, 4) < MISSING] = np.nan
-    columns = [features, *(labels[:, i : i + 1] for i in range(4))]
-    sets = [gluon.data.ArrayDataset(*(c[part].astype("float32") for c in columns)) for part in (train, val)]
-    return gluon.data.DataLoader(sets[0], 32, shuffle=True), gluon.data.DataLoader(sets[1], 32)
-
-
-def _fitted(
-    make_net: Any, spec: Any, trainer: Any, data: Any, make: Any, seed: int, epochs: int
-) -> Mapping[str, Sequence[float]]:
-    np.random.seed(seed)
-    mx.random.seed(seed)
-    train, val = data()
-    net = make_net()
-    net.initialize(mx.init.Xavier())
-    quiet = [LoggingHandler(figures=()), ProgressBar(enabled=False)]
-    return MultiEstimator(net, spec, trainer, balance=make()).fit(train, val, epochs, event_handlers=quiet)
-
-
-DIABETES = Problem(
-    {name: (f"val_{name}_error", False) for name in ("progression", "mass", "pressure", "s5")}, 60, diabetes
-)
+# Tasks have something to share where each has few labels, and something to fight for where the body is small.
 PROBLEMS = {
     "two digits": Problem(
+        "two_digits",
+        "train_count=1000",
+        24,
         {
             "left": ("val_left_accuracy", True),
             "right": ("val_right_accuracy", True),
             "sum": ("val_sum_error", False),
         },
-        12,
-        two_digits,
     ),
-    "diabetes": DIABETES,
+    "diabetes": Problem(
+        "diabetes",
+        "missing=0.6 units=8",
+        30,
+        {name: (f"val_{name}", False) for name in ("progression", "mass", "pressure", "lipid")},
+    ),
 }
 
 
