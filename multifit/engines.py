@@ -14,6 +14,7 @@ from .protocols import Array, BatchResult
 AUTO = "auto"
 RUNNERS = {"mxnet": "multifit.gluon.steps.runner", "torch": "multifit.torch.engine.runner"}
 ENGINES = (AUTO, *RUNNERS)
+CUDA_GRAPHS = "cudagraphs"
 INSTALL = 'engine="torch" needs PyTorch: pip install "multifit[torch]"'
 
 

@@ -60,8 +60,9 @@ def test_compile_is_of_torch_alone() -> None:
     for options in ({"engine": "mxnet"}, {}):
         with pytest.raises(ValueError, match='compile=True needs engine="torch"; engine is "mxnet"'):
             MultiEstimator(two_heads(), two_head_spec(), compile=True, **options)
-    with pytest.raises(ValueError, match="compile is 'yes'"):
-        MultiEstimator(two_heads(), two_head_spec(), compile="yes")
+    for wrong in ("yes", 2, None):
+        with pytest.raises(ValueError, match='compile is .*; valid is True, False or "cudagraphs"'):
+            MultiEstimator(two_heads(), two_head_spec(), compile=wrong)
 
 
 @pytest.mark.parametrize("engine", ["mxnet", "torch"])

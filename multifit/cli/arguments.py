@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
-from ..engines import AUTO, ENGINES
+from ..engines import AUTO, CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger
 
 
@@ -27,7 +27,12 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs the batches (default: MXNet, or PyTorch on its devices, such as cuda:0)",
     )
     parser.add_argument(
-        "--compile", action="store_true", help="compile the step's program, with PyTorch's engine only"
+        "--compile",
+        nargs="?",
+        const=True,
+        default=False,
+        choices=[CUDA_GRAPHS],
+        help="with PyTorch's engine: compile the step's program, or capture it as CUDA graphs",
     )
     parser.add_argument(
         "--set",

@@ -7,12 +7,12 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence
+from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence, Union
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
 from ..balance import Balance, Sum
 from ..distributed import ALONE, World
-from ..engines import AUTO, ENGINES, Runner, choose_engine, runner_module
+from ..engines import AUTO, CUDA_GRAPHS, ENGINES, Runner, choose_engine, runner_module
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.balance.make import make_balancer
 from ..gluon.data.loaders import batch_count
@@ -48,6 +48,10 @@ from .run import Run
 from .task_data import evaluation_loaders, task_loaders
 
 _Engine = Annotated[str, one_of(*ENGINES)]
+_Compile = Annotated[
+    Union[bool, str],
+    Valid(f'True, False or "{CUDA_GRAPHS}"', lambda value: value in (True, False, CUDA_GRAPHS)),
+]
 _World = Annotated[World, Valid("what multifit.connect() returns")]
 
 
@@ -83,9 +87,11 @@ class MultiEstimator:
         What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
         ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" is MXNet,
         unless `context` is a CUDA device by PyTorch's name, or a GPU that MXNet cannot use and PyTorch can.
-    compile : bool
+    compile : bool or "cudagraphs"
         With ``engine="torch"``, whether `torch.compile` compiles the step's program: the net, its losses and
         figures. Compiling takes a minute or more, and pays off where the net is large and runs for long.
+        "cudagraphs" compiles nothing, but captures the program and its backward pass as CUDA graphs, one for
+        each form of batches, which pays off where the net is small.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Batches are then those of all
         processes together, each of which takes its share; the result is that of one process. All of them
@@ -114,7 +120,7 @@ class MultiEstimator:
         balance: Balance | None = None,
         world: World = ALONE,
         engine: str = AUTO,
-        compile: bool = False,
+        compile: bool | str = False,
     ) -> None:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
@@ -124,7 +130,7 @@ class MultiEstimator:
         self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         self._runners, self._context = runner_module(name), context
-        self._compiles: bool = checked_value("compile", compile, bool)
+        self._compiles: bool | str = checked_value("compile", compile, _Compile)
         host = self._runners.host(context)
         self._model = Model(
             net, self.spec, host, initializer, precision, self._log_once, self._runners.precision_of

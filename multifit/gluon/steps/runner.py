@@ -34,9 +34,13 @@ def has(context: Any) -> bool:
 class Runner:
     """Runs batches where the net's parameters are, so that nothing is ever copied."""
 
-    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool) -> None:
+    def __init__(
+        self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool | str
+    ) -> None:
         if compiles:
-            raise ValueError('compile=True needs engine="torch"; engine is "mxnet": leave compile out')
+            raise ValueError(
+                f'compile={compiles!r} needs engine="torch"; engine is "mxnet": leave compile out'
+            )
         self._engine = engine
 
     def restart(self, hooks: TrainingHooks) -> None:

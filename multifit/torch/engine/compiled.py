@@ -1,4 +1,4 @@
-"""Programs that torch compiles: ``compile=True``."""
+"""Programs that torch compiles: ``compile=True``; or captures as CUDA graphs: ``compile="cudagraphs"``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,36 @@ from typing import Any, Callable
 
 import torch
 
+from ...engines import CUDA_GRAPHS
 from ...errors import raise_problems
 from .refusals import refuse
 
 
-def compiled(module: torch.nn.Module) -> Callable[..., Any]:
+def compiled(module: torch.nn.Module, how: bool | str) -> Callable[..., Any]:
     """Return a module as a function that :func:`torch.compile` compiles when it is first called.
 
-    A call raises SpecError if there is no compiler, or if it cannot compile the module.
+    A call raises SpecError if there is no compiler, or if it cannot compile the module. What is captured as
+    CUDA graphs has one for each form of batches; torch logs what it cannot capture, and runs it as it is.
     """
-    function = torch.compile(module)
+    captured = how == CUDA_GRAPHS
+    options: dict[str, Any] = {"backend": "cudagraphs", "dynamic": False} if captured else {}
+    function = torch.compile(module, **options)
 
     def call(*tensors: torch.Tensor) -> Any:
         try:
             return function(*tensors)
         except torch._dynamo.exc.TorchDynamoException as error:  # also if there is no compiler
             why = str(error).strip().partition("\n")[0]  # the lines below say how torch logs more
-            raise_problems([refuse(f"compile=True: torch cannot compile: {why}", "leave it out")])
+            raise_problems([refuse(f"compile={how!r}: torch cannot compile: {why}", "leave it out")])
+
+    return copying(call) if captured else call
+
+
+def copying(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose results are copies: the next replay of a graph overwrites its own."""
+
+    def call(*tensors: torch.Tensor) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return tuple(tensor.clone() for tensor in function(*tensors))
 
     return call

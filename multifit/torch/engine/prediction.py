@@ -17,7 +17,12 @@ class Predictor:
     """Computes a net's declared outputs, as it evaluates; raises SpecError if it has no translation."""
 
     def __init__(
-        self, network: Network, batch: Batch, parameters: Parameters, uploads: Uploads, compiles: bool = False
+        self,
+        network: Network,
+        batch: Batch,
+        parameters: Parameters,
+        uploads: Uploads,
+        compiles: bool | str = False,
     ) -> None:
         self._program = Program(network.trace(batch.slots[0]), parameters, False, compiles)
         self._uploads = uploads

@@ -23,14 +23,14 @@ class Program:
     """
 
     def __init__(
-        self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool = False
+        self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool | str = False
     ) -> None:
         parameters.take_new()
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
         tensors = {name: parameters.tensors[variables[name]] for name in used}
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
-        self._run = compiled(self.module) if compiles else self.module
+        self._run = compiled(self.module, compiles) if compiles else self.module
         self._inputs, self._outputs = list(traced.inputs.values()), traced.outputs
         self.trained = [variables[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)]
 

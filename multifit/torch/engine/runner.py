@@ -65,7 +65,9 @@ def precision_of(name: object, contexts: Any) -> Precision:
 class Runner:
     """Runs batches on a device of torch."""
 
-    def __init__(self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool) -> None:
+    def __init__(
+        self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool | str
+    ) -> None:
         raise_problems(refusals.of_options(engine))
         self._engine, self._device, self._log_once = engine, device_of(context), log_once
         self._parameters = Parameters(engine.model.parameters, self._device)

@@ -35,7 +35,7 @@ class Stage:
         parameters: Parameters,
         device: torch.device,
         uploads: Uploads,
-        compiles: bool = False,
+        compiles: bool | str = False,
     ) -> None:
         self.gluon, self._parameters, self._device = gluon, parameters, device
         self._uploads, self._compiles = uploads, compiles
