@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 if find_spec("torch") is None:
     pytest.skip("needs torch", allow_module_level=True)
 
+import torch
+
 from multifit import SpecError
+from multifit.torch.translate import tensors_of, translate
+from tests.torch.graphs import traced_graphs
 from tests.torch.test_runner import BATCHES, assert_equal, estimator_of, values
 
 
@@ -32,3 +37,19 @@ def test_without_a_compiler_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(SpecError, match="torch cannot compile: .*No working C.. compiler.*; leave it out"):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
     assert_equal(values(estimator_of()), values(estimator))
+
+
+@pytest.mark.parametrize("task", ["digits", "sentiment", "segmentation"])
+def test_a_task_is_one_graph_to_torch(task: str) -> None:
+    """Nothing in it, such as a number that is read, divides what is compiled or captured."""
+    graphs = traced_graphs(task, batches=1)
+    assert graphs
+    for graph in graphs:
+        held = {n: p for n, p in graph.parameters.items() if n in graph.symbol.list_inputs()}
+        trained = [n for n, p in held.items() if p.grad_req != "null"] if graph.training else []
+        arrays = {name: parameter.data().asnumpy() for name, parameter in held.items()}
+        source = json.loads(graph.symbol.tojson())
+        module = translate(source, list(graph.inputs), tensors_of(arrays, trained), graph.training)
+        with torch.set_grad_enabled(graph.training):
+            found = torch._dynamo.explain(module)(*map(torch.from_numpy, graph.inputs.values()))
+        assert found.graph_break_count == 0, found.break_reasons
