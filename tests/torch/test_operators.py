@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
+from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 
 S = mx.sym
@@ -320,3 +323,19 @@ def test_other_products():
         weight = normal(5, 4 if options.get("flatten") is False else 12)
         arrays = [normal(2, 3, 4), weight, normal(5)][: 2 if options.get("no_bias") else 3]
         assert_agree(partial(S.FullyConnected, num_hidden=5, **options), *arrays)
+
+
+KINDS = list(itertools.product(["float16", "float32"], repeat=2))
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+def test_types_that_are_made_one(kinds, narrow):
+    """gluoncv's decoder of boxes does it; a graph's JSON has it if it has the casts of a lower precision."""
+    options = {"num_outputs": 2, "cast_narrow": narrow}
+    symbol = mx.sym.Group(list(mx.sym.amp_multicast(*map(mx.sym.var, "xy"), **options)))
+    expected = symbol.infer_type(x=kinds[0], y=kinds[1])[1]  # MXNet cannot compute all of them
+    module = translate(symbol.tojson(remove_amp_cast=False), ["x", "y"], {})
+    found = module(*[torch.tensor([1.5, 2.5], dtype=getattr(torch, kind)) for kind in kinds])
+    assert [each.numpy().dtype for each in found] == expected
+    assert all(each.tolist() == [1.5, 2.5] for each in found)

@@ -31,6 +31,7 @@ from multifit import (
 from multifit.balance import DWA
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
+from multifit.torch.engine import runner
 from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, hybridized, normed_heads, sequential, two_heads
@@ -492,6 +493,13 @@ def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
     assert estimator_of(engine="auto", context=mx.cpu())._runners.__name__ == "multifit.gluon.steps.runner"
     with pytest.raises(ValueError, match="CUDA"):
         estimator_of(engine="auto", context="cuda:77")
+
+
+def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
+    """Which then says that there is no such GPU."""
+    assert runner.has(mx.cpu()) and not runner.has(mx.gpu(77))
+    with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
+        estimator_of(engine="auto", context=mx.gpu(77))
 
 
 def test_an_unknown_engine() -> None:

@@ -84,6 +84,18 @@ def div_sqrt_dim(x: Tensor) -> Tensor:
     return x / math.sqrt(x.shape[-1])
 
 
+def amp_multicast(*xs: Tensor, num_outputs: int, cast_narrow: bool = False) -> tuple[Tensor, ...]:
+    """Return tensors of one type: float16 becomes that of the others, or if narrow float32 becomes float16.
+
+    Without any float16, as in all graphs that are not of mixed precision, they stay as they are.
+    """
+    others = [x.dtype for x in xs if x.dtype != torch.float16]
+    if not others or len(others) == num_outputs:
+        return xs
+    old, new = (torch.float32, torch.float16) if cast_narrow else (torch.float16, others[0])
+    return tuple(x.to(new) if x.dtype == old else x for x in xs)
+
+
 OPERATORS = {
     "abs": torch.abs,
     "arccos": torch.arccos,
@@ -135,5 +147,6 @@ OPERATORS = {
     "smooth_l1": smooth_l1,
     "Cast": cast,
     "amp_cast": cast,
+    "amp_multicast": amp_multicast,
     "_contrib_div_sqrt_dim": div_sqrt_dim,
 }
