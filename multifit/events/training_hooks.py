@@ -38,6 +38,10 @@ class TrainingHooks:
         hooks = hooks or (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
         return any(self._events.listens(hook) for hook in hooks)
 
+    def takes(self, hook: str, fact: str) -> bool:
+        """Return whether any handler takes a fact, such as "pred", in its method for a hook."""
+        return self._events.accepts(hook, fact)
+
     @property
     def handle_non_finite(self) -> bool:
         """Whether a handler, such as SkipNonFinite, says that batches with NaN are its own affair."""

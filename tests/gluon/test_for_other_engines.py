@@ -15,6 +15,7 @@ from multifit.gluon.engine import Engine
 from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
+from multifit.gluon.optim.gradients import pending_gradients, set_pending
 from multifit.gluon.optim.parameters import set_values, values_of
 from multifit.gluon.optim.update_numbers import UpdateNumbers
 from multifit.gluon.snapshot.figures import save_figures
@@ -162,6 +163,29 @@ def test_values_can_be_read_and_set(engine: Any) -> None:
         np.testing.assert_array_equal(value, values[name])
     array = from_numpy(np.arange(3, dtype="int64"))
     assert array.dtype == np.int64 and array.context == mx.cpu()
+
+
+def test_values_can_be_set_while_something_is_recorded(engine: Any) -> None:
+    values = values_of(engine.model.parameters)
+    weight = engine.model.parameters["body.weight"].data()
+    with mx.autograd.record():
+        total = mx.nd.sum(weight * weight)
+        set_values(engine.model.parameters, values)
+    total.backward()
+    np.testing.assert_allclose(weight.grad.asnumpy(), 2 * values["body.weight"], rtol=1e-6)
+
+
+def test_gradients_that_no_trainer_has_used_can_be_read_and_set(engine: Any) -> None:
+    parameters = engine.model.parameters
+    parameters["size.bias"].grad_req = "null"
+    assert pending_gradients(parameters) == {}
+    engine.stages["train"].run(engine.splitter("train").split(BATCHES[0])).objectives[0].backward()
+    computed = pending_gradients(parameters)
+    assert set(computed) == set(parameters) - {"size.bias"}
+    set_pending(parameters, {"body.weight": computed["body.weight"] + 1})
+    (name, gradient), *others = pending_gradients(parameters).items()
+    np.testing.assert_array_equal(gradient, computed["body.weight"] + 1)
+    assert name == "body.weight" and not others
 
 
 @pytest.mark.usefixtures("float16_activations")

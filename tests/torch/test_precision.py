@@ -145,6 +145,35 @@ def test_a_batch_that_overflows_moves_nothing_and_is_no_update() -> None:
     assert estimator._runner.state()["scale"] == 32.0 and estimator.state.step == 5
 
 
+@pytest.mark.parametrize("held", [False, True], ids=["accumulate", "held"])
+def test_a_batch_that_overflows_takes_with_it_what_was_added_up(held: bool) -> None:
+    arrays = two_head_arrays(64)
+    arrays["image"][20] = 1e30  # in the third batch; infinite in float16
+
+    class Hold:
+        def train_begin(self, estimator: Any) -> None:
+            for parameter in estimator.net.collect_params().values():
+                parameter.grad_req = "add"
+
+        def hold_update(self, estimator: Any, loss: Any) -> bool:
+            return estimator.state.step % 4 < 3
+
+    counts = []
+
+    class Watch:
+        def batch_end(self, estimator: Any) -> None:
+            counts.append(estimator.trainers["trainer"].optimizer.num_update)
+
+    rhythm = {} if held else {"every": 4, "accumulate": True}
+    estimator = estimator_of(precision="float16", trainers=TrainerSpec(".*", "adam", **rhythm))
+    estimator._runner.load({**estimator._runner.state(), "scale": 64.0})
+    handlers = [Watch(), Hold()] if held else [Watch()]
+    estimator.fit(in_batches(arrays.values()), epochs=1, event_handlers=handlers)
+    # of a window in which updates are held, nothing is left; a trainer's begins anew after the third batch
+    assert counts == ([0, 0, 0, 0, 0, 0, 0, 1] if held else [0, 0, 0, 1, 1, 1, 1, 2])
+    assert all(np.isfinite(value).all() for value in values(estimator).values())
+
+
 def test_a_run_resumes_with_its_scale(tmp_path: Path) -> None:
     def fit(folder: Path, **options: Any) -> MultiEstimator:
         estimator = estimator_of(precision="float16")

@@ -14,12 +14,10 @@ from multifit import (
     DataError,
     EarlyStoppingHandler,
     Every,
-    GradientAccumulation,
     GradientNoise,
     LabelSpec,
     LossSpec,
     MultiEstimator,
-    Priority,
     SkipNonFinite,
     SpecError,
     TaskSpec,
@@ -281,14 +279,6 @@ def test_the_plan_names_the_device() -> None:
     assert estimator.plan is not None and estimator.plan.devices == ("cpu (torch)",)
 
 
-class Watching:
-    """Implements one event or hook, and does nothing."""
-
-    def __init__(self, method: str, priority: float = 0) -> None:
-        setattr(self, method, lambda *arguments, **facts: None)
-        self.priority = priority
-
-
 # ---- handlers that change a step ---------------------------------------------------------------------------
 
 
@@ -382,10 +372,6 @@ FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
         {"spec": two_head_spec(forward=lambda net, slots: net(slots["image"]))},
     ),
     "LBSGD has no translation": (TrainerError, {"trainers": TrainerSpec(".*", "lbsgd")}),
-    "accumulate=True is not supported": (
-        TrainerError,
-        {"trainers": TrainerSpec(".*", "sgd", every=2, accumulate=True)},
-    ),
 }
 
 
@@ -423,31 +409,6 @@ def test_operators_that_have_no_translation_are_refused_by_name() -> None:
     for call in (lambda: estimator.check(data), lambda: estimator.fit(data, epochs=1, event_handlers=[])):
         with pytest.raises(SpecError, match="Correlation.*no translation"):
             call()
-
-
-def test_parameters_that_are_refused() -> None:
-    estimator = estimator_of("hybridized")
-    estimator.check(BATCHES)
-    estimator.net.body.weight.grad_req = "add"
-    with pytest.raises(TrainerError, match='"body.weight" have grad_req="add"'):
-        estimator.fit(BATCHES, epochs=1, event_handlers=[])
-
-
-@pytest.mark.parametrize(
-    ("handler", "message"),
-    [
-        (GradientAccumulation(2), "GradientAccumulation: handlers with change_objective are not supported"),
-        (Watching("change_outputs"), "Watching: handlers with change_outputs are not supported"),
-        (Watching("around_step"), "Watching: handlers with around_step are not supported"),
-        (
-            Watching("batch_end", priority=Priority.UPDATE),
-            "Watching: handlers with a batch_end before the update",
-        ),
-    ],
-)
-def test_handlers_that_are_refused(handler: Any, message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        estimator_of().fit(BATCHES, epochs=1, event_handlers=[handler])
 
 
 def test_state_that_is_carried_is_refused() -> None:

@@ -87,6 +87,11 @@ class Network:
         return self.traced and self._change_outputs is None
 
     @property
+    def change_outputs(self) -> ChangeOutputs | None:
+        """What handlers make of the outputs, if any do."""
+        return self._change_outputs
+
+    @property
     def failure(self) -> str:
         """Why the net could not be traced; "" if it could, or was not tried."""
         return self._failure

@@ -166,6 +166,11 @@ class Stage:
             given[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
         return Prepared(graph, scale, {name: array for name, array in given.items() if array is not None})
 
+    def hold_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
+        """Raise SpecError if handlers have given outputs another form than in the first batch."""
+        self.graphs.forms.samples, self.graphs.forms.batch_axis = batch.sizes[0], batch.axis
+        self.graphs.forms.hold_outputs(outputs)
+
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
         metrics = self._host_metrics.due()

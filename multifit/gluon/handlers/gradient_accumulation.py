@@ -52,9 +52,7 @@ class GradientAccumulation:
         for parameter in trained.values():
             parameter.grad_req = "add"
 
-    def change_objective(
-        self, estimator: EstimatorProtocol, objectives: list[Any], **views: Any
-    ) -> list[Any]:
+    def change_objective(self, estimator: EstimatorProtocol, objectives: list[Any], **_: Any) -> list[Any]:
         """Scale the objective to the batch's share of the update."""
         return [objective * (1.0 / self.n) for objective in objectives]
 

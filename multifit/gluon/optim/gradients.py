@@ -6,7 +6,9 @@ the array of the parameter's values.
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
+
+import numpy as np
 
 from ..compat import mx
 
@@ -29,6 +31,27 @@ def replicas(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
 def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
     """Return for each device whether the parameter's gradient is fresh."""
     return [is_fresh(values) for values in replicas(parameter)]
+
+
+def pending_gradients(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
+    """Return the fresh gradients of parameters, of the first device, for another engine; waits for MXNet."""
+    trained = {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
+    fresh = {name: p for name, p in trained.items() if is_fresh(replicas(p)[0])}
+    return {name: parameter.list_grad()[0].asnumpy() for name, parameter in fresh.items()}
+
+
+def set_pending(parameters: Mapping[str, mx.gluon.Parameter], gradients: Mapping[str, np.ndarray]) -> None:
+    """Set fresh gradients of parameters that are on one device, also where something is recorded.
+
+    Those of all others are used.
+    """
+    trained = {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
+    with mx.autograd.pause(train_mode=mx.autograd.is_training()):
+        discard_gradients(parameter for name, parameter in trained.items() if name not in gradients)
+        for name, value in gradients.items():
+            (values,), (gradient,) = replicas(trained[name]), trained[name].list_grad()
+            gradient[:] = mx.nd.array(value, ctx=gradient.context, dtype=gradient.dtype)
+            set_fresh(values, True)
 
 
 def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:

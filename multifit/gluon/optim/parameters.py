@@ -55,9 +55,10 @@ def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndar
 
 
 def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
-    """Set the values of parameters on all of their devices."""
-    for name, value in values.items():
-        parameters[name].set_data(mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype))
+    """Set the values of parameters on all of their devices, also where something is recorded."""
+    with mx.autograd.pause(train_mode=mx.autograd.is_training()):
+        for name, value in values.items():
+            parameters[name].set_data(mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype))
 
 
 LISTED = 6  # names in a message

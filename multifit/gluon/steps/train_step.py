@@ -5,14 +5,12 @@ Fetch, forward, balance, backward, combine, reduce, change, clip, update, measur
 
 from __future__ import annotations
 
-from typing import Any, Container, Iterable, Sequence
+from typing import Any, Container, Iterable
 
-from ...errors import SpecError, last_line
-from ...events import BEFORE_UPDATE, TrainingHooks
-from ..compat import mx
+from ...events import BEFORE_UPDATE
 from ..data.batches import Batch
 from ..engine import Engine
-from ..execution.balanced import NOTHING_BALANCED, Balanced
+from ..execution.changed_objective import change_objective, differentiate
 from ..execution.result import StepResult
 from ..execution.second_backward import refuse_second_backward
 from ..execution.stage import Timer, untimed
@@ -89,16 +87,9 @@ class TrainStep:
         with self._timer("backward"):
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
-                    _change_objective(result, self._hooks, self._stage.balanced)
-            if not result.objectives:  # no sample is this process's
-                return
-            try:
-                mx.autograd.backward(result.objectives, result.head_gradients)
-            except mx.base.MXNetError as error:
-                raise SpecError(
-                    f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
-                    "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"
-                ) from error
+                    change_objective(result, self._hooks, self._stage.balanced)
+            if result.objectives:  # else no sample is this process's
+                differentiate(result)
 
     def combine(self, result: StepResult) -> None:
         """Combine the gradients of tasks, as a method of balancing says."""
@@ -174,30 +165,3 @@ class TrainStep:
     def measure(self, result: StepResult) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
         self._stage.measure(result, self._timer)
-
-
-def _change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balanced) -> None:
-    views = result.named()
-    with mx.autograd.record():
-        # One way back into the graph, however many handlers take it: gradients are then added in the same
-        # order whether there is a graph or, as with the first batch, none.
-        for kind in ("pred", "loss"):
-            views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
-        objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
-    if balanced is not NOTHING_BALANCED and _shapes(objectives) != _shapes(result.objectives):
-        what, of_what, option = "balance", "of which task", "balance="
-        if balanced.bound is not None:
-            what, of_what, option = "losses", "which trainers it moves", "trainers="
-        raise SpecError(
-            f"{what}: a handler adds to the objective, or takes from it, and it is not known {of_what}; "
-            f"leave the handler or {option} out"
-        )
-    result.objectives = objectives
-
-
-def _shapes(arrays: Sequence[Any]) -> list[Any]:
-    return [array.shape for array in arrays]
-
-
-def _identities(arrays: list[Any]) -> list[Any]:
-    return [None if array is None else mx.nd.identity(array) for array in arrays]

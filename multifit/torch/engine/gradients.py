@@ -1,27 +1,69 @@
-"""The gradients of a batch, until trainers use them."""
+"""The gradients that no trainer has used yet."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 import torch
 
-from .tensors import to_arrays, to_tensor
+from .parameters import Parameters
 
 
 class Gradients:
-    """Gradients by the names of the parameters, as tensors; as NDArrays if handlers read or change them."""
+    """Gradients by the names of the parameters, as tensors; as those of the net if handlers read them.
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self.tensors = dict(tensors)
+    Those that a later batch writes again are replaced, or added up if the parameter's `grad_req` says so;
+    `added` tells whether that was so for any of the last batch.
+    """
 
-    @cached_property
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters, self._lent, self.added = parameters, False, False
+        self.tensors = parameters.take_gradients()
+
+    def add(self, computed: Mapping[str, torch.Tensor]) -> None:
+        """Add what a backward pass computed."""
+        self._lent = False
+        adds = [name for name in computed if self._parameters.adds(name)]
+        both, self.added = [name for name in adds if name in self.tensors], bool(adds)
+        sums: Iterable[torch.Tensor] = ()
+        if both:
+            pairs = ([tensors[name] for name in both] for tensors in (self.tensors, computed))
+            sums = torch._foreach_add(*pairs)
+        self.tensors.update({**computed, **dict(zip(both, sums))})
+
+    def scale(self, names: Iterable[str], factor: float) -> None:
+        """Multiply the gradients of some parameters that have one."""
+        own = [name for name in names if name in self.tensors]
+        if own:
+            scaled = torch._foreach_mul([self.tensors[name] for name in own], factor)
+            self.tensors.update(zip(own, scaled))
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Discard the gradients of some parameters."""
+        for name in names:
+            self.tensors.pop(name, None)
+
+    def clear(self) -> None:
+        """Discard all gradients."""
+        self.tensors = {}
+
+    @property
     def arrays(self) -> dict[str, Any]:
-        """The same as NDArrays on the CPU; this waits for the device."""
-        return to_arrays(self.tensors)
+        """The net's own gradients on the CPU, with the same values; this waits for the device."""
+        if not self._lent:
+            self.give_back()
+            self._lent = True
+        return self._parameters.gradients(self.tensors)
+
+    def give_back(self) -> None:
+        """Copy them to the net; this waits for the device."""
+        self._parameters.give_back_gradients(self.tensors)
+
+    def take(self) -> None:
+        """Copy those that the net has."""
+        self.tensors, self._lent = self._parameters.take_gradients(), False
 
     def take_changes(self) -> None:
-        """Take what handlers have made of :attr:`arrays`, if they read them."""
-        for name, array in self.__dict__.get("arrays", {}).items():
-            self.tensors[name] = to_tensor(array, self.tensors[name].device)
+        """Copy those of the net if handlers have read them, and so may have changed them."""
+        if self._lent:
+            self.take()

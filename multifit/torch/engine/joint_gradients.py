@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Collection
 
 import torch
 
@@ -21,14 +22,15 @@ class JointGradients:
     def __init__(self, world: World, parameters: Parameters) -> None:
         self._world, self._parameters = world, parameters
 
-    def hold(self, held: bool, gradients: Gradients) -> bool:
+    def hold(self, held: bool, gradients: Gradients, due: Collection[str]) -> bool:
         """Return whether a handler of any rank holds the update back.
 
-        If none does, parameters that only other ranks' samples have reached get gradients of 0.
+        If none does, parameters that only other ranks' samples have reached get gradients of 0. `due` are the
+        names of the parameters whose trainers move.
         """
         if self._world.alone:
             return held
-        names = sorted(gradients.tensors)
+        names = sorted(gradients.tensors.keys() & due)
         facts = self._world.meet("the gradients", float(held), float(zlib.crc32("\n".join(names).encode())))
         if facts[:, 0].any():
             return True
@@ -38,13 +40,13 @@ class JointGradients:
                 gradients.tensors[name] = torch.zeros_like(self._parameters.tensors[name])
         return False
 
-    def add_up(self, gradients: Gradients) -> None:
+    def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
         """Replace gradients by their sums over the ranks, which must have met just before."""
         if self._world.alone:
             return
         tensors: dict[int, torch.Tensor] = {}
-        for name, tensor in sorted(gradients.tensors.items()):
-            tensor = tensor.detach().contiguous()
+        for name in sorted(gradients.tensors.keys() & due):
+            tensor = gradients.tensors[name].detach().contiguous()
             if tensor.data_ptr() in tensors:  # two parameters may have one gradient
                 tensor = tensor.clone()
             tensors[tensor.data_ptr()] = gradients.tensors[name] = tensor

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import torch
 
+from ...gluon.optim.gradients import pending_gradients, set_pending
 from ...gluon.optim.parameters import set_values, trainable, values_of
 from ...gluon.optim.update_numbers import UpdateNumbers
 
@@ -14,7 +15,7 @@ class Parameters:
     """The values of a net's parameters on a device of torch, by structural name.
 
     Between runs the net itself holds the values. A run takes them, and gives them back when somebody may look
-    at them.
+    at them. If somebody may have set some, `lent` says so, and :meth:`take_lent` takes them again.
 
     `tensors` are the values; those that receive gradients are `torch.nn.Parameter`.
     """
@@ -22,6 +23,7 @@ class Parameters:
     def __init__(self, parameters: Mapping[str, Any], device: torch.device) -> None:
         self._parameters, self._device = parameters, device
         self.tensors: dict[str, torch.Tensor] = {}
+        self.lent = False
 
     def variables(self) -> dict[str, str]:
         """Return the structural name of each variable of a symbol that is a parameter."""
@@ -33,6 +35,7 @@ class Parameters:
 
     def take(self) -> None:
         """Copy the values from the net."""
+        self.lent = False
         with torch.no_grad():
             for name, value in values_of(self._parameters).items():
                 tensor, new = self.tensors.get(name), torch.from_numpy(value)
@@ -40,6 +43,11 @@ class Parameters:
                     self.tensors[name] = self._tensor(name, new)
                 else:
                     tensor.copy_(new)
+
+    def take_lent(self) -> None:
+        """Copy the values from the net if somebody may have set some."""
+        if self.lent:
+            self.take()
 
     def take_new(self) -> None:
         """Copy the values of parameters that were initialised since :meth:`take`."""
@@ -49,7 +57,31 @@ class Parameters:
 
     def give_back(self) -> None:
         """Copy the values to the net; this waits for the device."""
-        values = {name: tensor.detach().cpu().numpy() for name, tensor in self.tensors.items()}
+        self._give_back(self.tensors)
+
+    def give_back_losses(self) -> None:
+        """Copy the values of the losses' own parameters to them, for handlers that call losses."""
+        self._give_back(name for name in self.tensors if name.startswith("losses."))
+
+    def adds(self, name: str) -> bool:
+        """Whether the gradients of a parameter's batches are added up."""
+        return bool(self._parameters[name].grad_req == "add")
+
+    def gradients(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the net's own gradients of some parameters."""
+        return {name: self._parameters[name].list_grad()[0] for name in names}
+
+    def take_gradients(self) -> dict[str, torch.Tensor]:
+        """Return the net's gradients that no trainer has used, copied."""
+        gradients = pending_gradients(self._parameters)
+        return {name: torch.from_numpy(value).to(self._device) for name, value in gradients.items()}
+
+    def give_back_gradients(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Let these be the net's only gradients that no trainer has used; this waits for the device."""
+        set_pending(self._parameters, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+
+    def _give_back(self, names: Iterable[str]) -> None:
+        values = {name: self.tensors[name].detach().cpu().numpy() for name in names}
         set_values(self._parameters, values)
 
     def _tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:

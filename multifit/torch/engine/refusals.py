@@ -7,18 +7,11 @@ from typing import Iterator
 import numpy as np
 
 from ...errors import Problem, names
-from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.execution.stage import Stage
 from ..optim.rules import RULES
 
-NOT_CALLED = {
-    "change_outputs": "change_outputs",
-    "change_objective": "change_objective",
-    "around_step": "around_step",
-    BEFORE_UPDATE: "a batch_end before the update",
-}
 WAY_OUT = 'or use engine="mxnet"'
 
 
@@ -39,15 +32,6 @@ def of_options(engine: Engine) -> list[Problem]:
         what = "float16 scales gradients in each process by itself"
         problems.append(refuse(what, 'give precision="bfloat16" or leave world= out'))
     return problems
-
-
-def of_handlers(hooks: TrainingHooks) -> list[Problem]:
-    """Return the problems of handlers whose hooks need MXNet's own step."""
-    return [
-        refuse(f"{hooks.names(hook)}: handlers with {what} are not supported", "leave them out")
-        for hook, what in NOT_CALLED.items()
-        if hooks.active(hook)
-    ]
 
 
 def of_trainers(engine: Engine) -> list[Problem]:
@@ -71,7 +55,7 @@ def of_graph(stage: Stage) -> list[Problem]:
 
 def of_network(network: Network) -> list[Problem]:
     """Return why a net cannot be one graph, once it was called."""
-    if network.joins_losses:
+    if network.traced:
         return []
     if network.spec.forward is not None:
         way_out = "do what it does in a HybridBlock's hybrid_forward"
@@ -83,18 +67,14 @@ def of_network(network: Network) -> list[Problem]:
 
 
 def _of_parameters(engine: Engine) -> Iterator[Problem]:
-    sparse, added, low = [], [], []
+    sparse, low = [], []
     for name, parameter in engine.model.parameters.items():
         if parameter._stype != "default" or parameter._grad_stype != "default":
             sparse.append(name)
-        if parameter.grad_req == "add":
-            added.append(name)
         if np.dtype(parameter.dtype).name not in ("float32", "float64"):
             low.append(name)
     if sparse:
         yield refuse(f"{names(sparse)} are sparse, or have sparse gradients", "use dense layers", "trainer")
-    if added:
-        yield refuse(f'{names(added)} have grad_req="add"', 'set it to "write"', "trainer")
     if low:
         yield refuse(f"{names(low)} are neither float32 nor float64", 'call net.cast("float32")', "trainer")
 
@@ -107,5 +87,3 @@ def _of_optimizers(engine: Engine) -> Iterator[Problem]:
         if kind.lower() not in RULES:
             valid = f"supported are {names(sorted(RULES))}"
             yield refuse(f"{where}: {kind} has no translation ({valid})", "use one of these", "trainer")
-        if name in trainers.rhythms and trainers.rhythms[name].accumulate:
-            yield refuse(f"{where}: accumulate=True is not supported", "leave it out", "trainer")

@@ -80,8 +80,7 @@ class Runner:
         self._discard()
 
     def restart(self, hooks: TrainingHooks) -> None:
-        """Begin a fit: all graphs are traced again; raises SpecError for handlers that are not supported."""
-        raise_problems(refusals.of_handlers(hooks))
+        """Begin a fit: all graphs are traced again."""
         self._discard()
 
     def _discard(self) -> None:
@@ -180,21 +179,26 @@ class Runner:
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that were not used yet, by trainer and parameter; waits for the device."""
         arrays = {} if self._step is None else self._step.gradients.arrays
+        trainers = self._engine.trainers.get()
         return {
             trainer: {name: [arrays[name]] for name in parameters if name in arrays}
-            for trainer, parameters in self._engine.trainers.get().parameter_names.items()
+            for trainer, parameters in trainers.parameter_names.items()
+            if trainer not in trainers.waiting
         }
 
     def publish(self) -> None:
         """Copy the values of parameters and optimizers' states to the net and its trainers."""
         if self._running:
             self._give_back()
+            self._parameters.lent = True
 
     def refresh(self) -> None:
         """Copy the values of the net and of its trainers' states to the device."""
         self._parameters.take()
         if self._trainers is not None:
             self._trainers.take()
+        if self._step is not None:
+            self._step.gradients.take()
 
     def described(self, plan: Plan) -> Plan:
         """Return the plan with the device of torch."""
@@ -216,6 +220,8 @@ class Runner:
         if self._trainers is not None and self._trainers.moved:
             self._parameters.give_back()
             self._trainers.give_back()
+            if self._step is not None:
+                self._step.gradients.give_back()
 
     def _share(self, batch: Batch) -> None:
         """Let all ranks have the first one's parameters, before a first batch that is not trained on."""
@@ -252,6 +258,7 @@ class Runner:
         if not batch.contexts:  # no sample is this process's
             return []
         if self._predictor is not None:
+            self._parameters.take_lent()
             return self._predictor(batch)
         self.publish()
         return evaluation.predict_batch(engine, raw)

@@ -9,8 +9,10 @@ import torch
 from ...gluon.data.batches import Batch
 from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph
+from ...gluon.execution.traced_graph import OUTPUT
 from ...gluon.user_code import user_code
 from ...state import RunState
+from .changed_net import ChangedNet
 from .parameters import Parameters
 from .program import Program
 from .result import Result, Tensors
@@ -18,7 +20,7 @@ from .sums import Sums
 from .tensors import to_tensor
 from .uploads import Uploads
 
-GRAPH = "the graph of the net and its losses on torch"
+GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
 MAX_PROGRAMS = 64  # one for each form of batches; then all are discarded
 MAX_CONSTANTS = 256
 
@@ -41,6 +43,7 @@ class Stage:
         self._uploads, self._compiles = uploads, compiles
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
         self._programs: dict[StepGraph, Program] = {}
+        self._net: Program | None = None
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
     def run(self, batch: Batch, state: RunState) -> Result:
@@ -48,9 +51,15 @@ class Stage:
         if not batch.contexts:  # no sample is this process's
             self.gluon.run(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
+        self._parameters.take_lent()
         graph, scale, constants = self.gluon.prepare(batch, state)
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
-        given = self._uploads({name: slots[name] for name in program.inputs if name in slots})
+        net = self._net_of(batch)
+        inputs = {*program.inputs, *(net.inputs if net else ())}
+        given = self._uploads({name: slots[name] for name in slots if name in inputs})
+        changed = None if net is None else self._change(net, given, batch)
+        if changed is not None:
+            given.update((OUTPUT + name, tensor) for name, tensor in changed.outputs.items())
         given.update((name, self._constant(array)) for name, array in constants.items())
         with torch.set_grad_enabled(self.gluon.training), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
@@ -61,8 +70,9 @@ class Stage:
         self._sums.add(graph.traced, statistics, scale, batch)
         if graph.batch_losses is not None:
             self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)
-        outputs, parts = _of_kind("output.", values), _of_kind("part.", values)
-        result = Result(self.gluon.spec, batch, outputs, parts, program.trained)
+        outputs = _of_kind("output.", values) if changed is None else changed.outputs
+        parts = _of_kind("part.", values)
+        result = Result(self.gluon.spec, batch, outputs, parts, program.trained, scale=scale, changed=changed)
         if objective is not None:
             result.add(objective, [term.key for term in graph.traced.terms])
         for loss, objective in _of_kind("objective.", values).items():
@@ -82,6 +92,24 @@ class Stage:
         program = Program(traced, self._parameters, self.gluon.training, self._compiles)
         self._programs[graph] = program
         return program
+
+    def _net_of(self, batch: Batch) -> Program | None:
+        """Return the net as a program of its own, if handlers change its outputs."""
+        if self.gluon.network.change_outputs is None:
+            return None
+        if self._net is None:
+            with self.gluon.recording():
+                traced = self.gluon.network.trace(batch.slots[0])
+            self._net = Program(traced, self._parameters, self.gluon.training, self._compiles)
+        return self._net
+
+    def _change(self, net: Program, given: Tensors, batch: Batch) -> ChangedNet:
+        slots = batch.slots[0]
+        with user_code(lambda: NET, *slots.items()):
+            outputs = net(given)
+        changed = ChangedNet(self.gluon.network.change_outputs, outputs, slots, net.trained)
+        self.gluon.hold_outputs(batch, changed.arrays)
+        return changed
 
     def _constant(self, array: Any) -> torch.Tensor:
         """Return an array that is often the same one as a tensor."""

@@ -1,14 +1,15 @@
-"""One training step on torch: fetch, forward, backward, hold, change, clip, update, measure."""
+"""One training step on torch: fetch, forward, backward, hold, average, change, clip, update, measure."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
-from ...events import TrainingHooks
+from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
 from ...state import RunState
+from .backward import Backward
 from .gradients import Gradients
 from .joint_gradients import JointGradients
 from .parameters import Parameters
@@ -21,8 +22,7 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `hooks` are what handlers change, if anything. `gradients` are those of the last batch that no trainer has
-    used.
+    `hooks` are what handlers change, if anything. `gradients` are those that no trainer has used.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class TrainStep:
         self._joint = joint
         self._holding = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
-        self.gradients = Gradients({})
+        self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
+        self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced)
+        self.gradients = Gradients(parameters)
 
     def __call__(self, raw: Any) -> Result:
         """Train on a batch, as the loader yielded it."""
@@ -55,27 +57,43 @@ class TrainStep:
         """Train on a batch that is named, cast and placed."""
         self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
-        self.backward(result)
-        if self._joint.hold(self.held(result), self.gradients):
-            self._scaling.skip()
-        else:
-            self._joint.add_up(self.gradients)
+        self.gradients.add(self._backward(result))
+        self._trainers.moved = True  # gradients, if a handler has read the parameters
+        self.before_update(result)
+        held, due = self.held(result), self._trainers.due(self._state.step, self.gradients)
+        names = self._trainers.names(due)
+        if not self._joint.hold(held, self.gradients, names):
+            self._trainers.average(due, self.gradients)
+            self._joint.add_up(self.gradients, names)
             self.change()
-            self._scaling.step(self.update)
-            self.gradients = Gradients({})
+            self._parameters.take_lent()
+            self.update(due)
+        elif not self.gradients.added:
+            self._scaling.skip()
         self._stage.measure(result)
         return result
 
-    def backward(self, result: Result) -> None:
-        """Compute the gradients of the objectives; where they reach nothing, these are 0."""
-        if not result.objectives:  # no sample is this process's
-            self.gradients = Gradients({})
+    def before_update(self, result: Result) -> None:
+        """Call the handlers that Gluon's Estimator calls here, as MXNet's step does.
+
+        The net has the gradients of the batch's sum, and trainers may be used by hand.
+        """
+        if self._early is None:
             return
-        tensors = [self._parameters.tensors[name] for name in result.trained]
-        objectives = [each.sum() for each in result.objectives if each.requires_grad]
-        gradients = self._scaling.gradients(objectives, tensors)
-        self.gradients = Gradients(dict(zip(result.trained, gradients)))
-        result.detach()
+        state, samples, names = self._state, result.batch.total, list(self.gradients.tensors)
+        assert samples is not None
+        self._parameters.give_back()
+        self._trainers.give_back()
+        self.gradients.scale(names, samples)
+        self.gradients.give_back()
+        state.step, state.samples = state.step + 1, state.samples + samples
+        self._early.before_update(result.views)
+        state.step, state.samples = state.step - 1, state.samples - samples
+        self._parameters.take()
+        self._trainers.take()
+        self.gradients.take()
+        self.gradients.scale(names, 1 / samples)
+        self._trainers.moved = True
 
     def held(self, result: Result) -> bool:
         """Whether a handler holds the update back; it may then set values of the net."""
@@ -87,12 +105,23 @@ class TrainStep:
             self._parameters.take()
         return held
 
-    def update(self) -> None:
-        """Move the parameters of the trainers that are due."""
-        self._trainers.update(self.gradients.tensors, self._state.step)
-
     def change(self) -> None:
         """Let handlers change the gradients in place."""
         if self._changing is not None:
             self._changing.change_gradients()
             self.gradients.take_changes()
+
+    def update(self, due: Sequence[str]) -> None:
+        """Move the parameters of the trainers that are due, unless gradients in float16 are not finite.
+
+        What others have accumulated is then discarded as well, as it is not finite either.
+        """
+        called = []
+
+        def update() -> None:
+            called.append(True)
+            self._trainers.update(due, self.gradients)
+
+        self._scaling.step(update)
+        if not called:
+            self.gradients.clear()

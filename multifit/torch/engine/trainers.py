@@ -10,9 +10,10 @@ from ...gluon.optim.trainers import Trainers as GluonTrainers
 from ...gluon.optim.update_numbers import UpdateNumbers
 from ..optim.group import Group, State, Tensors
 from ..optim.rules import RULES
+from .gradients import Gradients
 from .parameters import Parameters
 
-Gradients = Mapping[str, torch.Tensor]
+OfTrainer = Mapping[str, torch.Tensor]
 
 
 class Trainers:
@@ -23,6 +24,7 @@ class Trainers:
 
     def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
         self._trainers, self.moved = trainers, False
+        self._names: dict[tuple[str, ...], frozenset[str]] = {}  # by the trainers that are due
         self._movers = {
             name: _Mover(
                 parameters.numbers(trainers[name], names), names, trainers.clip_norms.get(name), parameters
@@ -30,13 +32,38 @@ class Trainers:
             for name, names in trainers.parameter_names.items()
         }
 
-    def update(self, gradients: Gradients, step: int) -> None:
-        """Clip gradients and move the parameters of the trainers that are due after a batch of the run."""
-        due = self._trainers.due(step) if self._trainers.rhythms else self._trainers
+    def due(self, step: int, gradients: Gradients) -> list[str]:
+        """Return the trainers that move after a batch of the run; the others' gradients may be used up."""
+        trainers = self._trainers
+        due = list(trainers.due(step) if trainers.rhythms else trainers)
+        for name in trainers.waiting:
+            if not trainers.rhythms[name].accumulate:
+                gradients.drop(trainers.parameter_names[name])
+        return due
+
+    def names(self, due: Sequence[str]) -> frozenset[str]:
+        """Return the names of the parameters that some trainers move."""
+        if tuple(due) not in self._names:
+            names = self._trainers.parameter_names
+            self._names[tuple(due)] = frozenset(name for trainer in due for name in names[trainer])
+        return self._names[tuple(due)]
+
+    def average(self, due: Sequence[str], gradients: Gradients) -> None:
+        """Divide the gradients that trainers have accumulated by the number of batches."""
+        for name in due:
+            rhythm = self._trainers.rhythms.get(name)
+            if rhythm is not None and rhythm.accumulate:
+                gradients.scale(self._trainers.parameter_names[name], 1 / rhythm.every)
+
+    def update(self, due: Sequence[str], gradients: Gradients) -> None:
+        """Clip gradients and move the parameters of the trainers that are due; these use them up."""
         with torch.no_grad():
-            clipped = {name: self._movers[name].clip(gradients) for name in due}
+            clipped = {name: self._movers[name].clip(gradients.tensors) for name in due}
             for name, of_trainer in clipped.items():
                 self._movers[name].move(of_trainer)
+        for name in due:
+            gradients.drop(self._trainers.parameter_names[name])
+        self.moved = True
 
     def take(self) -> None:
         """Copy the optimizers' states from the trainers."""
@@ -60,7 +87,7 @@ class _Mover:
         self._parameters, self._rule = parameters, RULES[numbers.kind]
         self._states: dict[str, State] = {}
 
-    def clip(self, gradients: Gradients) -> dict[str, torch.Tensor]:
+    def clip(self, gradients: OfTrainer) -> dict[str, torch.Tensor]:
         """Return the gradients of this trainer's parameters, scaled down to its largest global norm."""
         own = {name: gradients[name] for name in self._names if name in gradients}
         if self._clip_norm is None or not own:
@@ -70,7 +97,7 @@ class _Mover:
         factor = torch.clamp_max(self._clip_norm / (total + 1e-8), 1.0)
         return dict(zip(own, torch._foreach_mul(tensors, factor)))
 
-    def move(self, gradients: Gradients) -> None:
+    def move(self, gradients: OfTrainer) -> None:
         """Move the parameters that have gradients."""
         places = [place for place, name in enumerate(self._names) if name in gradients]
         if not places:

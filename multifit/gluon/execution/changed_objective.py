@@ -1,0 +1,127 @@
+"""The objective of a batch as handlers change it, and its backward pass."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...errors import SpecError, last_line
+from ...events import TrainingHooks
+from ...protocols import Array
+from ...spec import TaskSpec
+from ..compat import mx
+from ..data.batches import Batch
+from ..optim.gradients import is_fresh
+from .balanced import NOTHING_BALANCED, Balanced
+from .loss_weights import BatchLossScale
+from .result import StepResult
+
+Arrays = Mapping[str, Array]
+
+
+def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balanced) -> None:
+    """Let handlers change the objectives of a result; raises SpecError if `balanced` does not allow that."""
+    views = result.named()
+    with mx.autograd.record():
+        # One way back into the graph, however many handlers take it: gradients are then added in the same
+        # order whether there is a graph or, as with the first batch, none.
+        for kind in ("pred", "loss"):
+            views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
+        objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
+    if balanced is not NOTHING_BALANCED and _shapes(objectives) != _shapes(result.objectives):
+        what, of_what, option = "balance", "of which task", "balance="
+        if balanced.bound is not None:
+            what, of_what, option = "losses", "which trainers it moves", "trainers="
+        raise SpecError(
+            f"{what}: a handler adds to the objective, or takes from it, and it is not known {of_what}; "
+            f"leave the handler or {option} out"
+        )
+    result.objectives = objectives
+
+
+def differentiate(result: StepResult) -> None:
+    """Compute the gradients of a result's objectives; raises SpecError if there are none."""
+    try:
+        mx.autograd.backward(result.objectives, result.head_gradients)
+    except mx.base.MXNetError as error:
+        raise SpecError(
+            f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
+            "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"
+        ) from error
+
+
+class ChangedObjective:
+    """The objective that handlers make of a batch that another engine has computed, on one device.
+
+    They get outputs, what the losses returned, and the objectives as arrays that nothing has computed: what
+    they do with them is all that MXNet differentiates.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        batch: Batch,
+        outputs: Arrays,
+        parts: Arrays,
+        objectives: Sequence[Array],
+        scale: BatchLossScale | None,
+    ) -> None:
+        self._outputs, self._parts = _variables(outputs), _variables(parts)
+        self._objectives = dict(enumerate(objectives))
+        _variables(self._objectives)
+        self._result = StepResult(spec, batch, [self._outputs], [self._parts], scale=scale)
+        with mx.autograd.record():
+            self._result.objectives = _identities(objectives)
+
+    def change(self, hooks: TrainingHooks, balanced: Balanced) -> None:
+        """Call the handlers, as :func:`change_objective` does."""
+        change_objective(self._result, hooks, balanced)
+
+    def gradients(self) -> tuple[Arrays, Arrays, Mapping[int, Array]]:
+        """Return those of outputs, parts and objectives (by number) that the changed objective depends on.
+
+        Those of parameters that handlers have computed with are left in the net.
+        """
+        differentiate(self._result)
+        return _reached(self._outputs), _reached(self._parts), _reached(self._objectives)
+
+
+class ChangedOutputs:
+    """What handlers make of the outputs of a net that another engine has computed, on one device."""
+
+    def __init__(self, change: Any, outputs: Arrays, slots: Mapping[str, Any]) -> None:
+        self._given = _variables(outputs)
+        with mx.autograd.record():
+            identities = {name: mx.nd.identity(array) for name, array in self._given.items()}
+            self.arrays: dict[str, Array] = change(identities, slots)
+
+    def gradients(self, heads: Arrays) -> Arrays:
+        """Return the gradients of the outputs that were given, for those of the changed ones."""
+        zero = mx.nd.zeros((1,), dtype=next(iter(heads.values())).dtype)
+        zero.attach_grad()  # a handler may return constants alone, which MXNet refuses to differentiate
+        with mx.autograd.record():
+            products = [mx.nd.sum(self.arrays[name] * head) for name, head in heads.items()]
+            total = mx.nd.add_n(zero, *products)
+        total.backward()
+        return _reached(self._given)
+
+
+def _variables(arrays: Any) -> Any:
+    """Let arrays of real numbers receive gradients."""
+    for array in arrays.values():
+        if np.dtype(array.dtype).kind == "f":
+            array.attach_grad()
+    return arrays
+
+
+def _reached(arrays: Any) -> Any:
+    return {key: array.grad for key, array in arrays.items() if array.grad is not None and is_fresh(array)}
+
+
+def _shapes(arrays: Sequence[Any]) -> list[Any]:
+    return [array.shape for array in arrays]
+
+
+def _identities(arrays: Sequence[Any]) -> list[Any]:
+    return [None if array is None else mx.nd.identity(array) for array in arrays]

@@ -1,0 +1,88 @@
+"""The backward pass of a batch, also through what handlers have made of its outputs and its objective."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Sequence
+
+import torch
+
+from ...events import TrainingHooks
+from ...gluon.execution.balanced import Balanced
+from ...gluon.execution.changed_objective import ChangedObjective
+from .changed_net import Tensors, weighted
+from .parameters import Parameters
+from .result import Result
+from .scaling import Scaling
+from .tensors import to_array, to_arrays
+
+
+class Backward:
+    """Computes the gradients of parameters; where objectives reach nothing, these are 0.
+
+    `hooks` are what handlers change, if anything, and `balanced` is what the stage keeps apart.
+    """
+
+    def __init__(
+        self, parameters: Parameters, scaling: Scaling, hooks: TrainingHooks | None, balanced: Balanced
+    ) -> None:
+        self._parameters, self._scaling, self._balanced = parameters, scaling, balanced
+        self._hooks = hooks if hooks and hooks.active("change_objective") else None
+
+    def __call__(self, result: Result) -> Tensors:
+        """Return the gradients by the names of the parameters."""
+        gradients: Tensors = {}
+        if not result.objectives:  # no sample is this process's
+            return gradients
+        if self._hooks is None:
+            objectives = [each.sum() for each in result.objectives]
+        else:
+            objectives, gradients = self._changed(result, self._hooks)
+        changed = result.changed
+        leaves = [] if changed is None else changed.leaves
+        computed = self._gradients(objectives, result.trained, leaves)
+        _add(gradients, zip(result.trained, computed))
+        if changed is not None:
+            objectives, others = self._with_others(
+                lambda: changed.objectives(computed[len(result.trained) :])
+            )
+            _add(gradients, others.items())
+            _add(gradients, zip(changed.trained, self._gradients(objectives, changed.trained)))
+        result.detach()
+        return gradients
+
+    def _gradients(
+        self, objectives: Sequence[torch.Tensor], names: Sequence[str], leaves: Sequence[torch.Tensor] = ()
+    ) -> list[torch.Tensor]:
+        learning = [each for each in objectives if each.requires_grad]
+        tensors = [self._parameters.tensors[name] for name in names]
+        return self._scaling.gradients(learning, [*tensors, *leaves])
+
+    def _changed(self, result: Result, hooks: TrainingHooks) -> tuple[list[torch.Tensor], Tensors]:
+        """Return numbers whose gradients are those of the changed objective; this waits for the device.
+
+        And the gradients of the parameters with which handlers have computed themselves.
+        """
+        self._parameters.give_back_losses()
+        outputs, parts = (
+            to_arrays(tensors) if hooks.takes("change_objective", kind) else {}
+            for kind, tensors in (("pred", result.outputs), ("loss", result.parts))
+        )
+        objectives = [to_array(each) for each in result.objectives]
+        objective = ChangedObjective(result.spec, result.batch, outputs, parts, objectives, result.scale)
+        objective.change(hooks, self._balanced)
+        (of_outputs, of_parts, of_objectives), others = self._with_others(objective.gradients)
+        numbers = [weighted(result.objectives[at], head) for at, head in of_objectives.items()]
+        numbers += [weighted(result.outputs[name], head) for name, head in of_outputs.items()]
+        numbers += [weighted(result.parts[name], head) for name, head in of_parts.items()]
+        return numbers, others
+
+    def _with_others(self, differentiate: Callable[[], Any]) -> tuple[Any, Tensors]:
+        """Call what differentiates with MXNet; return also the gradients of parameters that it leaves."""
+        self._parameters.give_back_gradients({})
+        result = differentiate()
+        return result, self._parameters.take_gradients()
+
+
+def _add(gradients: Tensors, computed: Iterable[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in computed:
+        gradients[name] = gradients[name] + tensor if name in gradients else tensor

@@ -1,0 +1,179 @@
+"""Gradients that several batches add up, and values that handlers set: as with MXNet."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pytest
+
+from multifit import CheckpointHandler, Every, Priority, TrainerSpec
+from multifit.gluon.compat import mx
+from tests.torch.test_engine import assert_close
+from tests.torch.test_runner import BATCHES, PAIRS, SkipThird, estimator_of, values
+
+SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 0.01}
+
+
+def rhythms() -> Any:
+    """Return trainers of which one moves after every batch, and others wait, with and without adding up."""
+    return {
+        "body": TrainerSpec("body.*", "sgd", dict(SGD), every=3, accumulate=True, clip_norm=0.2),
+        "digit": TrainerSpec("digit.*", "adam", {"learning_rate": 0.02}, every=2),
+        "size": TrainerSpec("size.*", "sgd", dict(SGD)),
+    }
+
+
+def add_all(estimator: Any) -> None:
+    for parameter in estimator.net.collect_params().values():
+        parameter.grad_req = "add"
+
+
+class Clip:
+    """Keeps values small after each batch, as WGAN does."""
+
+    def batch_end(self, estimator: Any) -> None:
+        for parameter in estimator.parameters.values():
+            parameter.set_data(mx.nd.clip(parameter.data(), -0.3, 0.3))
+
+
+class Around:
+    """Trains on halved values, and doubles what comes of it."""
+
+    @contextmanager
+    def around_step(self, estimator: Any) -> Iterator[None]:
+        self._scale(estimator, 0.5)
+        yield
+        self._scale(estimator, 2.0)
+
+    def _scale(self, estimator: Any, factor: float) -> None:
+        for parameter in estimator.parameters.values():
+            parameter.set_data(parameter.data() * factor)
+
+
+class Early:
+    """Changes gradients before the update, as handlers for Gluon's Estimator may."""
+
+    priority = Priority.UPDATE
+
+    def batch_end(self, estimator: Any, loss: Any) -> None:
+        assert loss["digit"][0].shape[0] == 8 and estimator.state.step > 0
+        for (gradient,) in estimator.gradients()["trainer"].values():
+            gradient += 0.1 * estimator.state.samples
+        for parameter in estimator.net.collect_params().values():
+            if parameter.name.endswith("bias"):
+                parameter.grad()[:] *= 0.5
+                parameter.set_data(parameter.data() * 0.99)
+
+
+class EarlyStep(Early):
+    """Moves the parameters itself, so that the update finds no gradients."""
+
+    def batch_end(self, estimator: Any) -> None:
+        estimator.trainers["trainer"].step(8)
+
+
+class Decay:
+    """Adds a part of the values to the gradients, and reads the values in other hooks too."""
+
+    def hold_update(self, estimator: Any, loss: Any) -> bool:
+        return bool(estimator.parameters["body.weight"].data().asnumpy()[0, 0] > 100)
+
+    def change_gradients(self, estimator: Any) -> None:
+        for name, (gradient,) in estimator.gradients()["trainer"].items():
+            gradient += 0.1 * estimator.parameters[name].data()
+            if name == "size.bias":
+                estimator.parameters[name].set_data(estimator.parameters[name].data() * 0.9)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "rhythms": {"trainers": rhythms},
+    "added up by hand": {"prepare": add_all},
+    "added up while held": {"prepare": add_all, "handlers": lambda: [SkipThird()]},
+    "written while held": {"handlers": lambda: [SkipThird()]},
+    "values set after a batch": {"handlers": lambda: [Clip()]},
+    "values set around a step": {"handlers": lambda: [Around()]},
+    "values read and set in hooks": {"handlers": lambda: [Decay()]},
+    "before the update": {"handlers": lambda: [Early()]},
+    "in place of the update": {"handlers": lambda: [EarlyStep()]},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
+    def fit(engine: str) -> Any:
+        options = dict(RUNS[name])
+        prepare: Callable[[Any], None] = options.pop("prepare", lambda estimator: None)
+        handlers = options.pop("handlers", list)
+        estimator = estimator_of("float64", engine, **{key: make() for key, make in options.items()})
+        prepare(estimator)
+        histories = [
+            dict(estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=handlers())) for _ in range(2)
+        ]
+        return *histories, values(estimator), estimator.predict(BATCHES)
+
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
+@pytest.mark.parametrize("stop", [4, 5])
+def test_a_run_resumes_between_two_updates(engines: tuple[str, str], stop: int, tmp_path: Path) -> None:
+    first, second = engines
+    whole = estimator_of("float64", second, trainers=rhythms())
+    expected = whole.fit(BATCHES, epochs=3, event_handlers=[])
+    saving = CheckpointHandler(tmp_path, every=Every(1, "batch"))
+    estimator_of("float64", first, trainers=rhythms()).fit(BATCHES, batches=stop, event_handlers=[saving])
+    resumed = estimator_of("float64", second, trainers=rhythms())
+    history = resumed.fit(BATCHES, epochs=3, resume=tmp_path, event_handlers=[])
+    assert_close(dict(expected), dict(history))
+    assert_close(values(whole), values(resumed))
+
+
+def test_a_run_that_accumulates_resumes_bit_for_bit(tmp_path: Path) -> None:
+    def fit(folder: Path, **options: Any) -> Any:
+        estimator = estimator_of(trainers=rhythms())
+        estimator.fit(BATCHES, event_handlers=[CheckpointHandler(folder, every=Every(1, "batch"))], **options)
+        return values(estimator)
+
+    whole = fit(tmp_path / "whole", batches=8)
+    fit(tmp_path / "parts", batches=4)
+    resumed = fit(tmp_path / "parts", batches=8, resume=tmp_path / "parts")
+    for name, value in whole.items():
+        np.testing.assert_array_equal(resumed[name], value)
+
+
+def test_handlers_see_the_gradients_of_the_trainers_that_move() -> None:
+    def seen(engine: str) -> list[Any]:
+        kinds = []
+
+        class Look:
+            def change_gradients(self, estimator: Any) -> None:
+                gradients = estimator.gradients()
+                kinds.append(
+                    {name: {k: g.asnumpy() for k, (g,) in of.items()} for name, of in gradients.items()}
+                )
+
+        estimator = estimator_of("float64", engine, trainers=rhythms())
+        estimator.fit(BATCHES, epochs=2, event_handlers=[Look()])
+        return kinds
+
+    for one, other in zip(seen("mxnet"), seen("torch")):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_close(one[name], other[name])
+
+
+def test_values_that_a_handler_sets_count_for_predictions_at_once() -> None:
+    class Zero:
+        def batch_end(self, estimator: Any) -> None:
+            for parameter in estimator.parameters.values():
+                parameter.set_data(mx.nd.zeros_like(parameter.data()))
+            assert not estimator.predict(BATCHES[0])["digit"].any()
+            estimator.parameters["body.bias"].set_data(mx.nd.ones((8,)))
+            estimator.parameters["digit.weight"].set_data(mx.nd.ones((3, 8)))
+            assert (estimator.predict(BATCHES[0])["digit"] == 8).all()
+
+    estimator_of().fit(BATCHES, batches=2, event_handlers=[Zero()])
