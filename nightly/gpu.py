@@ -35,7 +35,11 @@ PRECISIONS = ("float32", "bfloat16")
 WANTED = ("2 heads", "ResNet18 thumbnail", "tiny FCN, mean IoU")
 CASES: tuple[Subject, ...] = (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT)
 ROUNDS = 20
-OPTIONS = {OURS: {}, f"{OURS}, compiled": {"compile": True}}
+OPTIONS = {
+    OURS: {},
+    f"{OURS}, CUDA graphs": {"compile": "cudagraphs"},
+    f"{OURS}, compiled": {"compile": True},
+}
 ROOT = Path(__file__).parents[1]
 
 
