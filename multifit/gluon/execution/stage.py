@@ -282,15 +282,15 @@ class Stage:
     ) -> None:
         sums = self.figures.sums
         reused = batch.is_reused
-        for (graph, outputs), context, slots, size in zip(ran, batch.contexts, batch.slots, batch.sizes):
-            self.figures.hold_labels(graph.label_rows, slots, size, context, reused)
+        for device, ((graph, outputs), slots, size) in enumerate(zip(ran, batch.slots, batch.sizes)):
+            self.figures.hold_labels(graph.label_rows, slots, size, device, reused)
             for losses, computed in zip(graph.loss_graphs, outputs):
                 statistics = computed.statistics
                 if sums.norms:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
                 sums.add(losses.layout, statistics)
                 if losses.label_columns is not None and statistics is not None:
-                    self.figures.labels.add(losses.label_columns, statistics, sums.batches + 1, size, context)
+                    self.figures.labels.add(losses.label_columns, statistics, sums.batches + 1, size, device)
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():

@@ -46,7 +46,7 @@ class StepGraph:
         differentiable: bool = False,
         balanced: Balanced = NOTHING_BALANCED,
         taken: Collection[str] | None = None,
-        label_rows: Sequence[LabelRows] = (),
+        label_rows: LabelRows | None = None,
         batch_losses: BatchLossGraph | None = None,
     ) -> None:
         self._balanced, self._tasks = balanced, balanced.tasks

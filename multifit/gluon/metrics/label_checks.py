@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Collection, Mapping, Sequence
 
 from ...protocols import Array, Tensor
@@ -53,7 +54,7 @@ class LabelColumns:
         """Return how many batches are held."""
         return max(1, min(HELD, MAX_HELD // self._width))
 
-    def count(self, held: Sequence[Array], size: int) -> Array:
+    def count(self, held: Sequence[Array]) -> Array:
         """Return the counts in statistics of equal length: float64, of shape (batches, keys)."""
         return mx.nd.concat(*held, dim=0).reshape((len(held), -1))[:, self.slice]
 
@@ -62,35 +63,45 @@ class LabelRows:
     """Labels of one value per sample, which are small enough to be held until they are counted.
 
     An operator in the step graph takes as long for a few values as for many: the labels of many batches are
-    counted at once. They all have the same rule, except for the label.
+    counted at once. The labels of a group have equal shapes, and the same rule.
     """
 
-    def __init__(self, rules: Sequence[LabelRule]) -> None:
+    def __init__(self, groups: Sequence[Sequence[LabelRule]]) -> None:
+        rules = [rule for group in groups for rule in group]
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
-        self._classes, self._ignored = rules[0].classes, rules[0].ignored
+        self._rules, self._sizes = rules, [len(group) for group in groups]
+        counts = [_sum_rows(mx.sym, mx.sym.var(f"labels{i}"), group) for i, group in enumerate(groups)]
+        self._count = mx.nd.CachedOp(mx.sym.concat(*counts, dim=1))
 
     def most(self, size: int) -> int:
         """Return how many batches of so many samples are held."""
         return max(1, min(HELD, MAX_HELD // (size * len(self.keys))))
 
-    def count(self, held: Sequence[Sequence[Array]], size: int) -> Array:
-        """Return the counts in the labels of batches of `size` samples: float64, of shape (batches, keys)."""
-        labels = [label for batch in held for label in batch]
-        if len({(label.shape, label.dtype) for label in labels}) == 1:
-            wrong = self._violations(mx.nd.concat(*labels, dim=0).reshape((len(labels), -1)))
-            counts = mx.nd.sum(wrong, axis=1)
-        else:  # a later batch may have other dtypes
-            counts = mx.nd.concat(*(mx.nd.sum(self._violations(label)) for label in labels), dim=0)
-        return mx.nd.cast(counts, "float64").reshape((len(held), -1))
+    def count(self, held: Sequence[Sequence[Array]]) -> Array:
+        """Return the counts in the labels of batches of equal size: float64, of shape (batches, keys)."""
+        ends = list(accumulate(self._sizes, initial=0))
+        groups = [[a for batch in held for a in batch[i:end]] for i, end in zip(ends, ends[1:])]
+        try:
+            return self._count(*[mx.nd.stack(*group, axis=0) for group in groups])
+        except mx.base.MXNetError:  # a later batch may have other dtypes
+            counts = [
+                _sum_rows(mx.nd, mx.nd.expand_dims(label, axis=0), [rule])
+                for batch in held
+                for label, rule in zip(batch, self._rules)
+            ]
+            return mx.nd.concat(*counts, dim=0).reshape((len(held), -1))
 
-    def _violations(self, labels: Array) -> Any:
-        return violations(mx.nd, labels, self._classes, self._ignored)
+
+def _sum_rows(F: Any, labels: Tensor, group: Sequence[LabelRule]) -> Tensor:
+    """Return how many values break the rule of a group, by batch and label, which take turns in `labels`."""
+    wrong = violations(F, labels, group[0].classes, group[0].ignored)
+    return F.reshape(F.cast(F.sum(wrong, axis=0, exclude=True), "float64"), shape=(-1, len(group)))
 
 
 def label_checks(
     rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
-) -> tuple[list[LabelRows], LabelChecks | None]:
+) -> tuple[LabelRows | None, LabelChecks | None]:
     """Return what holds labels to the rules, and what does so in the step graph; None for no rule.
 
     `arrays` are those of a batch of `size` samples on one device; for `constant` see :class:`LabelChecks`.
@@ -104,4 +115,5 @@ def label_checks(
             groups.setdefault((shape, rule.classes, rule.ignored), []).append(rule)
         else:
             others.append(rule)
-    return [LabelRows(group) for group in groups.values()], LabelChecks(others, constant) if others else None
+    rows = LabelRows(list(groups.values())) if groups else None
+    return rows, LabelChecks(others, constant) if others else None

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence, Union
+from typing import Any, NamedTuple, Sequence, Union
 
-from ...protocols import Array, Context
+from ...protocols import Array
 from ..compat import mx
 from .label_checks import LabelColumns, LabelRows
 
 NEVER = 2**52  # no batch has this number
 
 Source = Union[LabelColumns, LabelRows]
+Kind = tuple[Source, int, int]
+"""What counts, the number of samples, and the number of the device."""
+
+
+class _Held(NamedTuple):
+    """Statistics or labels of at most so many batches, and the numbers of these."""
+
+    most: int
+    values: list[Any]
+    batches: list[int]
 
 
 class LabelCounts:
@@ -22,26 +32,31 @@ class LabelCounts:
 
     def clear(self) -> None:
         """Forget all labels."""
-        # of one source, of as many samples, on one device: statistics or labels, and the numbers of batches
-        self._held: dict[tuple[Source, int, Context], tuple[list[Any], list[int]]] = {}
+        self._held: dict[Kind, _Held] = {}
         # per keys and device: the counts, and NEVER - the first batch with one, 0 if there is none
         self._counts: dict[Any, Array] = {}
         self._ids: set[int] = set()  # of labels that are held
 
     def add(
-        self, source: Source, values: Any, batch: int, size: int, context: Context, reused: bool = False
+        self, source: Source, values: Any, batch: int, size: int, device: int, reused: bool = False
     ) -> None:
         """Add one device's statistics, or labels, of a batch of `size` samples, which has this number.
 
         `reused` says whether what yielded the labels may write other values into their memory.
         """
-        kind = source, size, context
-        held, batches = self._held.setdefault(kind, ([], []))
+        kind = source, size, device
+        held = self._held.get(kind)
+        if held is None:
+            held = self._held[kind] = _Held(source.most(size), [], [])
         if isinstance(source, LabelRows):
-            values = self._as_held(values, reused)
-        held.append(values)
-        batches.append(batch)
-        if len(held) == source.most(size):
+            # the same array once more has been written again
+            self._copies = self._copies or reused or id(values[0]) in self._ids
+            self._ids.add(id(values[0]))
+            if self._copies:
+                values = [label.copy() for label in values]
+        held.values.append(values)
+        held.batches.append(batch)
+        if len(held.batches) == held.most:
             self._count(kind)
 
     def read(self) -> dict[str, tuple[int, int]]:
@@ -53,10 +68,11 @@ class LabelCounts:
         for (keys, _), array in self._counts.items():
             for key, count, score in zip(keys, *array.asnumpy()):
                 _note(found, key, int(count), int(NEVER - score))
-        for (source, size, _), (held, batches) in self._held.items():
-            counts = source.count(held, size).asnumpy()
-            for key, column in zip(source.keys, counts.T):
-                _note(found, key, int(column.sum()), batches[int((column != 0).argmax())])
+        for (source, _, _), held in self._held.items():
+            counts = source.count(held.values).asnumpy()
+            if counts.any():
+                for key, column in zip(source.keys, counts.T):
+                    _note(found, key, int(column.sum()), held.batches[int((column != 0).argmax())])
         return found
 
     def state(self) -> list[tuple[list[str], Array]]:
@@ -75,20 +91,14 @@ class LabelCounts:
         for keys, array in state:
             self._add((tuple(keys), array.context), array[0], array[1])
 
-    def _as_held(self, labels: Sequence[Array], reused: bool) -> Sequence[Array]:
-        """Return labels, or copies if their memory may get other values before they are counted."""
-        self._copies = self._copies or reused or id(labels[0]) in self._ids  # the same array once more
-        self._ids.add(id(labels[0]))
-        return [label.copy() for label in labels] if self._copies else labels
-
-    def _count(self, kind: tuple[Source, int, Context]) -> None:
-        source, size, context = kind
-        held, batches = self._held.pop(kind)
+    def _count(self, kind: Kind) -> None:
+        source, held = kind[0], self._held.pop(kind)
         self._ids.clear()
-        counts = source.count(held, size)
-        scores = mx.nd.array([[NEVER - batch] for batch in batches], ctx=context, dtype="float64")
+        counts = source.count(held.values)
+        firsts = [[NEVER - batch] for batch in held.batches]
+        scores = mx.nd.array(firsts, ctx=counts.context, dtype="float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)
-        self._add((source.keys, context), total, best)
+        self._add((source.keys, counts.context), total, best)
 
     def _add(self, where: tuple[tuple[str, ...], Any], total: Array, best: Array) -> None:
         before = self._counts.get(where)

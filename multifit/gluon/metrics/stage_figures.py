@@ -8,7 +8,7 @@ import numpy as np
 
 from ...checks import counted_labels_problem
 from ...errors import Problem, raise_problems
-from ...protocols import Context, Slots
+from ...protocols import Slots
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
@@ -150,7 +150,7 @@ class StageFigures:
 
     def label_checks(
         self, arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
-    ) -> tuple[list[LabelRows], LabelChecks | None]:
+    ) -> tuple[LabelRows | None, LabelChecks | None]:
         """Return what counts the wrong labels of batches like this one, outside of the graph and in it.
 
         `size` is the number of samples, `constant` are sizes that an axis of classes has in every batch.
@@ -159,13 +159,11 @@ class StageFigures:
         self._rules.update({rule.key: rule for rule in rules})
         return label_checks(rules, arrays, size, constant)
 
-    def hold_labels(
-        self, rows: Sequence[LabelRows], slots: Slots, size: int, context: Context, reused: bool
-    ) -> None:
+    def hold_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:
         """Hold the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
-        for each in rows:
-            labels = [slots[name] for name in each.names]
-            self.labels.add(each, labels, self.sums.batches + 1, size, context, reused)
+        if rows is not None:
+            labels = [slots[name] for name in rows.names]
+            self.labels.add(rows, labels, self.sums.batches + 1, size, device, reused)
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [

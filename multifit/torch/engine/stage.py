@@ -64,9 +64,7 @@ class Stage:
         with torch.set_grad_enabled(self.gluon.training), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
         objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
-        self.gluon.figures.hold_labels(
-            graph.label_rows, batch.slots[0], batch.sizes[0], batch.contexts[0], batch.is_reused
-        )
+        self.gluon.figures.hold_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
         self._sums.add(graph.traced, statistics, scale, batch)
         if graph.batch_losses is not None:
             self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)

@@ -45,9 +45,9 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     first = dict(zip(refs, [array[:1] * 0 for array in second]))
     rows, checks = label_checks(label_rules(spec, first), first, 1, {classes})
     counts = {}
-    for each in rows:
-        held = [[second[refs.index(Ref("labels", name))] for name in each.names]]
-        counts.update(zip(each.keys, each.count(held, len(second[0])).asnumpy()[0]))
+    if rows is not None:
+        labels = [second[refs.index(Ref("labels", name))] for name in rows.names]
+        counts.update(zip(rows.keys, rows.count([labels]).asnumpy()[0]))
     if checks is not None:
         graph = Graph(checks, refs)
         eager = graph(*second)
