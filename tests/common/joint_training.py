@@ -296,7 +296,8 @@ ON_TORCH: dict[str, dict[str, Any]] = {
         name: CASES[name]
         for name in (
             "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights",
-            "a last batch of one sample", "skipped updates", "missing labels",
+            "a last batch of one sample", "skipped updates", "missing labels", "accumulation",
+            "smoothed labels", "mixed samples", "a trainer that accumulates",
         )
     },
     "a normaliser": {"parity": LossSpec(Weighted(), "parity", ["parity", "weight"], normalize_by="weight")},
