@@ -6,6 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Callable, ContextManager, Mapping, Protocol
 
+from .balance import Sum
 from .errors import last_line
 from .events import TrainingHooks
 from .plan import Plan
@@ -61,6 +62,9 @@ class Runner(Protocol):
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter."""
 
+    def gradient_meter(self, method: Sum) -> Any:
+        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+
     def publish(self) -> None:
         """Let the net and its trainers have the values that the last batch left."""
 
@@ -100,7 +104,7 @@ def choose_engine(engine: str, context: Any, notice: Callable[[str], None]) -> s
 def runner_module(engine: str) -> Any:
     """Return the module of an engine; raises ImportError if it is not installed.
 
-    It has ``Runner``, ``host``, ``has`` and ``precision_of``.
+    It has ``Runner``, ``host``, ``has``, ``precision_of`` and ``arrays``.
     """
     if engine == "torch" and find_spec("torch") is None:
         raise ImportError(INSTALL)

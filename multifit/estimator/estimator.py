@@ -21,7 +21,6 @@ from ..gluon.engine import Engine
 from ..gluon.export.export import export
 from ..gluon.export.formats import FORMATS
 from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, single_loss, single_trainer
-from ..gluon.gradient_meter import GradientMeter
 from ..gluon.model.defaults import default_spec
 from ..gluon.model.model import Model
 from ..gluon.model.model_trainers import ModelTrainers
@@ -136,7 +135,9 @@ class MultiEstimator:
             net, self.spec, host, initializer, precision, self._log_once, self._runners.precision_of
         )
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
-        balancer = make_balancer(balance, self.spec, self._model.contexts[0], world, self._model.parameters)
+        first = self._model.contexts[0]
+        arrays = self._runners.arrays(context, first)
+        balancer = make_balancer(balance, self.spec, first, world, self._model.parameters, arrays)
         state = self._run.state
         gluon_engine = Engine(
             self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer, world=world
@@ -565,9 +566,9 @@ class MultiEstimator:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
         return self._trainers.learning_rates()
 
-    def gradient_meter(self, method: Sum) -> GradientMeter:
+    def gradient_meter(self, method: Sum) -> Any:
         """Return what measures the tasks' gradients on batches, and leaves training as it is."""
-        return GradientMeter(self._engine, method)
+        return self._runner.gradient_meter(method)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from ..balance import Sum
 from ..errors import SpecError
+from ..state import RunState
+from .balance.arrays import Arrays
 from .balance.gradient_balancer import GradientBalancer
 from .compat import mx
+from .data.batches import Batch
 from .data.seeding import preserve_rng
 from .engine import Engine
 from .optim.preserve_state import preserve_state
+
+Run = Callable[[Engine, Batch, RunState], Any]
 
 
 class GradientMeter:
@@ -19,9 +24,14 @@ class GradientMeter:
 
     The net computes as when it evaluates, so that no random number is drawn and no statistic moves; gradients
     that wait for an update are put back. Raises SpecError if the run's method of balancing measures the same.
+
+    ``run(engine, batch, state)`` runs a batch of an engine, and passes its losses back to where the tasks
+    part; `arrays` are those that it computes with.
     """
 
-    def __init__(self, engine: Engine, method: Sum) -> None:
+    def __init__(
+        self, engine: Engine, method: Sum, run: Run | None = None, arrays: Arrays | None = None
+    ) -> None:
         if isinstance(engine.balancer, GradientBalancer):
             raise SpecError(
                 f"GradientConflicts: balance={type(engine.balancer.method).__name__}() records the same "
@@ -29,20 +39,19 @@ class GradientMeter:
             )
         model = engine.model
         self._balancer = GradientBalancer(
-            method, engine.spec, model.contexts[0], engine.world, model.parameters
+            method, engine.spec, model.contexts[0], engine.world, model.parameters, arrays
         )
+        self._run = run or _run
         self._engine = engine.fork(engine.state, self._balancer)
         self._engine.stages["train"].train_mode = False
 
     def measure(self, raw: Any) -> None:
         """Measure a batch, as the loader yielded it; this waits for the device."""
-        engine, stage = self._engine, self._engine.stages["train"]
+        engine = self._engine
         state = copy.copy(engine.state)
         state.seed = None  # nothing is drawn here, and training goes on drawing
         with preserve_rng(), preserve_state(engine.model.parameters.values(), ()):
-            result = stage.run(engine.splitter("train").split(raw), state)
-            mx.autograd.backward(result.objectives)
-            self._balancer.measure(result)
+            self._balancer.measure(self._run(engine, engine.splitter("train").split(raw), state))
 
     def read(self) -> dict[str, float]:
         """Return the means since the last reset, by figure; NaN if there was no batch."""
@@ -59,3 +68,10 @@ class GradientMeter:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._balancer.gradient_figures.load(state)
+
+
+def _run(engine: Engine, batch: Batch, state: RunState) -> Any:
+    stage = engine.stages["train"]
+    result = stage.run(batch, state)
+    mx.autograd.backward(result.objectives, train_mode=stage.train_mode)
+    return result

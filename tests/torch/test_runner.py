@@ -26,7 +26,6 @@ from multifit import (
     TrainerSpec,
     WeightAveraging,
 )
-from multifit.balance import DWA
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from multifit.torch.engine import runner
@@ -354,11 +353,6 @@ class Mean(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, digit: Any, label: Any) -> Any:
         return F.mean(digit) + 0 * F.mean(label)
-
-
-def test_balance_is_refused() -> None:
-    with pytest.raises(SpecError, match="balance= is not supported; leave it out, or use"):
-        estimator_of(balance=DWA())
 
 
 FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {

@@ -14,6 +14,7 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import BY_TERM
 from ..execution.result import StepResult
 from ..metrics.means import Means
+from .arrays import Arrays, MXNetArrays
 from .device_method import DeviceMethod
 from .host_method import HostMethod
 from .tasks import tasks_of, weight_figure
@@ -23,26 +24,34 @@ class Balancer:
     """Runs a method that needs no gradients: its weights are the head gradients of the backward pass.
 
     The weights and what the method remembers are kept over all fits, on the first device if the method
-    computes there. The losses are those of all ranks of `world`. Raises SpecError if the method cannot weigh
-    the losses of `spec`.
+    computes there. The losses are those of all ranks of `world`. `arrays` are those of the engine that runs.
+    Raises SpecError if the method cannot weigh the losses of `spec`.
 
     `figures` are the means of the weights over an epoch. `looks_back` says whether :meth:`after_update` must
     be called.
     """
 
-    def __init__(self, method: Balance, spec: TaskSpec, context: Context, world: World = ALONE) -> None:
+    def __init__(
+        self,
+        method: Balance,
+        spec: TaskSpec,
+        context: Context,
+        world: World = ALONE,
+        arrays: Arrays | None = None,
+    ) -> None:
+        arrays = arrays or MXNetArrays(context)
         self.method, self.tasks = method, tasks_of(method, spec)
-        self.figures = Means([weight_figure(name) for name in self.tasks.names])
+        self.figures = Means([weight_figure(name) for name in self.tasks.names], arrays.sums)
         self.looks_back = callable(getattr(method, "after_update", None))
         runs: Any = DeviceMethod if method.on_device else HostMethod
-        self._runs: Union[DeviceMethod, HostMethod] = runs(method, self.tasks, context, world)
+        self._runs: Union[DeviceMethod, HostMethod] = runs(method, self.tasks, context, world, arrays)
         self._is_new, self._is_due = True, False
 
     def fork(self) -> Balancer:
         """Return a balancer that goes on from here without changing this one."""
         fork = copy.copy(self)
         fork._runs = copy.copy(self._runs)  # arrays are replaced, never changed
-        fork.figures = Means(self.figures.names)
+        fork.figures = Means(self.figures.names, self.figures.new_sums)
         return fork
 
     @property

@@ -13,8 +13,8 @@ from ...distributed import World
 from ...errors import SpecError
 from ...protocols import Array, Context
 from ...state import RunState
-from ..compat import mx
 from ..execution.result import StepResult
+from .arrays import Arrays
 from .tasks import Places, Tasks
 from .weighing_graph import Function, WeighingGraph
 
@@ -28,13 +28,14 @@ class DeviceMethod:
     Raises SpecError if the method remembers something else than arrays of shape (tasks,).
     """
 
-    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World) -> None:
+    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World, arrays: Arrays) -> None:
         self._method, self._tasks, self._context, self._world = method, tasks, context, world
+        self._arrays = arrays
         self._count = len(tasks.names)
         start = {name: np.asarray(value) for name, value in method.start(self._count).items()}
         _check_shapes(method, start, self._count)
         self._names = list(start)
-        self._rows = self._array(np.stack([np.ones(self._count), *start.values()]))
+        self._rows = arrays.new(np.stack([np.ones(self._count), *start.values()]))
         self._graphs: dict[Any, WeighingGraph] = {}
         self._epoch: tuple[int, Any] = -1, None  # its index, and its array
         self._measured: Losses = [], ()
@@ -59,11 +60,11 @@ class DeviceMethod:
 
     def state(self) -> dict[str, Any]:
         """Return weights and memory, for a checkpoint."""
-        return {"rows": self._rows}
+        return {"rows": self._arrays.saved(self._rows)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._rows = state["rows"].as_in_context(self._context)
+        self._rows = self._arrays.loaded(state["rows"])
 
     def _weigh(self, measured: Measured, weights: Any, memory: State) -> tuple[Any, State]:
         return weigh_losses(self._method, measured, weights, memory)
@@ -75,10 +76,10 @@ class DeviceMethod:
     def _losses(self, result: StepResult) -> Losses:
         """Return arrays of losses on the device, and the tasks of their elements."""
         if self._method.needs == "nothing":
-            return [self._array(np.ones(self._count))], (tuple(range(self._count)),)
+            return [self._arrays.new(np.ones(self._count))], (tuple(range(self._count)),)
         if not self._world.alone:
             losses = self._tasks.read_losses(result, self._world)
-            return [self._array(losses)], (tuple(range(self._count)),)
+            return [self._arrays.new(losses)], (tuple(range(self._count)),)
         arrays, places = result.objectives, self._tasks.places(result.objective_losses)
         if result.batch.contexts != [self._context]:
             arrays = [array.as_in_context(self._context) for array in arrays]
@@ -94,11 +95,11 @@ class DeviceMethod:
         """Run a function as one operator, which replaces the rows; return the head gradients of a result."""
         objectives = [] if result is None else result.objectives
         places = () if result is None else self._tasks.places(result.objective_losses)
-        heads = [(place, objective.dtype.__name__) for place, objective in zip(places, objectives)]
+        heads = [] if result is None else list(zip(places, result.objective_dtypes()))
         taken = [places for _, places in losses]
         key = None if function is None else function.__name__, *taken, *heads
         if key not in self._graphs:
-            self._graphs[key] = WeighingGraph(function, self._names, self._count, taken, heads)
+            self._graphs[key] = WeighingGraph(self._arrays, function, self._names, self._count, taken, heads)
         outputs = self._graphs[key](self._rows, epoch, [array for arrays, _ in losses for array in arrays])
         if function is not None:
             self._rows, *outputs = outputs
@@ -109,11 +110,8 @@ class DeviceMethod:
     def _epoch_array(self, epoch: int) -> Array:
         """Return the index of the epoch, once for each task; the same array in each batch of the epoch."""
         if self._epoch[0] != epoch:
-            self._epoch = epoch, self._array(np.full(self._count, float(epoch)))
+            self._epoch = epoch, self._arrays.new(np.full(self._count, float(epoch)))
         return self._epoch[1]
-
-    def _array(self, values: Any) -> Array:
-        return mx.nd.array(values, ctx=self._context, dtype="float64")
 
 
 def _check_shapes(method: Any, start: Mapping[str, np.ndarray[Any, Any]], tasks: int) -> None:

@@ -19,8 +19,9 @@ from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
 from ..optim.gradients import fresh_flags
+from .arrays import Arrays, MXNetArrays
 from .gradient_figures import GradientFigures
-from .task_gradients import Numbers, ParameterGradients, task_gradients
+from .task_gradients import Numbers, ParameterGradients
 from .tasks import tasks_of, weight_figure
 
 
@@ -45,11 +46,10 @@ class GradientBalancer:
         context: Context,
         world: World = ALONE,
         parameters: Mapping[str, Any] | None = None,
+        arrays: Arrays | None = None,
     ) -> None:
-        self._world, self._gradients = (
-            world,
-            task_gradients(getattr(method, "on", "features"), parameters or {}),
-        )
+        self._world, self._arrays = world, arrays or MXNetArrays(context)
+        self._gradients = self._arrays.task_gradients(getattr(method, "on", "features"), parameters or {})
         if self._gradients.repeats and not world.alone:
             raise SpecError('balance: over several processes, gradients are compared on="features" only')
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
@@ -72,7 +72,7 @@ class GradientBalancer:
         """What a training stage must keep apart."""
         means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
-        return Balanced(APART, means, tasks, self._gradients.repeats)
+        return Balanced(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
 
     def weigh(self, result: StepResult, state: RunState) -> None:
         """Do nothing: there are no gradients yet."""

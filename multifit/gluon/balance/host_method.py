@@ -12,15 +12,15 @@ from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...protocols import Array, Context
 from ...state import RunState
-from ..data.arrays import uploaded
 from ..execution.result import StepResult
+from .arrays import Arrays
 from .tasks import Tasks
 
 
 class HostMethod:
     """Runs a method on the losses of each batch, which are read if it needs them."""
 
-    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World) -> None:
+    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World, arrays: Arrays) -> None:
         self._method, self._tasks, self._world = method, tasks, world
         self._ones = np.ones(len(tasks.names))
         self._weights, self._memory = self._ones, method.start(len(tasks.names))
@@ -48,8 +48,8 @@ class HostMethod:
 
     def keep(self, result: StepResult) -> list[Array]:
         """Return the head gradients of a batch's objectives for the last weights."""
-        pairs = zip(result.objectives, self._tasks.places(result.objective_losses))
-        return [uploaded(self._weights[list(place)], objective) for objective, place in pairs]
+        places = self._tasks.places(result.objective_losses)
+        return result.like_objectives([self._weights[list(place)] for place in places])
 
     def look_back(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch after the update."""

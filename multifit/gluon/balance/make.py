@@ -8,6 +8,7 @@ from ...distributed import World
 from ...errors import SpecError, names
 from ...protocols import Context
 from ...spec import TaskSpec
+from .arrays import Arrays
 from .balancer import Balancer
 from .gradient_balancer import GradientBalancer
 from .tasks import check_method
@@ -16,9 +17,17 @@ AnyBalancer = Union[Balancer, GradientBalancer]
 
 
 def make_balancer(
-    method: Any, spec: TaskSpec, context: Context, world: World, parameters: Mapping[str, Any]
+    method: Any,
+    spec: TaskSpec,
+    context: Context,
+    world: World,
+    parameters: Mapping[str, Any],
+    arrays: Arrays,
 ) -> AnyBalancer | None:
-    """Return what runs a method, None without one; raises SpecError if it is none, or cannot run here."""
+    """Return what runs a method, None without one; raises SpecError if it is none, or cannot run here.
+
+    `arrays` are the engine's that runs.
+    """
     if method is None:
         return None
     check_method(method)
@@ -29,5 +38,5 @@ def make_balancer(
             "balance= out, or their trainers="
         )
     if method.needs == "gramian":
-        return GradientBalancer(method, spec, context, world, parameters)
-    return Balancer(method, spec, context, world)
+        return GradientBalancer(method, spec, context, world, parameters, arrays)
+    return Balancer(method, spec, context, world, arrays)

@@ -77,14 +77,17 @@ class ParameterGradients:
 
     def __init__(self, pattern: str | None, parameters: Mapping[str, Any]) -> None:
         self._pattern = pattern
-        self._chosen = None if pattern is None else _matching(pattern, parameters)
+        self._parameters: list[Any] = list(parameters.values())
+        self._chosen: set[int] | None = None
+        if pattern is not None:
+            self._chosen = {id(parameters[name]) for name in matching(pattern, parameters)}
         self._rows: list[list[Array]] = []  # by device and parameter, in the batches that are measured
         self._losses: list[tuple[list[str], Array]] = []  # of the batches whose rows are added
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return losses and products; the gradients of several devices are added up before."""
         count = len(tasks.names)
-        self._rows = [parting.parameter_rows(count) for parting in result.partings]
+        self._rows = [parting.parameter_rows(count, self._parameters) for parting in result.partings]
         return tasks.read_losses(result, ALONE), self._gramian(result.partings)
 
     def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
@@ -100,7 +103,10 @@ class ParameterGradients:
         The parameters have their sum by the `weights` that were the last.
         """
         count, befores = len(tasks.names), self._rows or [[] for _ in result.partings]
-        self._rows = [parting.parameter_rows(count, rows) for parting, rows in zip(result.partings, befores)]
+        self._rows = [
+            parting.parameter_rows(count, self._parameters, rows)
+            for parting, rows in zip(result.partings, befores)
+        ]
         objectives: Sequence[Any] = result.objectives
         self._losses += [
             (list(keys), objective.detach()) for keys, objective in zip(result.objective_losses, objectives)
@@ -139,8 +145,8 @@ class ParameterGradients:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._rows = [list(rows) for rows in state["rows"]]
-        self._losses = [(keys, objective) for keys, objective in state["losses"]]
+        self._rows = [list(rows) for rows in state.get("rows", ())]  # another engine adds none
+        self._losses = [(keys, objective) for keys, objective in state.get("losses", ())]
 
     def _set(self, partings: Sequence[Parting], weights: Numbers) -> None:
         for parting, rows in zip(partings, self._rows):
@@ -153,9 +159,7 @@ class ParameterGradients:
             if self._chosen is None or id(parameter) in self._chosen
         ]
         if not compared:
-            raise SpecError(
-                f'balance: on="{self._pattern}" selects no parameter that tasks share; use on="parameters"'
-            )
+            raise SpecError(nothing_selected(self._pattern))
         context = partings[0].arrays[0].context
         products = []
         for number in compared:
@@ -171,7 +175,13 @@ def task_gradients(on: str, parameters: Mapping[str, Any]) -> TaskGradients:
     return ParameterGradients(None if on == "parameters" else on, parameters)
 
 
-def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[int]:
+def nothing_selected(pattern: str | None) -> str:
+    """Return the message of a pattern that matches the parameters of single tasks only."""
+    return f'balance: on="{pattern}" selects no parameter that tasks share; use on="parameters"'
+
+
+def matching(pattern: str, parameters: Mapping[str, Any]) -> list[str]:
+    """Return the names that a pattern matches; raises SpecError if it is none, or matches none."""
     try:
         names = [name for name in parameters if re.fullmatch(pattern, name)]
     except re.error as error:
@@ -182,4 +192,4 @@ def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[int]:
             f'balance: on="{pattern}" matches no parameter{near}; valid are "features", "parameters" or a '
             "pattern of parameters such as body.*"
         )
-    return {id(parameters[name]) for name in names}
+    return names

@@ -36,8 +36,7 @@ class Tasks(NamedTuple):
 
     def read_losses(self, result: StepResult, world: World) -> np.ndarray[Any, Any]:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
-        values = [value for objective in result.objectives for value in objective.asnumpy().tolist()]
-        return np.asarray(world.sum(self.losses(result, values)))
+        return np.asarray(world.sum(self.losses(result, result.read_objectives())))
 
     def losses(self, result: StepResult, values: Sequence[float]) -> np.ndarray[Any, Any]:
         """Return the tasks' losses, for the values of the objectives' elements."""

@@ -8,16 +8,15 @@ from ...balance import State
 from ...balance.measured import measured_losses
 from ...protocols import Array
 from ..compat import mx
+from .arrays import Arrays
 from .tasks import Places
 
 Function = Callable[..., "tuple[Any, State]"]
 """``function(measured, weights, memory, *further_losses) -> weights, memory``"""
 
-PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
-
 
 class WeighingGraph:
-    """Runs a function on losses, and returns head gradients; a planned graph costs as much as one operator.
+    """Runs a function on losses as one operator, and returns head gradients.
 
     The weights and what the method remembers, by `names`, are the rows of one array, as every input and
     output costs time too. `losses` are the tasks of the elements of its arrays of losses, for each argument
@@ -26,6 +25,7 @@ class WeighingGraph:
 
     def __init__(
         self,
+        arrays: Arrays,
         function: Function | None,
         names: Sequence[str],
         tasks: int,
@@ -45,13 +45,12 @@ class WeighingGraph:
         symbol = mx.sym.Group(outputs)
         order = ["rows", "epoch", *(each.name for group in inputs for each in group)]
         self._used = [order.index(name) for name in symbol.list_inputs()]
-        self._operator = mx.nd.CachedOp(symbol, PLANNED)
+        self._operator = arrays.operator(symbol)
 
     def __call__(self, rows: Array, epoch: Array | None, arrays: Sequence[Array]) -> list[Array]:
         """Return the rows after it, if there is a function, and the head gradients."""
         given = [rows, epoch, *arrays]
-        outputs = self._operator(*[given[number] for number in self._used])
-        return outputs if isinstance(outputs, list) else [outputs]
+        return self._operator([given[number] for number in self._used])
 
 
 def _by_task(arrays: Sequence[Any], places: Places, tasks: int) -> Any:

@@ -14,14 +14,15 @@ class Balanced:
     """How the objective is computed, and what further figures there are; by default, nothing is balanced.
 
     With `tasks`, the task of each loss, the graph of net and losses is cut where these part; its body is
-    passed back several times if it `repeats`. `bound` returns the names of the parameters that losses move,
-    by loss; those of all others move all.
+    passed back several times if it `repeats`, and `exact_dropout` says whether Dropout is right then. `bound`
+    returns the names of the parameters that losses move, by loss; those of all others move all.
     """
 
     form: str = SUM
     means: tuple[Means, ...] = ()
     tasks: Mapping[str, int] | None = None
     repeats: bool = False
+    exact_dropout: bool = False
     bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
 
     @property

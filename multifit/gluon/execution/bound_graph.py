@@ -6,6 +6,7 @@ import json
 from typing import Any, Collection, Mapping, Optional, Sequence
 
 from .graph_cut import STOPS, Entry, GraphBuilder, Node
+from .traced_graph import as_json
 
 Group = Optional[int]  # of outputs whose gradients reach the same parameters; None where no gradient flows
 
@@ -18,7 +19,7 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
     before it, it is computed twice, as by hand with ``detach``. Nothing is passed back twice, so that Dropout
     is right, and draws its masks independently for each.
     """
-    graph = json.loads(symbol.tojson())
+    graph = json.loads(as_json(symbol))
     groups = list(dict.fromkeys(reaches))
     learns = [_learns(graph["nodes"], group) for group in groups]
     rewriting = _Rewriting(graph["nodes"], learns, set(trained))
@@ -28,7 +29,7 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
 
 def reaches_any(symbol: Any, reaches: Sequence[frozenset[str]]) -> list[bool]:
     """Return for each output whether its gradient reaches one of the parameters that `reaches` names."""
-    graph = json.loads(symbol.tojson())
+    graph = json.loads(as_json(symbol))
     learns = {group: _learns(graph["nodes"], group) for group in set(reaches)}
     return [learns[group][node] for (node, *_), group in zip(graph["heads"], reaches)]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import uploaded
+from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
 
@@ -52,6 +54,7 @@ class Parting:
         parameters: Sequence[Any],
     ) -> None:
         self.rows, self.arrays, self.parameters = rows, [array for array, _ in ends], parameters
+        self._train_mode = mx.autograd.is_training()  # a layer's gradient depends on it too
         copies = [copies[task] for (_, copies), each in zip(ends, rows) for task in each.tasks]
         mx.autograd.mark_variables(copies, [view for each in rows for view in each.views])
 
@@ -75,12 +78,16 @@ class Parting:
         """Whether the body's gradients are added up over batches."""
         return any(parameter.grad_req == "add" for parameter in self.parameters)
 
-    def parameter_rows(self, tasks: int, before: Sequence[Array] = ()) -> list[Array]:
+    def parameter_rows(
+        self, tasks: int, parameters: Iterable[Any], before: Sequence[Array] = ()
+    ) -> list[Array]:
         """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
 
-        There is a backward pass for each task. The gradients are added to the rows `before`, of which there
-        are none where gradients are not added up.
+        There is a backward pass for each task. MXNet counts running statistics, which are among `parameters`,
+        in the backward pass; only the first one counts. The gradients are added to the rows `before`, of
+        which there are none where gradients are not added up.
         """
+        parameters = list(parameters)
         gradients = self._gradients()
         rows = [row.as_in_context(self.arrays[0].context) for row in before] or [
             mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients
@@ -94,7 +101,8 @@ class Parting:
             ]
             for row, gradient in zip(rows, gradients) if adds else ():
                 row[task].reshape(gradient.shape).copyto(gradient)
-            mx.autograd.backward(self.arrays, heads, retain_graph=task != present[-1])
+            with nullcontext() if task == present[0] else kept_statistics(parameters):
+                mx.autograd.backward(self.arrays, heads, task != present[-1], self._train_mode)
             for row, gradient in zip(rows, gradients):
                 gradient.reshape((-1,)).copyto(row[task])
         return rows

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
+import numpy as np
+
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
+from ..data.arrays import uploaded
 from ..data.batches import Batch
 from .loss_graph import by_reference
 from .loss_weights import BatchLossScale
@@ -39,6 +42,18 @@ class StepResult:
         """Add an array to the objective, and the losses that it is of."""
         self.objectives.append(objective)
         self.objective_losses.append(tuple(losses))
+
+    def read_objectives(self) -> list[float]:
+        """Return the elements of all objectives; this waits for them."""
+        return [value for objective in self.objectives for value in objective.asnumpy().tolist()]
+
+    def like_objectives(self, values: Sequence[np.ndarray]) -> list[Array]:
+        """Return numbers as arrays of the dtypes and on the devices of the objectives."""
+        return [uploaded(*pair) for pair in zip(values, self.objectives)]
+
+    def objective_dtypes(self) -> list[str]:
+        """Return the names of the objectives' dtypes."""
+        return [np.dtype(objective.dtype).name for objective in self.objectives]
 
     def arrays(self) -> list[dict[Ref, Any]]:
         """Return outputs and slots by reference, per device."""

@@ -50,9 +50,10 @@ class SplitGraph(CachedGraph):
         signature: Hashable,
         tasks: Callable[[], Sequence[int | None]],
         repeats: bool = False,
+        exact_dropout: bool = False,
     ) -> None:
         super().__init__(function, parameters, signature)
-        self._repeats = repeats
+        self._repeats, self._exact_dropout = repeats, exact_dropout
         object.__setattr__(self, "_body_parameters", [])
         object.__setattr__(self, "_tasks", tasks)
         self._cut: Cut | None = None
@@ -123,7 +124,7 @@ class SplitGraph(CachedGraph):
         return cut
 
     def _check_repeated(self, cut: Cut) -> None:
-        if drops(cut.body):
+        if not self._exact_dropout and drops(cut.body):
             raise SpecError(REPEATED + DROPOUT)
         if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
             raise SpecError(REPEATED + SPARSE)

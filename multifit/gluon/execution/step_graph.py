@@ -217,7 +217,8 @@ class StepGraph:
             return CachedGraph(trace, self._parameters, signature), names
         tasks = {f"objective.{loss}": task for loss, task in self._tasks.items()}
         of_outputs = partial(_of_names, names, tasks)
-        return SplitGraph(trace, self._parameters, signature, of_outputs, self._balanced.repeats), names
+        repeats = self._balanced.repeats, self._balanced.exact_dropout
+        return SplitGraph(trace, self._parameters, signature, of_outputs, *repeats), names
 
     def _trace(
         self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any

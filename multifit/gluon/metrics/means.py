@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Protocol, Sequence
 
 import numpy as np
 
@@ -10,16 +10,35 @@ from ...protocols import Array
 from .accumulators import Accumulator
 
 
-class Means:
-    """The means of some numbers over the batches; nothing waits for them until they are read."""
+class Sums(Protocol):
+    """Adds up arrays of one shape, without waiting for them."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+    def add(self, values: Any) -> None:
+        """Add an array."""
+
+    def read(self) -> Any:
+        """Return the sum in NumPy, 0 if nothing was added; this waits."""
+
+    def state(self) -> list[Array]:
+        """Return NDArrays whose sum it is, for a checkpoint."""
+
+    def load(self, state: Sequence[Array]) -> None:
+        """Restore what :meth:`state` returned."""
+
+
+class Means:
+    """The means of some numbers over the batches; nothing waits for them until they are read.
+
+    `new_sums` makes what adds up the arrays of an engine.
+    """
+
+    def __init__(self, names: Sequence[str], new_sums: Callable[[], Sums] = Accumulator) -> None:
+        self.names, self.new_sums = list(names), new_sums
         self.reset()
 
     def reset(self) -> None:
         """Discard everything, as at the beginning of an epoch."""
-        self._sum, self._batches = Accumulator(), 0
+        self._sum, self._batches = self.new_sums(), 0
         self._host_sum = np.zeros(len(self.names))
 
     def add(self, values: Array | np.ndarray) -> None:

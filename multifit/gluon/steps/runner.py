@@ -5,18 +5,21 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable, Mapping
 
+from ...balance import Sum
 from ...events import TrainingHooks
 from ...plan import Plan
 from ...protocols import Array
+from ..balance.arrays import MXNetArrays
 from ..data.devices import can_compute
 from ..engine import Engine
 from ..execution.result import StepResult
+from ..gradient_meter import GradientMeter
 from ..precision.precisions import precision_of
 from ..validation.dry_run import DryRun
 from .evaluation import evaluate_batch, predict
 from .train_step import TrainStep
 
-__all__ = ["Runner", "has", "host", "precision_of"]
+__all__ = ["Runner", "arrays", "has", "host", "precision_of"]
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -29,6 +32,11 @@ def host(context: Any) -> Any:
 def has(context: Any) -> bool:
     """Whether this build of MXNet can run on a context: it may lack GPUs, or machine code for this one."""
     return can_compute(context)
+
+
+def arrays(context: Any, host: Any) -> MXNetArrays:
+    """Return the arrays of a run, whose net is on `host`, as methods of balancing use them."""
+    return MXNetArrays(host)
 
 
 class Runner:
@@ -76,6 +84,10 @@ class Runner:
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter."""
         return self._engine.trainers.gradients()
+
+    def gradient_meter(self, method: Sum) -> GradientMeter:
+        """Return what measures the tasks' gradients on batches."""
+        return GradientMeter(self._engine, method)
 
     def publish(self) -> None:
         """Do nothing: the net has its values."""

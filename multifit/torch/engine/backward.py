@@ -9,6 +9,7 @@ import torch
 from ...events import TrainingHooks
 from ...gluon.execution.balanced import Balanced
 from ...gluon.execution.changed_objective import ChangedObjective
+from ...state import RunState
 from .changed_net import Tensors, weighted
 from .parameters import Parameters
 from .result import Result
@@ -23,8 +24,15 @@ class Backward:
     """
 
     def __init__(
-        self, parameters: Parameters, scaling: Scaling, hooks: TrainingHooks | None, balanced: Balanced
+        self,
+        parameters: Parameters,
+        scaling: Scaling,
+        hooks: TrainingHooks | None,
+        balanced: Balanced,
+        balancer: Any,
+        state: RunState,
     ) -> None:
+        self._balancer, self._state = balancer, state
         self._parameters, self._scaling, self._balanced = parameters, scaling, balanced
         self._hooks = hooks if hooks and hooks.active("change_objective") else None
 
@@ -34,16 +42,24 @@ class Backward:
         if not result.objectives:  # no sample is this process's
             return gradients
         if self._hooks is None:
-            objectives = [each.sum() for each in result.objectives]
+            objectives = result.minimised()
         else:
             objectives, gradients = self._changed(result, self._hooks)
         changed = result.changed
-        leaves = [] if changed is None else changed.leaves
+        copies = [copy for parting in result.partings for copy in parting.copies]
+        leaves = copies if changed is None else [*copies, *changed.leaves]
         computed = self._gradients(objectives, result.trained, leaves)
+        count = len(result.trained)
+        for parting in result.partings:
+            parting.set_gradients(computed[count : count + len(copies)])
+        if self._balancer is not None:
+            self._balancer.combine(result, self._state)
         _add(gradients, zip(result.trained, computed))
+        for parting in result.partings:
+            _add(gradients, parting.gradients.items())
         if changed is not None:
             objectives, others = self._with_others(
-                lambda: changed.objectives(computed[len(result.trained) :])
+                lambda: changed.objectives(computed[count + len(copies) :])
             )
             _add(gradients, others.items())
             _add(gradients, zip(changed.trained, self._gradients(objectives, changed.trained)))
@@ -71,7 +87,8 @@ class Backward:
         objective = ChangedObjective(result.spec, result.batch, outputs, parts, objectives, result.scale)
         objective.change(hooks, self._balanced)
         (of_outputs, of_parts, of_objectives), others = self._with_others(objective.gradients)
-        numbers = [weighted(result.objectives[at], head) for at, head in of_objectives.items()]
+        own = result.head_gradients or [1.0] * len(result.objectives)
+        numbers = [weighted(result.objectives[at] * own[at], head) for at, head in of_objectives.items()]
         numbers += [weighted(result.outputs[name], head) for name, head in of_outputs.items()]
         numbers += [weighted(result.parts[name], head) for name, head in of_parts.items()]
         return numbers, others

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -29,6 +30,11 @@ class Parameters:
         """Return the structural name of each variable of a symbol that is a parameter."""
         return {parameter.name: name for name, parameter in self._parameters.items()}
 
+    @property
+    def trained(self) -> set[str]:
+        """The names of those that receive gradients."""
+        return {name for name, tensor in self.tensors.items() if isinstance(tensor, torch.nn.Parameter)}
+
     def numbers(self, trainer: Any, names: Sequence[str]) -> UpdateNumbers:
         """Return the numbers by which a trainer moves some of them."""
         return UpdateNumbers(trainer.trainer, [self._parameters[name] for name in names])
@@ -48,6 +54,15 @@ class Parameters:
         """Copy the values from the net if somebody may have set some."""
         if self.lent:
             self.take()
+
+    @contextmanager
+    def kept_statistics(self) -> Iterator[None]:
+        """Restore running statistics after the block, without waiting for them."""
+        statistics = [self.tensors[name] for name in self.tensors.keys() - self.trained]
+        copies = [tensor.clone() for tensor in statistics]
+        yield
+        for tensor, copy in zip(statistics, copies):
+            tensor.copy_(copy)
 
     def take_new(self) -> None:
         """Copy the values of parameters that were initialised since :meth:`take`."""

@@ -19,8 +19,11 @@ class Program:
     Raises SpecError with everything in the graph that has no translation. If it `compiles`, so does a call if
     torch cannot.
 
-    `trained` are the names of the parameters that it uses and that receive gradients.
+    `trained` are the names of the parameters that it uses and that receive gradients. All of it is one graph:
+    there is no `parting` of tasks.
     """
+
+    parting = None
 
     def __init__(
         self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool | str = False

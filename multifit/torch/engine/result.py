@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Sequence
 
+import numpy as np
 import torch
 
 from ...gluon.data.batches import Batch
@@ -13,9 +14,8 @@ from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...spec import TaskSpec
 from .changed_net import ChangedNet
-from .tensors import to_arrays
-
-Tensors = dict[str, torch.Tensor]
+from .parting import Parting
+from .tensors import Tensors, to_arrays
 
 
 @dataclass
@@ -23,8 +23,10 @@ class Result:
     """What a stage computed from a batch: the net's outputs, what the losses returned, and the objectives.
 
     `trained` are the names of the parameters that the objectives may depend on. The sum of all `objectives`
-    is minimised; `objective_losses` are the losses that each is of. `scale` holds the batch's weights and
-    normalisers. `changed` are the outputs as handlers have changed them, if they have.
+    is minimised: each of their elements times its `head_gradients`, if there are any. `objective_losses` are
+    the losses that each is of; if they are balanced, an element each. `scale` holds the batch's weights and
+    normalisers. `changed` are the outputs as handlers have changed them, if they have. `partings` are where
+    the tasks part, if their gradients are compared.
     """
 
     spec: TaskSpec
@@ -36,6 +38,8 @@ class Result:
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     scale: BatchLossScale | None = None
     changed: ChangedNet | None = None
+    head_gradients: list[torch.Tensor] | None = None
+    partings: list[Parting] = field(default_factory=list)
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
         """Add a tensor to the objectives, and the losses that it is of."""
@@ -44,9 +48,30 @@ class Result:
 
     def detach(self) -> None:
         """Free what the backward pass needed."""
-        self.objectives, self.changed = [], None
+        self.objectives, self.changed, self.partings = [], None, []
         self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}
         self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
+
+    def minimised(self) -> list[torch.Tensor]:
+        """Return numbers whose sum is minimised; those that nothing can move are left out."""
+        heads = self.head_gradients or [None] * len(self.objectives)
+        pairs = [pair for pair in zip(self.objectives, heads) if pair[0].requires_grad]
+        return [(objective if head is None else objective * head).sum() for objective, head in pairs]
+
+    def read_objectives(self) -> list[float]:
+        """Return the elements of all objectives; this waits for the device."""
+        return [value for objective in self.objectives for value in objective.tolist()]
+
+    def like_objectives(self, values: Sequence[np.ndarray[Any, Any]]) -> list[torch.Tensor]:
+        """Return numbers as tensors of the dtypes of the objectives, on their device."""
+        return [
+            torch.from_numpy(each).to(objective.device, objective.dtype, non_blocking=True)
+            for each, objective in zip(values, self.objectives)
+        ]
+
+    def objective_dtypes(self) -> list[str]:
+        """Return the names of the objectives' dtypes."""
+        return [str(objective.dtype).removeprefix("torch.") for objective in self.objectives]
 
     @cached_property
     def on_host(self) -> StepResult:

@@ -12,12 +12,14 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping
 
 import torch
 
+from ...balance import Sum
 from ...errors import SpecError, raise_problems
 from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
 from ...gluon.data.seeding import SEEDERS
 from ...gluon.engine import Engine
+from ...gluon.gradient_meter import GradientMeter
 from ...gluon.optim.preserve_state import kept_statistics
 from ...gluon.precision.precisions import Precision, named_precision
 from ...gluon.snapshot.figures import load_figures, save_figures
@@ -27,12 +29,15 @@ from ...gluon.validation.first_batch import check_first_batch
 from ...plan import Plan
 from ...protocols import Array
 from ...stages import EVALUATE, TRAIN
+from ...state import RunState
 from ..translate import untranslated
 from . import refusals
+from .balance_arrays import TorchArrays
 from .devices import device_of
 from .joint_gradients import JointGradients
 from .parameters import Parameters
 from .prediction import Predictor
+from .result import Result
 from .scaling import Scaled, Scaling, Unscaled
 from .stage import Stage
 from .train_step import TrainStep
@@ -55,6 +60,11 @@ def has(context: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def arrays(context: Any, host: Any) -> TorchArrays:
+    """Return the tensors of a run as methods of balancing use them."""
+    return TorchArrays(device_of(context))
 
 
 def precision_of(name: object, contexts: Any) -> Precision:
@@ -86,6 +96,7 @@ class Runner:
     def _discard(self) -> None:
         self._stages: dict[str, Stage] = {}
         self._predictor: Predictor | None = None
+        self._apart: dict[Engine, Stage] = {}  # of engines that measure
         self._on_host = ""  # why evaluations run with MXNet
 
     @contextmanager
@@ -149,7 +160,7 @@ class Runner:
         splitter, stage = engine.splitter(TRAIN), self._stage(TRAIN)
         parts = splitter, stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
-        self._step = TrainStep(*parts, joint, engine.state, engine.hooks)
+        self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
         return self._step
 
     def evaluate_batch(self, raw: Any) -> Any:
@@ -185,6 +196,19 @@ class Runner:
             for trainer, parameters in trainers.parameter_names.items()
             if trainer not in trainers.waiting
         }
+
+    def gradient_meter(self, method: Sum) -> GradientMeter:
+        """Return what measures the tasks' gradients on batches."""
+        return GradientMeter(self._engine, method, self._run_apart, TorchArrays(self._device))
+
+    def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
+        """Run a batch of another engine, and pass its losses back to where the tasks part."""
+        if engine not in self._apart:
+            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._device, self._uploads)
+        result = self._apart[engine].run(batch, state)
+        for parting in result.partings:  # a process may have no sample
+            parting.set_gradients(Unscaled().gradients(result.minimised(), parting.copies))
+        return result
 
     def publish(self) -> None:
         """Copy the values of parameters and optimizers' states to the net and its trainers."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...gluon.data.batches import Batch
+from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph
 from ...gluon.execution.traced_graph import OUTPUT
@@ -15,9 +16,10 @@ from ...state import RunState
 from .changed_net import ChangedNet
 from .parameters import Parameters
 from .program import Program
-from .result import Result, Tensors
+from .result import Result
+from .split_program import SplitProgram
 from .sums import Sums
-from .tensors import to_tensor
+from .tensors import Tensors, to_tensor
 from .uploads import Uploads
 
 GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
@@ -42,7 +44,7 @@ class Stage:
         self.gluon, self._parameters, self._device = gluon, parameters, device
         self._uploads, self._compiles = uploads, compiles
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
-        self._programs: dict[StepGraph, Program] = {}
+        self._programs: dict[StepGraph, Program | SplitProgram] = {}
         self._net: Program | None = None
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
@@ -52,6 +54,26 @@ class Stage:
             self.gluon.run(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
         self._parameters.take_lent()
+        graph, scale, values, result = self._compute(batch, state, self.gluon.training)
+        self.gluon.figures.hold_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
+        self._sums.add(graph.traced, values.get("statistics"), scale, batch)
+        if graph.batch_losses is not None:
+            self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)
+        return result
+
+    def again(self, batch: Batch, state: RunState) -> Result:
+        """Compute the objectives of a batch once more, as in training; without gradients or figures."""
+        with self._parameters.kept_statistics():
+            return self._compute(batch, state, learns=False)[-1]
+
+    def measure(self, result: Result) -> None:
+        """Update the metrics that are computed on the host; they wait for the device."""
+        if self.gluon.figures.on_host:
+            self.gluon.measure(result.on_host)
+
+    def _compute(
+        self, batch: Batch, state: RunState, learns: bool
+    ) -> tuple[StepGraph, BatchLossScale, Tensors, Result]:
         graph, scale, constants = self.gluon.prepare(batch, state)
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
         net = self._net_of(batch)
@@ -61,33 +83,30 @@ class Stage:
         if changed is not None:
             given.update((OUTPUT + name, tensor) for name, tensor in changed.outputs.items())
         given.update((name, self._constant(array)) for name, array in constants.items())
-        with torch.set_grad_enabled(self.gluon.training), user_code(lambda: GRAPH, *slots.items()):
+        with torch.set_grad_enabled(learns), user_code(lambda: GRAPH, *slots.items()):
             values = program(given)
-        objective, statistics = (values.pop(name, None) for name in ("objective", "statistics"))
-        self.gluon.figures.hold_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
-        self._sums.add(graph.traced, statistics, scale, batch)
-        if graph.batch_losses is not None:
-            self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         parts = _of_kind("part.", values)
         result = Result(self.gluon.spec, batch, outputs, parts, program.trained, scale=scale, changed=changed)
-        if objective is not None:
-            result.add(objective, [term.key for term in graph.traced.terms])
+        if "objective" in values:
+            result.add(values["objective"], [term.key for term in graph.traced.terms])
         for loss, objective in _of_kind("objective.", values).items():
             result.add(objective, [loss])
-        return result
+        if program.parting is not None:
+            result.partings.append(program.parting)
+        return graph, scale, values, result
 
-    def measure(self, result: Result) -> None:
-        """Update the metrics that are computed on the host; they wait for the device."""
-        if self.gluon.figures.on_host:
-            self.gluon.measure(result.on_host)
-
-    def _new_program(self, graph: StepGraph, batch: Batch) -> Program:
+    def _new_program(self, graph: StepGraph, batch: Batch) -> Program | SplitProgram:
         if len(self._programs) == MAX_PROGRAMS:
             self._programs.clear()
         with self.gluon.recording():  # a net may look at the mode
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
-        program = Program(traced, self._parameters, self.gluon.training, self._compiles)
+        balanced, options = self.gluon.balanced, (self._parameters, self.gluon.train_mode, self._compiles)
+        program: Program | SplitProgram
+        if balanced.tasks is None:
+            program = Program(traced, *options)
+        else:
+            program = SplitProgram(traced, balanced.tasks, balanced.repeats, *options)
         self._programs[graph] = program
         return program
 

@@ -8,6 +8,8 @@ import torch
 
 from ...gluon.data.arrays import from_numpy, shared, to_numpy
 
+Tensors = dict[str, torch.Tensor]
+
 
 def view_of(array: Any) -> torch.Tensor:
     """Return an array of MXNet's or NumPy's as a tensor on the CPU, in the same memory where it has any.

@@ -22,7 +22,8 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `hooks` are what handlers change, if anything. `gradients` are those that no trainer has used.
+    `hooks` are what handlers change, if anything; `balancer` weighs the losses, if there is one. `gradients`
+    are those that no trainer has used.
     """
 
     def __init__(
@@ -35,14 +36,15 @@ class TrainStep:
         joint: JointGradients,
         state: RunState,
         hooks: TrainingHooks | None,
+        balancer: Any = None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
         self._parameters, self._scaling, self._state = parameters, scaling, state
-        self._joint = joint
+        self._joint, self._balancer = joint, balancer
         self._holding = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
-        self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced)
+        self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced, balancer, state)
         self.gradients = Gradients(parameters)
 
     def __call__(self, raw: Any) -> Result:
@@ -57,6 +59,8 @@ class TrainStep:
         """Train on a batch that is named, cast and placed."""
         self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
+        if self._balancer is not None:
+            self._balancer.weigh(result, self._state)
         self.gradients.add(self._backward(result))
         self._trainers.moved = True  # gradients, if a handler has read the parameters
         self.before_update(result)
@@ -68,6 +72,7 @@ class TrainStep:
             self.change()
             self._parameters.take_lent()
             self.update(due)
+            self.look_back(batch)
         elif not self.gradients.added:
             self._scaling.skip()
         self._stage.measure(result)
@@ -104,6 +109,11 @@ class TrainStep:
         if held:
             self._parameters.take()
         return held
+
+    def look_back(self, batch: Batch) -> None:
+        """Compute the losses of the batch again, if the method of balancing compares them."""
+        if self._balancer is not None and self._balancer.looks_back:
+            self._balancer.after_update(self._stage.again(batch, self._state))
 
     def change(self) -> None:
         """Let handlers change the gradients in place."""

@@ -1,0 +1,83 @@
+"""What a method of balancing needs of an engine's arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Protocol, Sequence
+
+import numpy as np
+
+from ...protocols import Array, Context
+from ..compat import mx
+from ..metrics.accumulators import Accumulator
+from ..metrics.means import Sums
+from .task_gradients import TaskGradients, task_gradients
+
+Operator = Callable[[Sequence[Any]], "list[Any]"]
+
+PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
+
+
+class Arrays(Protocol):
+    """The arrays of an engine.
+
+    `exact_dropout` says whether Dropout is right in each of several backward passes through it.
+    """
+
+    exact_dropout: bool
+
+    def new(self, values: Any) -> Any:
+        """Return numbers as an array of float64, where methods compute."""
+
+    def saved(self, array: Any) -> Array:
+        """Return an array as an NDArray, for a checkpoint."""
+
+    def loaded(self, array: Array) -> Any:
+        """Return what :meth:`saved` returned as an array, where methods compute."""
+
+    def operator(self, symbol: Any) -> Operator:
+        """Return a function that computes a symbol's outputs from arrays for its inputs, in their order."""
+
+    def sums(self) -> Sums:
+        """Return what adds up arrays without waiting for them."""
+
+    def task_gradients(self, on: str, parameters: Mapping[str, Any]) -> TaskGradients:
+        """Return what compares and combines the tasks' gradients, as ``on=`` says."""
+
+
+class MXNetArrays:
+    """NDArrays, on the device of `context`."""
+
+    exact_dropout = False
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def new(self, values: Any) -> Array:
+        """Return numbers as an NDArray."""
+        return mx.nd.array(np.asarray(values), ctx=self._context, dtype="float64")
+
+    def saved(self, array: Array) -> Array:
+        """Return the array."""
+        return array
+
+    def loaded(self, array: Array) -> Array:
+        """Return the array on the device."""
+        return array.as_in_context(self._context)
+
+    def operator(self, symbol: Any) -> Operator:
+        """Return a planned graph, which costs as much as one operator."""
+        run = mx.nd.CachedOp(symbol, PLANNED)
+
+        def call(arrays: Sequence[Array]) -> list[Array]:
+            outputs = run(*arrays)
+            return outputs if isinstance(outputs, list) else [outputs]
+
+        return call
+
+    def sums(self) -> Accumulator:
+        """Return an accumulator."""
+        return Accumulator()
+
+    def task_gradients(self, on: str, parameters: Mapping[str, Any]) -> TaskGradients:
+        """Return what compares gradients that MXNet computes."""
+        return task_gradients(on, parameters)

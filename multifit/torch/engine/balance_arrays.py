@@ -1,0 +1,56 @@
+"""Tensors, as methods of balancing use them."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from ...gluon.balance.arrays import Operator
+from ...gluon.balance.task_gradients import FeatureGradients, TaskGradients
+from ..translate import translate
+from .parameter_gradients import ParameterGradients
+from .tensors import to_array, to_tensor
+from .total import Total
+
+
+class TorchArrays:
+    """Tensors on a device."""
+
+    exact_dropout = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def new(self, values: Any) -> torch.Tensor:
+        """Return numbers as a tensor of float64."""
+        return to_tensor(np.array(values, "float64"), self._device)
+
+    def saved(self, array: torch.Tensor) -> Any:
+        """Return a tensor as an NDArray; this waits for the device."""
+        return to_array(array)
+
+    def loaded(self, array: Any) -> torch.Tensor:
+        """Return an NDArray as a tensor on the device."""
+        return to_tensor(array, self._device)
+
+    def operator(self, symbol: Any) -> Operator:
+        """Return the translation of a symbol; raises SpecError if there is none."""
+        module = translate(symbol.tojson(), symbol.list_inputs(), {})
+
+        def call(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            with torch.no_grad():
+                return list(module(*arrays))
+
+        return call
+
+    def sums(self) -> Total:
+        """Return what adds up tensors."""
+        return Total(self._device)
+
+    def task_gradients(self, on: str, parameters: Mapping[str, Any]) -> TaskGradients:
+        """Return what compares gradients that torch computes."""
+        if on == "features":
+            return FeatureGradients()
+        return ParameterGradients(None if on == "parameters" else on, parameters)

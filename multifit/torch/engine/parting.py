@@ -1,0 +1,94 @@
+"""Where tasks part in a batch: the tensors that the body computed, and each task's gradient there."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from .tensors import Tensors
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Parting:
+    """The tensors of a batch at which tasks part, with the tasks' copies of them.
+
+    `parameters` are those of the body, by name. `rows` are the tasks' gradients at each tensor, of shape
+    (its tasks, its size), once they were set. `gradients` are those of the parameters, once they were
+    combined.
+    """
+
+    def __init__(
+        self, ends: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]], parameters: Tensors
+    ) -> None:
+        self._tensors = [tensor for tensor, _ in ends]
+        self._tasks = [sorted(copies) for _, copies in ends]
+        self.copies = [copies[task] for _, copies in ends for task in sorted(copies)]
+        self.parameters, self.gradients = parameters, Tensors()
+        self.rows: list[torch.Tensor] = []
+
+    def set_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Set the gradients of the copies, in order."""
+        rest = iter(gradients)
+        self.rows = [torch.stack([next(rest).reshape(-1) for _ in tasks]) for tasks in self._tasks]
+
+    def measure(self, losses: Sequence[torch.Tensor]) -> tuple[list[Any], list[float]]:
+        """Return the Gramian of each tensor's gradients, with its tasks, and losses; reads them at once."""
+        products = [product(rows).reshape(-1) for rows in self.rows]
+        values = numbers([*products, *losses])
+        gramians, start = [], 0
+        for tasks in self._tasks:
+            end = start + len(tasks) ** 2
+            gramians.append((tasks, values[start:end].reshape(len(tasks), len(tasks))))
+            start = end
+        return gramians, values[start:].tolist()
+
+    def backward(self, weights: Numbers) -> None:
+        """Pass the weighted sum of the tasks' gradients back through the body."""
+        heads = [
+            combined(rows, weights[tasks]).reshape(tensor.shape)
+            for rows, tasks, tensor in zip(self.rows, self._tasks, self._tensors)
+        ]
+        self.gradients = dict(zip(self.parameters, self._passed_back(heads, False)))
+
+    def parameter_rows(self, count: int) -> Tensors:
+        """Return for each parameter the tasks' gradients, of shape (count, size).
+
+        There is a backward pass for each task.
+        """
+        rows = {name: p.new_zeros((count, p.numel())) for name, p in self.parameters.items()}
+        present = sorted({task for tasks in self._tasks for task in tasks})
+        for task in present:
+            heads = [
+                own[tasks.index(task)].reshape(tensor.shape) if task in tasks else torch.zeros_like(tensor)
+                for own, tasks, tensor in zip(self.rows, self._tasks, self._tensors)
+            ]
+            gradients = self._passed_back(heads, task != present[-1])
+            for row, gradient in zip(rows.values(), gradients):
+                row[task] = gradient.reshape(-1)
+        return rows
+
+    def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
+        """Return the gradients of the parameters, for those of the tensors; `again` keeps what they need."""
+        ends, leaves = self._tensors, list(self.parameters.values())
+        return torch.autograd.grad(ends, leaves, heads, again, allow_unused=True, materialize_grads=True)
+
+
+def product(rows: torch.Tensor) -> torch.Tensor:
+    """Return the inner products of rows; those of bfloat16 are added up in float32."""
+    exact = rows if rows.dtype == torch.float64 else rows.float()
+    return exact @ exact.T
+
+
+def combined(rows: torch.Tensor, weights: Numbers) -> torch.Tensor:
+    """Return the sum of rows times weights."""
+    exact = rows if rows.dtype == torch.float64 else rows.float()
+    factors = torch.from_numpy(weights).to(exact.device, exact.dtype, non_blocking=True)
+    return (factors @ exact).to(rows.dtype)
+
+
+def numbers(tensors: Sequence[torch.Tensor]) -> Numbers:
+    """Return the elements of tensors as float64, read at once; this waits for the device."""
+    return torch.cat([each.detach().double().reshape(-1) for each in tensors]).cpu().numpy()

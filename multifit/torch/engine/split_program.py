@@ -1,0 +1,60 @@
+"""A traced graph that runs in two parts, so that each task's gradients are known where the tasks part."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+
+from ...gluon.execution.traced_cut import cut_traced
+from ...gluon.execution.traced_graph import TracedGraph
+from .parameters import Parameters
+from .parting import Parting
+from .program import Program
+from .tensors import Tensors
+
+
+class SplitProgram:
+    """Computes a traced graph: a body, and the tasks' own parts on copies of what the body computes.
+
+    `tasks` are those of the losses; the body is passed back several times if it `repeats`. `trained` are the
+    names of the parameters that the tasks' parts use and that receive gradients; `parting` has those of the
+    body.
+    """
+
+    def __init__(
+        self,
+        traced: TracedGraph,
+        tasks: Mapping[str, int],
+        repeats: bool,
+        parameters: Parameters,
+        training: bool,
+        compiles: bool | str = False,
+    ) -> None:
+        parameters.take_new()
+        names, trained = parameters.variables(), parameters.trained
+        cut = cut_traced(traced, tasks, {variable for variable, name in names.items() if name in trained})
+        # what is compiled is passed back once; a CUDA graph's memory would be used again by the other part
+        self._body = Program(cut.body, parameters, training, compiles is True and not repeats)
+        self._rest = Program(cut.rest, parameters, training, compiles is True)
+        self._copies = cut.copies
+        self._shared = {name: parameters.tensors[name] for name in self._body.trained}
+        self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), self._rest.trained
+        self.parting: Parting | None = None
+
+    def __call__(self, given: Mapping[str, Any]) -> Tensors:
+        """Return the outputs by name, for tensors by name."""
+        named, ends = dict(given), []
+        for tensor, variables in zip(self._body(given).values(), self._copies):
+            learns = tensor.requires_grad and torch.is_grad_enabled()
+            copies = {task: _copy(tensor, learns and task is not None) for task in variables}
+            named.update({name: copies[task] for task, name in variables.items()})
+            taken = {task: copy for task, copy in copies.items() if task is not None}
+            if learns and taken:
+                ends.append((tensor, taken))
+        self.parting = Parting(ends, self._shared)
+        return self._rest(named)
+
+
+def _copy(tensor: torch.Tensor, learns: bool) -> torch.Tensor:
+    return tensor.detach().requires_grad_(learns)

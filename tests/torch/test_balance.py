@@ -1,0 +1,269 @@
+"""Methods of balancing on torch: equal to MXNet, in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientConflicts,
+    LabelSpec,
+    LossSpec,
+    MultiEstimator,
+    SpecError,
+    TrainerSpec,
+)
+from multifit.balance import (
+    DWA,
+    FAMO,
+    GLS,
+    IMTLG,
+    IMTLL,
+    MGDA,
+    RLW,
+    AlignedMTL,
+    CAGrad,
+    ConFIG,
+    DualProj,
+    FairGrad,
+    GradNorm,
+    LossMethod,
+    PCGrad,
+    Sum,
+    Uncertainty,
+    UPGrad,
+)
+from multifit.gluon.compat import mx
+from multifit.gluon.data.seeding import seed_everything
+from multifit.sampling import RoundRobin, Together
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import TWO_HEADS, Heads, normed_heads, two_heads
+from tests.common.ranks import run_ranks
+from tests.common.specs import CE, L2, two_head_spec
+from tests.torch.fits import assert_close
+
+ARRAYS = two_head_arrays(40)
+BATCHES = in_batches(ARRAYS.values())
+ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02, "wd": 0.01})
+SGD = {"learning_rate": 0.05, "momentum": 0.9}
+
+
+def net_of(kind: str = "normed") -> Any:
+    seed_everything(3)
+    net = two_heads("hybrid") if kind == "plain" else normed_heads(0.4 if kind == "dropout" else 0.0)
+    net.cast("float64")
+    net.hybridize()
+    return net
+
+
+def three() -> Any:
+    """A third loss on one of the two outputs, and one that counts for nothing."""
+    size = LossSpec(L2, "size", "size")
+    again, idle = (LossSpec(mx.gluon.loss.L1Loss(), "size", "size", weight=weight) for weight in (0.3, 0.0))
+    return two_head_spec(losses={"digit": CE, "size": size, "again": again, "idle": idle})
+
+
+def missing() -> Any:
+    return two_head_spec(labels=[LabelSpec("digit", missing=2), LabelSpec("size", missing="nan")])
+
+
+def some_missing() -> list[Any]:
+    """Batches in which labels, or all labels of a task, are missing."""
+    size = ARRAYS["size"].copy()
+    size[:8], size[9:12] = np.nan, np.nan
+    return in_batches([ARRAYS["image"], ARRAYS["digit"], size])
+
+
+def several() -> dict[str, TrainerSpec]:
+    return {
+        "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1),
+        "heads": TrainerSpec("digit.*|size.*", "adam", every=2),
+    }
+
+
+class Halving(LossMethod):
+    """A user's method on the host, which reads the losses and remembers a number."""
+
+    on_device = False
+
+    def start(self, tasks: int) -> dict[str, Any]:
+        return {"seen": 0}
+
+    def weights(self, measured: Any, state: dict[str, Any]) -> Any:
+        weights = measured.losses / measured.losses.sum() + 0.5 ** state["seen"]
+        return weights, {"seen": state["seen"] + 1}
+
+    def after_update(self, measured: Any, after: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {"seen": state["seen"] + (after.sum() > measured.losses.sum())}
+
+
+PAIR = {"both": ["digit", "size"], "more": ["again"]}
+METHODS: dict[str, tuple[Any, ...]] = {
+    **{
+        type(method).__name__: (method,)
+        for method in (
+            DWA(), FAMO(), GLS(), IMTLL(), RLW(), Uncertainty(), Sum(), AlignedMTL(), CAGrad(), ConFIG(),
+            DualProj(), FairGrad(), GradNorm(), IMTLG(), MGDA(), PCGrad(), UPGrad(),
+        )
+    },
+    "a user's": (Halving(),),
+    "uncertainty by sgd": (Uncertainty(optimizer="sgd", every=2),),
+    "every third": (UPGrad(every=3),),
+    "normalised": (UPGrad(normalize=True),),
+    "parameters": (UPGrad(on="parameters", every=2),),
+    "a pattern": (GradNorm(on="body.0.weight"),),
+    "groups": (PCGrad(tasks=PAIR), three),
+    "groups of losses": (DWA(tasks=PAIR), three),
+    "three losses": (UPGrad(on="parameters"), three),
+    "missing labels": (UPGrad(), missing, some_missing),
+    "missing labels, parameters": (MGDA(on="parameters"), missing, some_missing),
+    "missing labels, losses": (Uncertainty(), missing, some_missing),
+    "several trainers": (UPGrad(), two_head_spec, lambda: BATCHES, several),
+    "several trainers, losses": (FAMO(), two_head_spec, lambda: BATCHES, several),
+}  # fmt: skip
+
+
+DEFAULTS: Any = (two_head_spec, lambda: BATCHES, lambda: ADAM)
+
+
+def fit(engine: str, method: Any, spec: Any, data: Any, trainers: Any = None, **options: Any) -> Any:
+    estimator = MultiEstimator(net_of(), spec, trainers or ADAM, balance=method, engine=engine)
+    options = {"epochs": 3, "event_handlers": [], **options}
+    history = estimator.fit(data, data, **options)
+    return dict(history), values(estimator)
+
+
+def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
+    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_are_those_of_mxnet(name: str) -> None:
+    """Parameters, and figures: weights, norms, cosines and conflicts are among them."""
+    method, *parts = METHODS[name]
+    make_spec, make_data, make_trainers = [*parts, *DEFAULTS[len(parts) :]]
+    (history, moved), other = (
+        fit(engine, method, make_spec(), make_data(), make_trainers()) for engine in ("mxnet", "torch")
+    )
+    assert any(figure.startswith("train_weight_") for figure in history)
+    assert_close(history, other[0])
+    assert_close(moved, other[1])
+
+
+@pytest.mark.parametrize("method", [DWA(), UPGrad(on="parameters")], ids=lambda m: type(m).__name__)
+def test_loaders_are_balanced_as_with_mxnet(method: Any) -> None:
+    loaders = {
+        "digit": in_batches([ARRAYS["image"][:24], ARRAYS["digit"][:24]]),
+        "size": in_batches([ARRAYS["image"][24:], ARRAYS["size"][24:]]),
+    }
+    joined = isinstance(method, UPGrad)
+    sampling, spec = (Together(), missing()) if joined else (RoundRobin(), two_head_spec())
+    of_mxnet, of_torch = (
+        fit(engine, method, spec, loaders, sampling=sampling) for engine in ("mxnet", "torch")
+    )
+    for one, other in zip(of_mxnet, of_torch):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("on", ["features", "parameters", "body.*weight"])
+def test_conflicts_are_those_of_mxnet_and_change_nothing(on: str) -> None:
+    def trained(engine: str, *handlers: Any) -> Any:
+        return fit(engine, None, three(), BATCHES, event_handlers=list(handlers))
+
+    of_mxnet, of_torch = (trained(engine, GradientConflicts(every=2, on=on)) for engine in ("mxnet", "torch"))
+    assert "train_conflict" in of_mxnet[0]
+    for one, other in zip(of_mxnet, of_torch):
+        assert_close(one, other)
+    np.testing.assert_equal(of_torch[1], trained("torch")[1])
+
+
+@pytest.mark.parametrize(
+    "method", [FAMO(), Uncertainty(), RLW(), UPGrad(on="parameters"), GradNorm(every=3)],
+    ids=lambda m: type(m).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("first", ["torch", "mxnet"])
+def test_a_run_resumes_on_either_engine(first: str, method: Any, tmp_path: Path) -> None:
+    """On torch bit for bit, with Dropout; from MXNet to tolerance, without."""
+    kind = "dropout" if first == "torch" else "normed"
+
+    def run(folder: str, engine: str = "torch", **options: Any) -> Any:
+        estimator = MultiEstimator(net_of(kind), two_head_spec(), ADAM, balance=method, engine=engine)
+        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=7)
+        measuring = [] if method.needs == "gramian" else [GradientConflicts(3)]
+        history = estimator.fit(BATCHES, event_handlers=[saving, *measuring], **options)
+        return dict(history), values(estimator)
+
+    whole = run("whole", batches=12)
+    run("parts", first, batches=7)
+    resumed = run("parts", batches=12, resume=tmp_path / "parts")
+    for one, other in zip(whole, resumed):
+        assert_close(one, other)
+        if first == "torch":
+            np.testing.assert_equal(other, one)
+
+
+def heads_alone() -> Any:
+    """Heads that share nothing: the body has no parameter."""
+    return Heads(body=mx.gluon.nn.HybridLambda(lambda F, image: image * 2), **TWO_HEADS)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
+    "nothing shared": (
+        heads_alone, UPGrad(), "the tasks share no parameter"),
+    "a pattern of one task": (
+        lambda: two_heads("hybrid"), UPGrad(on="digit.*"), 'on="digit.*" selects no parameter that tasks'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    make, method, message = REFUSED[name]
+    net = make()
+    net.hybridize()
+    estimator = MultiEstimator(net, two_head_spec(), ADAM, balance=method, engine="torch")
+    with pytest.raises(SpecError, match=message):
+        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+
+
+@pytest.mark.parametrize("method", [DWA(), UPGrad(), UPGrad(on="parameters")], ids=["losses", "cut", "rows"])
+def test_in_bfloat16(method: Any) -> None:
+    """The casts of the net are in both parts of a graph that is cut."""
+
+    def fit(precision: str) -> tuple[float, str]:
+        options: Any = {"balance": method, "precision": precision, "engine": "torch"}
+        estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, **options)
+        estimator.net.initialize(mx.init.Constant(0.1))
+        history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
+        program = next(iter(estimator._runner._stages["train"]._programs.values()))
+        parts = [program] if program.parting is None else [program._body, program._rest]
+        assert all(("bfloat16" in part.module.code) == (precision == "bfloat16") for part in parts)
+        return history["train_loss"][-1]
+
+    assert fit("bfloat16") == pytest.approx(fit("float32"), rel=0.02)
+
+
+def test_float16_has_methods_of_losses_only() -> None:
+    def fit(method: Any) -> Any:
+        options: Any = {"balance": method, "precision": "float16", "engine": "torch"}
+        estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, **options)
+        return estimator.fit(BATCHES, epochs=4, event_handlers=[])
+
+    losses = fit(IMTLL())["train_loss"]
+    assert losses[-1] < losses[0]
+    with pytest.raises(SpecError, match="compare gradients does not work in float16; use precision="):
+        fit(UPGrad())
+
+
+def test_several_processes_are_refused() -> None:
+    def make(world: Any) -> Any:
+        return MultiEstimator(
+            two_heads("hybrid"), two_head_spec(), balance=DWA(), world=world, engine="torch"
+        )
+
+    for error in run_ranks(2, make):
+        assert "balance= does not work with several processes; leave one of them out" in str(error)
