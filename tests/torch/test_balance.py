@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -11,7 +12,9 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
+    GradientAccumulation,
     GradientConflicts,
+    HandlerError,
     LabelSpec,
     LossSpec,
     MultiEstimator,
@@ -207,6 +210,70 @@ def test_a_run_resumes_on_either_engine(first: str, method: Any, tmp_path: Path)
             np.testing.assert_equal(other, one)
 
 
+ADDED: dict[str, tuple[Callable[[], Any], Callable[[], list[Any]]]] = {
+    "by a handler": (lambda: ADAM, lambda: [GradientAccumulation(2)]),
+    "by the trainer": (lambda: TrainerSpec(".*", "sgd", SGD, every=2, accumulate=True), list),
+    "by one of two trainers": (
+        lambda: {
+            "body": TrainerSpec("body.*", "sgd", SGD, every=3, accumulate=True, clip_norm=0.2),
+            "heads": TrainerSpec("digit.*|size.*", "adam"),
+        },
+        list,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "method",
+    [UPGrad(on="parameters"), MGDA(on="parameters", every=2), GradNorm(on="body.0.weight"), UPGrad(), DWA()],
+    ids=["each update", "every second", "a pattern", "features", "losses"],
+)
+@pytest.mark.parametrize("how", ADDED)
+def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) -> None:
+    """Those of parameters once for each update; in two fits, of which the first leaves a batch over."""
+
+    def fit(engine: str) -> Any:
+        make_trainers, make_handlers = ADDED[how]
+        estimator = MultiEstimator(net_of(), two_head_spec(), make_trainers(), balance=method, engine=engine)
+        for _ in range(2):
+            history = estimator.fit(BATCHES, epochs=1, event_handlers=make_handlers())
+        return dict(history), values(estimator)
+
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_close(one, other)
+
+
+class CutsPower:
+    """Ends a fit after the checkpoint of 7 batches."""
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == 8:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize("how", ADDED)
+@pytest.mark.parametrize("engines", ["torch torch", "torch mxnet", "mxnet torch"])
+def test_a_run_resumes_amid_the_batches_of_an_update(engines: str, how: str, tmp_path: Path) -> None:
+    """Bit for bit on torch."""
+
+    def run(folder: str, engine: str, *further: Any, **options: Any) -> Any:
+        make_trainers, make_handlers = ADDED[how]
+        method = UPGrad(on="parameters")
+        estimator = MultiEstimator(net_of(), two_head_spec(), make_trainers(), balance=method, engine=engine)
+        handlers = [CheckpointHandler(tmp_path / folder, Every(7, "batch")), *make_handlers(), *further]
+        return dict(estimator.fit(BATCHES, epochs=3, event_handlers=handlers, **options)), values(estimator)
+
+    first, second = engines.split()
+    whole = run("whole", "torch")
+    with pytest.raises(HandlerError):
+        run("parts", first, CutsPower())
+    resumed = run("parts", second, resume=tmp_path / "parts")
+    for one, other in zip(whole, resumed):
+        assert_close(one, other)
+        if first == second:
+            np.testing.assert_equal(other, one)
+
+
 def heads_alone() -> Any:
     """Heads that share nothing: the body has no parameter."""
     return Heads(body=mx.gluon.nn.HybridLambda(lambda F, image: image * 2), **TWO_HEADS)
@@ -238,6 +305,7 @@ def test_in_bfloat16(method: Any) -> None:
         options: Any = {"balance": method, "precision": precision, "engine": "torch"}
         estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, **options)
         estimator.net.initialize(mx.init.Constant(0.1))
+        estimator.check(BATCHES)
         history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
         program = next(iter(estimator._runner._stages["train"]._programs.values()))
         parts = [program] if program.parting is None else [program._body, program._rest]
@@ -257,6 +325,24 @@ def test_float16_has_methods_of_losses_only() -> None:
     assert losses[-1] < losses[0]
     with pytest.raises(SpecError, match="compare gradients does not work in float16; use precision="):
         fit(UPGrad())
+
+
+@pytest.mark.parametrize("on", ["features", "parameters"])
+def test_conflicts_over_several_processes(on: str) -> None:
+    """Those of features are MXNet's, of all ranks' samples; others are refused."""
+
+    def fit(engine: str, world: Any) -> list[float]:
+        estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, world=world, engine=engine)
+        estimator.net.initialize(mx.init.Constant(0.1), force_reinit=True)
+        history = estimator.fit(BATCHES[:2], epochs=1, event_handlers=[GradientConflicts(1, on=on)])
+        return [history[f"train_gradnorm_{task}"][0] for task in ("digit", "size")]
+
+    ranks: list[Any] = run_ranks(2, partial(fit, "torch"))
+    if on == "features":
+        assert ranks[0] == ranks[1]
+        assert ranks[0] == pytest.approx(run_ranks(2, partial(fit, "mxnet"))[0], rel=1e-5)
+    else:
+        assert all('gradients are compared on="features" only' in str(error) for error in ranks)
 
 
 def test_several_processes_are_refused() -> None:

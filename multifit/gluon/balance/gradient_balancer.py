@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Mapping
+from typing import Any, Mapping, cast
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
-from ..optim.gradients import fresh_flags
 from .arrays import Arrays, MXNetArrays
 from .gradient_figures import GradientFigures
-from .task_gradients import Numbers, ParameterGradients
+from .task_gradients import AddingGradients, Numbers
 from .tasks import tasks_of, weight_figure
 
 
@@ -82,8 +81,9 @@ class GradientBalancer:
 
         Where gradients of parameters are added up over several batches, :meth:`settle` computes the weights.
         """
-        if isinstance(self._gradients, ParameterGradients) and any(each.adds for each in result.partings):
-            self._add(self._gradients, result)
+        adding = self._adding
+        if adding is not None and any(each.adds for each in result.partings):
+            self._add(adding, result)
             return
         if self._is_new or state.step % self.method.every == 0:
             losses, gramian = self.measure(result)
@@ -99,10 +99,9 @@ class GradientBalancer:
 
         They count a `batches`-th each, as they will in the update.
         """
-        if not self._added:
+        gradients = self._adding
+        if gradients is None or not self._added:
             return
-        gradients = self._gradients
-        assert isinstance(gradients, ParameterGradients)
         if gradients.waits:
             losses, gramian = self._counted(*gradients.measure_added(result.partings, self.tasks, batches))
             self._weights, self._memory = weigh_gradients(
@@ -113,9 +112,14 @@ class GradientBalancer:
         self._weight_means.add(self._weights)
         self._added, self._updates = 0, self._updates + 1
 
-    def _add(self, gradients: ParameterGradients, result: StepResult) -> None:
+    @property
+    def _adding(self) -> AddingGradients | None:
+        """What adds up gradients over batches, if those of parameters are compared."""
+        return cast(AddingGradients, self._gradients) if self._gradients.repeats else None
+
+    def _add(self, gradients: AddingGradients, result: StepResult) -> None:
         """Add the gradients of a batch, task by task if it begins or continues an update with new weights."""
-        if not any(any(fresh_flags(parameter)) for parameter in result.partings[0].parameters):
+        if not result.partings[0].pending:
             gradients.forget()  # what was added before was used up, or discarded
             self._added = 0
         is_due = self._is_new or self._updates % self.method.every == 0
@@ -131,16 +135,16 @@ class GradientBalancer:
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""
         added = {"batches": self._added, "updates": self._updates}
-        if isinstance(self._gradients, ParameterGradients):
-            added.update(self._gradients.state())
+        if self._adding is not None:
+            added.update(self._adding.state())
         return {"weights": self._weights, "memory": self._memory, "new": self._is_new, "added": added}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
         self._added, self._updates = state["added"]["batches"], state["added"]["updates"]
-        if isinstance(self._gradients, ParameterGradients):
-            self._gradients.load(state["added"])
+        if self._adding is not None:
+            self._adding.load(state["added"])
 
     def measure(self, result: StepResult) -> tuple[Numbers, Numbers]:
         """Return the losses (K,) and the Gramian (K, K) over all devices and ranks, which the figures count.

@@ -38,6 +38,34 @@ class TaskGradients(Protocol):
         """Return what goes on from here without changing this."""
 
 
+class AddingGradients(TaskGradients, Protocol):
+    """Compares gradients that may be added up over several batches too."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether gradients were added up and not combined."""
+
+    def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
+        """Add the tasks' gradients and losses of a batch to those that wait; reads nothing.
+
+        The parameters have their sum by the `weights` that were the last.
+        """
+
+    def measure_added(
+        self, partings: Sequence[Parting], tasks: Tasks, batches: int
+    ) -> tuple[Numbers, Numbers]:
+        """Return losses and products of what was added; of the means, if `batches` are not 1."""
+
+    def forget(self) -> None:
+        """Begin to add anew."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what waits, for a checkpoint."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned, of either engine."""
+
+
 class FeatureGradients:
     """Compares the gradients of features; one backward pass through the body."""
 
@@ -145,8 +173,8 @@ class ParameterGradients:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._rows = [list(rows) for rows in state.get("rows", ())]  # another engine adds none
-        self._losses = [(keys, objective) for keys, objective in state.get("losses", ())]
+        self._rows = [list(rows) for rows in state["rows"]]
+        self._losses = [(keys, objective) for keys, objective in state["losses"]]
 
     def _set(self, partings: Sequence[Parting], weights: Numbers) -> None:
         for parting, rows in zip(partings, self._rows):

@@ -11,6 +11,7 @@ import numpy as np
 from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import uploaded
+from ..optim.gradients import fresh_flags
 from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
@@ -77,6 +78,11 @@ class Parting:
     def adds(self) -> bool:
         """Whether the body's gradients are added up over batches."""
         return any(parameter.grad_req == "add" for parameter in self.parameters)
+
+    @property
+    def pending(self) -> bool:
+        """Whether gradients of earlier batches wait for an update."""
+        return any(any(fresh_flags(parameter)) for parameter in self.parameters)
 
     def parameter_rows(
         self, tasks: int, parameters: Iterable[Any], before: Sequence[Array] = ()

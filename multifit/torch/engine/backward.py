@@ -36,8 +36,8 @@ class Backward:
         self._parameters, self._scaling, self._balanced = parameters, scaling, balanced
         self._hooks = hooks if hooks and hooks.active("change_objective") else None
 
-    def __call__(self, result: Result) -> Tensors:
-        """Return the gradients by the names of the parameters."""
+    def __call__(self, result: Result, before: Tensors) -> Tensors:
+        """Return the gradients by the names of the parameters; those of `before` wait for an update."""
         gradients: Tensors = {}
         if not result.objectives:  # no sample is this process's
             return gradients
@@ -52,6 +52,7 @@ class Backward:
         count = len(result.trained)
         for parting in result.partings:
             parting.set_gradients(computed[count : count + len(copies)])
+            parting.pending = not before.keys().isdisjoint(parting.parameters)
         if self._balancer is not None:
             self._balancer.combine(result, self._state)
         _add(gradients, zip(result.trained, computed))

@@ -53,4 +53,4 @@ class TorchArrays:
         """Return what compares gradients that torch computes."""
         if on == "features":
             return FeatureGradients()
-        return ParameterGradients(None if on == "parameters" else on, parameters)
+        return ParameterGradients(None if on == "parameters" else on, parameters, self._device)

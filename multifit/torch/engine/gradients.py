@@ -31,6 +31,12 @@ class Gradients:
             sums = torch._foreach_add(*pairs)
         self.tensors.update({**computed, **dict(zip(both, sums))})
 
+    def replace(self, computed: Mapping[str, torch.Tensor]) -> None:
+        """Let those of some parameters be others, unless a handler has used them up."""
+        self.take_changes()
+        self._lent = False
+        self.tensors.update((name, each) for name, each in computed.items() if name in self.tensors)
+
     def scale(self, names: Iterable[str], factor: float) -> None:
         """Multiply the gradients of some parameters that have one."""
         own = [name for name in names if name in self.tensors]

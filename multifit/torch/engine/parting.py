@@ -15,18 +15,23 @@ Numbers = np.ndarray[Any, Any]
 class Parting:
     """The tensors of a batch at which tasks part, with the tasks' copies of them.
 
-    `parameters` are those of the body, by name. `rows` are the tasks' gradients at each tensor, of shape
-    (its tasks, its size), once they were set. `gradients` are those of the parameters, once they were
-    combined.
+    `parameters` are those of the body, by name; `adds` says whether their gradients are added up over
+    batches, and `pending` whether such of earlier batches wait for an update. `rows` are the tasks' gradients
+    at each tensor, of shape (its tasks, its size), once they were set. `gradients` are those of the
+    parameters, once they were combined.
     """
 
     def __init__(
-        self, ends: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]], parameters: Tensors
+        self,
+        ends: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]],
+        parameters: Tensors,
+        adds: bool = False,
     ) -> None:
         self._tensors = [tensor for tensor, _ in ends]
         self._tasks = [sorted(copies) for _, copies in ends]
         self.copies = [copies[task] for _, copies in ends for task in sorted(copies)]
         self.parameters, self.gradients = parameters, Tensors()
+        self.adds, self.pending = adds, False
         self.rows: list[torch.Tensor] = []
 
     def set_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
@@ -53,12 +58,12 @@ class Parting:
         ]
         self.gradients = dict(zip(self.parameters, self._passed_back(heads, False)))
 
-    def parameter_rows(self, count: int) -> Tensors:
+    def parameter_rows(self, count: int) -> list[torch.Tensor]:
         """Return for each parameter the tasks' gradients, of shape (count, size).
 
         There is a backward pass for each task.
         """
-        rows = {name: p.new_zeros((count, p.numel())) for name, p in self.parameters.items()}
+        rows = [parameter.new_zeros((count, parameter.numel())) for parameter in self.parameters.values()]
         present = sorted({task for tasks in self._tasks for task in tasks})
         for task in present:
             heads = [
@@ -66,9 +71,18 @@ class Parting:
                 for own, tasks, tensor in zip(self.rows, self._tasks, self._tensors)
             ]
             gradients = self._passed_back(heads, task != present[-1])
-            for row, gradient in zip(rows.values(), gradients):
+            for row, gradient in zip(rows, gradients):
                 row[task] = gradient.reshape(-1)
         return rows
+
+    def combine(self, rows: Sequence[torch.Tensor], weights: Numbers) -> None:
+        """Let the parameters' gradients be the weighted sums of rows."""
+        pairs = zip(self.parameters.items(), rows)
+        self.gradients = {name: combined(own, weights).reshape(p.shape) for (name, p), own in pairs}
+
+    def detach(self) -> None:
+        """Free what the backward pass needed, and the gradients, which others have by now."""
+        self._tensors, self.copies, self.rows, self.gradients = [], [], [], {}
 
     def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
         """Return the gradients of the parameters, for those of the tensors; `again` keeps what they need."""

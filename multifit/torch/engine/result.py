@@ -48,7 +48,9 @@ class Result:
 
     def detach(self) -> None:
         """Free what the backward pass needed."""
-        self.objectives, self.changed, self.partings = [], None, []
+        self.objectives, self.changed = [], None
+        for parting in self.partings:
+            parting.detach()
         self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}
         self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
 

@@ -38,7 +38,10 @@ class SplitProgram:
         self._body = Program(cut.body, parameters, training, compiles is True and not repeats)
         self._rest = Program(cut.rest, parameters, training, compiles is True)
         self._copies = cut.copies
-        self._shared = {name: parameters.tensors[name] for name in self._body.trained}
+        # in the order of MXNet's, which may go on with their gradients
+        shared = [name for name in names.values() if name in set(self._body.trained)]
+        self._shared = {name: parameters.tensors[name] for name in shared}
+        self._parameters = parameters
         self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), self._rest.trained
         self.parting: Parting | None = None
 
@@ -52,7 +55,7 @@ class SplitProgram:
             taken = {task: copy for task, copy in copies.items() if task is not None}
             if learns and taken:
                 ends.append((tensor, taken))
-        self.parting = Parting(ends, self._shared)
+        self.parting = Parting(ends, self._shared, any(map(self._parameters.adds, self._shared)))
         return self._rest(named)
 
 

@@ -1,4 +1,7 @@
-"""One training step on torch: fetch, forward, backward, hold, average, change, clip, update, measure."""
+"""One training step on torch.
+
+Fetch, forward, balance, backward, combine, hold, settle, average, change, clip, update, measure.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +64,13 @@ class TrainStep:
         result = self._stage.run(batch, self._state)
         if self._balancer is not None:
             self._balancer.weigh(result, self._state)
-        self.gradients.add(self._backward(result))
+        self.gradients.add(self._backward(result, self.gradients.tensors))
         self._trainers.moved = True  # gradients, if a handler has read the parameters
         self.before_update(result)
         held, due = self.held(result), self._trainers.due(self._state.step, self.gradients)
         names = self._trainers.names(due)
         if not self._joint.hold(held, self.gradients, names):
+            self.settle(result, due)
             self._trainers.average(due, self.gradients)
             self._joint.add_up(self.gradients, names)
             self.change()
@@ -109,6 +113,15 @@ class TrainStep:
         if held:
             self._parameters.take()
         return held
+
+    def settle(self, result: Result, due: Sequence[str]) -> None:
+        """Weigh gradients that were added up over several batches, if the trainers that move use them."""
+        for parting in result.partings:
+            parameter = next(iter(parting.parameters))
+            added = self._trainers.batches_added(parameter, due) if parting.adds else 0
+            if added:
+                self._balancer.settle(result, self._state, added)
+                self.gradients.replace(parting.gradients)
 
     def look_back(self, batch: Batch) -> None:
         """Compute the losses of the batch again, if the method of balancing compares them."""

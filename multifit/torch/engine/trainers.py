@@ -48,6 +48,11 @@ class Trainers:
             self._names[tuple(due)] = frozenset(name for trainer in due for name in names[trainer])
         return self._names[tuple(due)]
 
+    def batches_added(self, parameter: str, due: Sequence[str]) -> int:
+        """Return by how many batches a parameter's gradient is divided before it moves; 0 if it does not."""
+        names = self._trainers.parameter_names
+        return next((self._trainers.batches_added(each) for each in due if parameter in names[each]), 0)
+
     def average(self, due: Sequence[str], gradients: Gradients) -> None:
         """Divide the gradients that trainers have accumulated by the number of batches."""
         for name in due:
