@@ -43,6 +43,7 @@ class GradientMeter:
         )
         self._run = run or _run
         self._engine = engine.fork(engine.state, self._balancer)
+        self._engine.readers = engine.readers  # which know what part of a batch is this process's
         self._engine.stages["train"].train_mode = False
 
     def measure(self, raw: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from multifit import (
     GradientAccumulation,
+    GradientConflicts,
     GradientNoise,
     LabelSmoothing,
     LabelSpec,
@@ -278,6 +279,10 @@ CASES: dict[str, dict[str, Any]] = {
     "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
     "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
     "a net that branches": {"net": Branching},
+    "conflicts": {
+        "handlers": lambda world: [GradientConflicts(2)],
+        "data": lambda world: batches(16),
+    },
     "missing labels": {
         "labels": [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"],
         "data": lambda world: loader(37),

@@ -19,7 +19,7 @@ from mxnet import gluon  # isort: skip
 
 QUICK = [
     "several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices",
-    "noise", "balance", "missing labels",
+    "noise", "balance", "missing labels", "conflicts",
 ]  # fmt: skip
 
 

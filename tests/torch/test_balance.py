@@ -41,6 +41,7 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )
+from multifit.distributed import ALONE
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import RoundRobin, Together
@@ -329,7 +330,7 @@ def test_float16_has_methods_of_losses_only() -> None:
 
 @pytest.mark.parametrize("on", ["features", "parameters"])
 def test_conflicts_over_several_processes(on: str) -> None:
-    """Those of features are MXNet's, of all ranks' samples; others are refused."""
+    """Those of features are one process's with MXNet, of all ranks' samples; others are refused."""
 
     def fit(engine: str, world: Any) -> list[float]:
         estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, world=world, engine=engine)
@@ -341,6 +342,7 @@ def test_conflicts_over_several_processes(on: str) -> None:
     if on == "features":
         assert ranks[0] == ranks[1]
         assert ranks[0] == pytest.approx(run_ranks(2, partial(fit, "mxnet"))[0], rel=1e-5)
+        assert ranks[0] == pytest.approx(fit("mxnet", ALONE), rel=1e-5)
     else:
         assert all('gradients are compared on="features" only' in str(error) for error in ranks)
 
