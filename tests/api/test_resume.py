@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from multifit import EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
+from multifit.gluon.steps.runner import Runner
 from multifit.handlers.plateau import PlateauHandler
 from tests.common.nets import TWO_HEADS, Heads, sequential
 
@@ -116,6 +117,18 @@ def test_the_states_of_handlers_are_restored(tmp_path: Path) -> None:
     assert "val_loss has not improved" in ends[0]["reason"] and ends[0]["state"]["step"] == 3 * BATCHES
     assert ends[0]["rates"]["lr_heads"] == 0.05
     assert unequal(*ends) == []
+
+
+def test_the_state_of_what_runs_batches_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On PyTorch, that is the scale of gradients in float16."""
+    restored: list[Any] = []
+    monkeypatch.setattr(Runner, "state", lambda runner: {"scale": 2.0})
+    monkeypatch.setattr(Runner, "load", lambda runner, state: restored.append(state))
+    run = simple_run(tmp_path / "run", TWO)
+    run.crash(3)
+    assert restored == []
+    run.resume()
+    assert restored == [{"scale": 2.0}]
 
 
 ALL = {"epochs": EPOCHS}

@@ -69,6 +69,11 @@ def check(world):
         broadcast(world, copies)
     assert all((array.asnumpy() == 9).all() for array in sums)
     assert all((array.asnumpy() == 1).all() for array in copies)
+    if hasattr(communicator, "all_reduce_tensors"):
+        tensors = [np.full(3, rank), np.full((2, 2), rank)]
+        world.meet("tensors")
+        world.all_reduce_tensors(tensors)
+        assert all((tensor == 3).all() for tensor in tensors)
     if rank:
         communicator.leave_note("5")
     world.meet("the notes are there")

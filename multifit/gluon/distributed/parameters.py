@@ -68,8 +68,6 @@ class SharedParameters:
 
     def share(self) -> None:
         """Give all ranks the first rank's parameters."""
-        if self._world.alone:
-            return
         present = self._present()
         self._world.meet("the parameters", float(len(present)))
         broadcast(self._world, [parameter.list_data()[0] for parameter in present])
