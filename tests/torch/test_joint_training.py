@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 
 from multifit import MultiEstimator, SpecError
 from multifit.distributed import ALONE, World
+from multifit.torch.engine.joint_gradients import JointGradients
 from tests.common.joint_training import ON_TORCH, ByShape, assert_equal_training, joint_training
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
 
+import torch  # isort: skip
 from mxnet import gluon  # isort: skip
 
 
@@ -81,3 +84,14 @@ def test_what_several_processes_cannot_do(kind: Any, options: Any, message: str)
             normalized(world, **options)
 
     assert run_ranks(2, run, kind=kind) == [None, None]
+
+
+def test_a_gradient_that_two_parameters_have_is_summed_once_for_each() -> None:
+    def run(world: World) -> dict[str, list[float]]:
+        one = torch.ones(3)
+        gradients: Any = SimpleNamespace(tensors={"a": one, "b": one})
+        parameters: Any = SimpleNamespace(tensors={})
+        JointGradients(world, parameters).add_up(gradients, {"a", "b"})
+        return {name: tensor.tolist() for name, tensor in gradients.tensors.items()}
+
+    assert run_ranks(2, run) == [{"a": [2.0] * 3, "b": [2.0] * 3}] * 2

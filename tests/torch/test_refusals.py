@@ -10,7 +10,6 @@ from multifit import LossSpec, MultiEstimator, SpecError, TrainerError, TrainerS
 from multifit.gluon.compat import mx
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import hybridized, sequential, two_heads
-from tests.common.ranks import run_ranks
 from tests.common.specs import CE, one_loss_spec, two_head_spec
 
 SGD = TrainerSpec(".*", "sgd")
@@ -100,12 +99,3 @@ def test_a_loss_that_makes_its_own_gradient_is_refused() -> None:
     )
     with pytest.raises(SpecError, match=message):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
-
-
-def test_several_processes_are_refused() -> None:
-    def make(world: Any) -> Any:
-        return MultiEstimator(two_heads("hybridized"), two_head_spec(), SGD, engine="torch", world=world)
-
-    for error in run_ranks(2, make):
-        assert isinstance(error, SpecError)
-        assert 'several processes are not supported; leave world= out, or use engine="mxnet"' in str(error)
