@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,27 +22,21 @@ def all_reduce(world: World, arrays: Sequence[Array]) -> None:
     The last arrays are summed first: the gradients of the last layers are there before the others. Where the
     communicator is asynchronous, the sums are queued like any operation; else this waits for them.
     """
-    if world.alone or not arrays:
-        return
     if world.communicator.asynchronous:
         world.all_reduce(arrays)
         return
-    on_host = _on_host(arrays)
-    groups = backward_groups(on_host, GROUP)
-    world.all_reduce_groups([host_view(array) for array in group] for group in groups)
-    _copy_back(on_host, arrays)
+    with _on_host(world, arrays) as copies:
+        groups = backward_groups(copies, GROUP)
+        world.all_reduce_groups([host_view(array) for array in group] for group in groups)
 
 
 def broadcast(world: World, arrays: Sequence[Array]) -> None:
     """Replace each array by rank 0's; all ranks must have met just before."""
-    if world.alone or not arrays:
-        return
     if world.communicator.asynchronous:
         world.broadcast(arrays)
         return
-    on_host = _on_host(arrays)
-    world.broadcast([host_view(array) for array in on_host])
-    _copy_back(on_host, arrays)
+    with _on_host(world, arrays) as copies:
+        world.broadcast([host_view(array) for array in copies])
 
 
 def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]:
@@ -58,12 +53,11 @@ def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]
         yield group
 
 
-def _on_host(arrays: Sequence[Array]) -> list[Any]:
-    """Return copies on the CPU; the arrays themselves if they are there."""
-    return [array.as_in_context(mx.cpu()) for array in arrays]
-
-
-def _copy_back(copies: Sequence[Any], arrays: Sequence[Array]) -> None:
+@contextmanager
+def _on_host(world: World, arrays: Sequence[Array]) -> Iterator[list[Any]]:
+    """Yield copies on the CPU, the arrays themselves if they are there, and copy them back; alone, none."""
+    copies = [] if world.alone else [array.as_in_context(mx.cpu()) for array in arrays]
+    yield copies
     for array, copy in zip(arrays, copies):
         if copy is not array:
             copy.copyto(array)

@@ -24,7 +24,7 @@ def compiled(module: torch.nn.Module, how: bool | str) -> Callable[..., Any]:
     def call(*tensors: torch.Tensor) -> Any:
         try:
             return function(*tensors)
-        except torch._dynamo.exc.TorchDynamoException as error:  # also if there is no compiler
+        except torch._dynamo.exc.TorchDynamoException as error:  # a missing compiler is one too
             why = str(error).strip().partition("\n")[0]  # the lines below say how torch logs more
             raise_problems([refuse(f"compile={how!r}: torch cannot compile: {why}", "leave it out")])
 

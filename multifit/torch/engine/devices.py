@@ -17,7 +17,7 @@ def device_of(context: Any) -> torch.device:
 
     A GPU without a number is this process's: the first, or, of several processes that a launcher started on
     this machine, the one of the process's number. `context` is a string or a device of torch, or MXNet's
-    context. Raises ValueError if there is no such device, or if there are several.
+    context. Raises ValueError if the device does not exist, or if several are given.
     """
     contexts = list(context) if isinstance(context, (list, tuple)) else [context]
     if len(contexts) != 1:
