@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from typing import Any, Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
-from ...protocols import Array, Tensor
+import numpy as np
+
+from ...protocols import Array
 from ...spec.names import Ref
 from ..compat import mx
 from .base import sample_size
@@ -13,6 +15,9 @@ from .label_rules import LabelRule, violations
 
 HELD = 256  # batches that are looked through in one call, which takes as long as a batch,
 MAX_HELD = 2**18  # unless they have more elements than this
+
+HOST = SimpleNamespace(cast=np.ndarray.astype, trunc=np.trunc, clip=np.clip, broadcast_not_equal=np.not_equal)
+"""What rules call, for NumPy's arrays."""
 
 
 class LabelChecks:
@@ -32,7 +37,7 @@ class LabelChecks:
         """Return float32 counts of shape (1,), in the order of `keys`; `F` is ``mx.nd`` or ``mx.sym``."""
         return [self._count(F, rule, arrays) for rule in self._rules]
 
-    def _count(self, F: Any, rule: LabelRule, arrays: Mapping[Ref, Any]) -> Tensor:
+    def _count(self, F: Any, rule: LabelRule, arrays: Mapping[Ref, Any]) -> Any:
         top = None
         if rule.output is not None and rule in self._varying:
             sizes = [F.size_array(arrays[ref]) for ref in (rule.output, rule.label)]
@@ -58,6 +63,10 @@ class LabelColumns:
         """Return the counts in statistics of equal length: float64, of shape (batches, keys)."""
         return mx.nd.concat(*held, dim=0).reshape((len(held), -1))[:, self.slice]
 
+    def read(self, held: Sequence[Array]) -> np.ndarray:
+        """Return the counts, as :meth:`count` does, on the host; this waits for the engine."""
+        return self.count(held).asnumpy()
+
 
 class LabelRows:
     """Labels of one value per sample, which are small enough to be held until they are counted.
@@ -67,12 +76,10 @@ class LabelRows:
     """
 
     def __init__(self, groups: Sequence[Sequence[LabelRule]]) -> None:
+        self._groups = groups
         rules = [rule for group in groups for rule in group]
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
-        self._rules, self._sizes = rules, [len(group) for group in groups]
-        counts = [_sum_rows(mx.sym, mx.sym.var(f"labels{i}"), group) for i, group in enumerate(groups)]
-        self._count = mx.nd.CachedOp(mx.sym.concat(*counts, dim=1))
 
     def most(self, size: int) -> int:
         """Return how many batches of so many samples are held."""
@@ -80,23 +87,36 @@ class LabelRows:
 
     def count(self, held: Sequence[Sequence[Array]]) -> Array:
         """Return the counts in the labels of batches of equal size: float64, of shape (batches, keys)."""
-        ends = list(accumulate(self._sizes, initial=0))
-        groups = [[a for batch in held for a in batch[i:end]] for i, end in zip(ends, ends[1:])]
-        try:
-            return self._count(*[mx.nd.stack(*group, axis=0) for group in groups])
-        except mx.base.MXNetError:  # a later batch may have other dtypes
-            counts = [
-                _sum_rows(mx.nd, mx.nd.expand_dims(label, axis=0), [rule])
-                for batch in held
-                for label, rule in zip(batch, self._rules)
-            ]
-            return mx.nd.concat(*counts, dim=0).reshape((len(held), -1))
+        counts = [_sum_rows(mx.nd, labels, group) for group, labels in self._stacked(held)]
+        return mx.nd.concat(*counts, dim=1)
+
+    def read(self, held: Sequence[Sequence[Array]]) -> np.ndarray:
+        """Return the counts on the host, where NumPy takes less time for them; this waits for the engine."""
+        with np.errstate(invalid="ignore"):  # labels that are not finite
+            counts = [_sum_rows(HOST, labels.asnumpy(), group) for group, labels in self._stacked(held)]
+        return np.concatenate(counts, axis=1)
+
+    def _stacked(self, held: Sequence[Sequence[Array]]) -> Iterator[tuple[Sequence[LabelRule], Array]]:
+        """Return each group with its labels, of one batch after the other, as one array."""
+        start = 0
+        for group in self._groups:
+            end = start + len(group)
+            labels = [label for batch in held for label in batch[start:end]]
+            yield group, _stack(labels)
+            start = end
 
 
-def _sum_rows(F: Any, labels: Tensor, group: Sequence[LabelRule]) -> Tensor:
+def _stack(labels: Sequence[Array]) -> Array:
+    try:
+        return mx.nd.stack(*labels, axis=0)
+    except mx.base.MXNetError:  # a later batch may have another dtype
+        return mx.nd.stack(*[label.astype("float64") for label in labels], axis=0)
+
+
+def _sum_rows(F: Any, labels: Any, group: Sequence[LabelRule]) -> Any:
     """Return how many values break the rule of a group, by batch and label, which take turns in `labels`."""
-    wrong = violations(F, labels, group[0].classes, group[0].ignored)
-    return F.reshape(F.cast(F.sum(wrong, axis=0, exclude=True), "float64"), shape=(-1, len(group)))
+    wrong: Any = violations(F, labels, group[0].classes, group[0].ignored)
+    return wrong.reshape((len(labels), -1)).sum(axis=1).astype("float64").reshape((-1, len(group)))
 
 
 def label_checks(

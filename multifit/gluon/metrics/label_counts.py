@@ -69,7 +69,7 @@ class LabelCounts:
             for key, count, score in zip(keys, *array.asnumpy()):
                 _note(found, key, int(count), int(NEVER - score))
         for (source, _, _), held in self._held.items():
-            counts = source.count(held.values).asnumpy()
+            counts = source.read(held.values)
             if counts.any():
                 for key, column in zip(source.keys, counts.T):
                     _note(found, key, int(column.sum()), held.batches[int((column != 0).argmax())])

@@ -11,6 +11,7 @@ from typing import Any, Sequence, Union
 
 from ...protocols import Array
 from ..compat import mx
+from .in_place_call import InPlaceCall
 
 
 class ParameterGroup:
@@ -27,29 +28,21 @@ class ParameterGroup:
         self.weights, self.gradients, self.states = (
             [arrays[i] for i in positions] for arrays in (weights, gradients, states)
         )
-        self._interleaved: dict[bool, list[Any]] = {}
-        self._numbers: tuple[list[float], ...] = ()
-        self._formatted: list[str] = []
-        self._factor: tuple[float, Any] = (0.0, None)
+        self._operator: tuple[str, float | None] | None = None
+        self._call: InPlaceCall | None = None
 
-    def interleaved(self, with_states: bool) -> list[Any]:
-        """Return weight, gradient and, if asked for, state of each array, one after the other."""
-        if with_states not in self._interleaved:
-            columns = [self.weights, self.gradients] + [self.states] * with_states
-            self._interleaved[with_states] = [array for row in zip(*columns) for array in row]
-        return self._interleaved[with_states]
+    def call(self, operator: str, *columns: Sequence[Array], factor: float | None = None) -> InPlaceCall:
+        """Return the call of an operator that moves the weights.
 
-    def formatted(self, *numbers: list[float]) -> list[str]:
-        """Return lists of numbers as strings, as MXNet reads them; cached, as most steps use the same."""
-        if numbers != self._numbers:
-            self._numbers, self._formatted = numbers, [str(column) for column in numbers]
-        return self._formatted
-
-    def factor(self, number: float) -> Array:
-        """Return a number as an array on the weights' device."""
-        if number != self._factor[0]:
-            self._factor = number, mx.nd.full((1,), number, ctx=self.weights[0].context)
-        return self._factor[1]
+        It takes an array of each column in turn, then a `factor`, if there is one, as an array. The columns
+        are always the same ones for an operator.
+        """
+        if self._call is None or self._operator != (operator, factor):
+            arrays = [array for row in zip(*columns) for array in row]
+            if factor is not None:
+                arrays.append(mx.nd.full((1,), factor, ctx=self.weights[0].context))
+            self._operator, self._call = (operator, factor), InPlaceCall(operator, arrays, self.weights)
+        return self._call
 
 
 class SGD:
@@ -67,17 +60,12 @@ class SGD:
         optimizer: mx.optimizer.SGD, group: ParameterGroup, rates: list[float], decays: list[float]
     ) -> None:
         """Move the arrays of a group, with a learning rate and a weight decay for each."""
-        has_momentum = bool(optimizer.momentum > 0)
-        update = mx.nd.multi_sgd_mom_update if has_momentum else mx.nd.multi_sgd_update
-        lrs, wds = group.formatted(rates, decays)
-        update(
-            *group.interleaved(has_momentum),
-            out=group.weights,
-            num_weights=len(group.weights),
-            lrs=lrs,
-            wds=wds,
-            **SGD._options(optimizer),
-        )
+        columns = [group.weights, group.gradients]
+        if optimizer.momentum > 0:
+            call = group.call("multi_sgd_mom_update", *columns, group.states)
+        else:
+            call = group.call("multi_sgd_update", *columns)
+        call(num_weights=len(group.weights), lrs=rates, wds=decays, **SGD._options(optimizer))
 
     @staticmethod
     def move_one(
@@ -124,12 +112,10 @@ class Adam:
                 Adam.move_one(optimizer, *arrays)
             return
         options = Adam._options(optimizer)
-        factor = group.factor(options.pop("rescale_grad"))
-        wds, etas = group.formatted(decays, [1.0] * len(weights))
-        mx.nd.contrib.multi_adamw_update(
-            weights, group.gradients, *zip(*states), factor, out=weights,
-            lrs=str(rates), wds=wds, etas=etas, **options,
-        )  # fmt: skip
+        columns = [weights, group.gradients, *zip(*states)]
+        call = group.call("_multi_adamw_update", *columns, factor=options.pop("rescale_grad"))
+        etas = [1.0] * len(weights)
+        call(num_weights=len(weights), lrs=rates, wds=decays, etas=etas, **options)
 
     @staticmethod
     def move_one(
