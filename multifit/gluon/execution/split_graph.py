@@ -60,6 +60,7 @@ class SplitGraph(CachedGraph):
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
         self._inputs: list[list[str]] = []  # the names of the whole graph's, the body's and the rest's
+        self._in_both: set[str] = set()  # of these: data that the body and the rest take
         self.parting: Parting | None = None
 
     def describe(self, names: Mapping[str, str]) -> str:
@@ -91,6 +92,8 @@ class SplitGraph(CachedGraph):
         named = dict(zip(self._inputs[0], arguments))
         arrays = body(*[named[name] for name in self._inputs[1]])
         arrays = arrays if isinstance(arrays, list) else [arrays]
+        # MXNet frees what it recorded of the rest's inputs before it passes back through the body
+        named.update({name: named[name].detach() for name in self._in_both})
         copies = []
         for array, variables in zip(arrays, cut.copies):
             taken = {task: array.detach() for task in variables}
@@ -118,6 +121,7 @@ class SplitGraph(CachedGraph):
             raise SpecError(NOTHING_SHARED)
         self._inputs = [symbol.list_inputs() for symbol in (self._cached_graph[1], cut.body, cut.rest)]
         names = set(self._inputs[1])
+        self._in_both = names & set(self._inputs[2])
         self._body_parameters[:] = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)

@@ -77,6 +77,15 @@ NETS = {
     "running statistics": (lambda: heads(nn.BatchNorm(in_channels=8)), digit_spec),
     "dropout": (lambda: heads(nn.Dropout(0.5), nn.Dense(8, in_units=8), nn.Dropout(0.5)), digit_spec),
     "skips": (lambda: hybridized(Skips()), three_tasks),
+    "a label that is an input": (
+        lambda: hybridized(Heads(body=sequential(nn.Dense(10, in_units=10)), digit=5, copy=10)),
+        lambda: digit_spec(
+            outputs=["digit", "copy"],
+            labels=["digit", "parity"],
+            losses={"digit": CE, "copy": LossSpec(L2, "copy", "x")},
+            unused=["parity"],
+        ),
+    ),
 }
 
 
