@@ -14,8 +14,6 @@ from multifit import (
     DataError,
     Every,
     HandlerError,
-    LossSpec,
-    MetricSpec,
     MultiEstimator,
     SpecError,
     TaskSpec,
@@ -25,52 +23,22 @@ from multifit.distributed import ALONE, World
 from tests.common.compare import assert_same_parameters, snapshot
 from tests.common.grids import ONE, two_settings
 from tests.common.hand_loop import SGD, SILENT
-from tests.common.nets import hybridized
+from tests.common.language import (
+    BATCHES,
+    KEPT,
+    SAMPLES,
+    STATE,
+    UNITS,
+    Keeps,
+    LanguageModel,
+    make_net,
+    make_spec,
+)
 from tests.common.ranks import run_ranks
 
-import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
-from mxnet.gluon import nn, rnn  # isort: skip
 
-WORDS, UNITS, SAMPLES = 7, 5, 4
-TEXT = np.random.RandomState(0).randint(0, WORDS, (25, SAMPLES)).astype("float32")
-# Batches of four words, of four texts each, one after the other: (time, samples).
-BATCHES = [(TEXT[i : i + 4], TEXT[i + 1 : i + 5]) for i in range(0, 24, 4)]
-STATE = {"hidden": (1, 0, UNITS), "cell": (1, 0, UNITS)}
 EPOCHS = 2
-
-
-class Model(gluon.HybridBlock):
-    """A language model: words (T, N) and the state of an LSTM, to logits (T, N, words) and the new state."""
-
-    def __init__(self, units: int = UNITS) -> None:
-        super().__init__()
-        self.embed, self.lstm = nn.Embedding(WORDS, 3), rnn.LSTM(units, input_size=3)
-        self.words = nn.Dense(WORDS, flatten=False, in_units=units)
-
-    def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
-        output, state = self.lstm(self.embed(words), [hidden, cell])
-        return self.words(output), state
-
-
-def make_net(contexts: Any = ONE, hybrid: bool = True, units: int = UNITS) -> Any:
-    mx.random.seed(3)
-    net = Model(units)
-    net.initialize(mx.init.Xavier(), ctx=contexts)
-    return hybridized(net, hybrid)
-
-
-def make_spec(**changes: Any) -> TaskSpec:
-    loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
-    declared: dict[str, Any] = {
-        "inputs": ["words", "hidden", "cell"],
-        "outputs": ["logits", ["hidden", "cell"]],
-        "labels": ["next"],
-        "losses": {"next": LossSpec(loss, "logits", "next")},
-        "metrics": {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), "logits", "next")},
-        "state": STATE,
-    }
-    return TaskSpec(**{**declared, **changes})
 
 
 def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = ALONE, **options: Any) -> Any:
@@ -82,18 +50,18 @@ def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = AL
     return estimator
 
 
-def train_by_hand(net: Any) -> None:
+def train_by_hand(net: Any, shapes: Any = STATE) -> None:
     trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
     loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
     for _ in range(EPOCHS):
-        state = [nd.zeros((1, SAMPLES, UNITS))] * 2
+        state = [nd.zeros((1, SAMPLES, size)) for *_, size in shapes.values()]
         for words, following in BATCHES:
             with autograd.record():
                 logits, state = net(nd.array(words), *state)
                 value = loss(logits, nd.array(following))
+            state = [each.copy() for each in state]
             value.backward()
             trainer.step(SAMPLES)
-            state = [each.detach() for each in state]
 
 
 def evaluate_by_hand(net: Any) -> float:
@@ -115,6 +83,13 @@ def test_trains_and_evaluates_as_by_hand(devices: list, hybrid: bool) -> None:
         assert estimator.evaluate(BATCHES, batch_axis=1)["next"] == pytest.approx(
             evaluate_by_hand(hand), rel=1e-4
         )
+
+
+def test_a_state_that_is_a_parameter_keeps_its_value_while_that_moves() -> None:
+    hand, net = make_net(hybrid=False, kind=Keeps), make_net(kind=Keeps)
+    train_by_hand(hand, KEPT)
+    fit(net, spec=make_spec(state=KEPT))
+    assert_same_parameters(net, hand, rtol=1e-5, atol=1e-6)
 
 
 def test_predicts_as_by_hand() -> None:
@@ -221,7 +196,7 @@ def test_a_state_of_another_shape_is_refused() -> None:
         fit(Reshaped(), spec=spec)
 
 
-class Reshaped(Model):
+class Reshaped(LanguageModel):
     def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
         return super().hybrid_forward(F, words, hidden, F.expand_dims(cell, axis=0))
 

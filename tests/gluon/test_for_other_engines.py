@@ -10,8 +10,10 @@ import pytest
 from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.data.arrays import from_numpy, shared
+from multifit.gluon.data.batches import Batch
 from multifit.gluon.data.seeding import SEEDERS, seed_everything
 from multifit.gluon.engine import Engine
+from multifit.gluon.execution.carried_state import CarriedState
 from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
@@ -23,6 +25,7 @@ from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
+from tests.common.language import STATE
 from tests.common.nets import hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.engines import new_engine
@@ -222,6 +225,34 @@ def test_sums_of_another_engine_are_fetched_before_figures_are_read(engine: Any)
     save_figures(figures)
     figures.reset()
     assert other.calls == ["fetch", "fetch", "clear"]
+
+
+class StateElsewhere:
+    """The state of a language model that another engine has."""
+
+    def __init__(self, carried: CarriedState, value: float) -> None:
+        self._carried, self.state = carried, [{name: mx.nd.full((1, 4, 5), value) for name in STATE}]
+
+    def fetch(self) -> None:
+        if self.state:
+            self._carried.load(self.state)
+
+    def clear(self) -> None:
+        self.state = []
+
+
+def test_the_state_of_another_engine_is_saved_and_begun_anew() -> None:
+    carried = CarriedState(STATE, [mx.cpu()], "float32")
+    batch = Batch(None, 4, [mx.cpu()], [{}], [4])
+    carried.elsewhere = StateElsewhere(carried, 3.0)
+    assert [{name: a.sum().asscalar() for name, a in each.items()} for each in carried.state()] == [
+        dict.fromkeys(STATE, 60.0)
+    ]
+    carried.fill_in(batch)
+    assert all(array.asnumpy().all() for array in batch.slots[0].values())
+    carried.elsewhere = StateElsewhere(carried, 3.0)
+    carried.reset()
+    assert carried.state() == []
 
 
 def test_generators_of_other_engines_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:

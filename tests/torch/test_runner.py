@@ -31,8 +31,8 @@ from multifit.gluon.data.seeding import seed_everything
 from multifit.torch.engine import runner
 from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import TWO_HEADS, Heads, hybridized, normed_heads, sequential, two_heads
-from tests.common.specs import CE, L2, one_loss_spec, two_head_spec
+from tests.common.nets import TWO_HEADS, Heads, normed_heads, sequential, two_heads
+from tests.common.specs import L2, one_loss_spec, two_head_spec
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
 BATCHES = in_batches(two_head_arrays(40).values())
@@ -403,23 +403,6 @@ def test_operators_that_have_no_translation_are_refused_by_name() -> None:
     for call in (lambda: estimator.check(data), lambda: estimator.fit(data, epochs=1, event_handlers=[])):
         with pytest.raises(SpecError, match="Correlation.*no translation"):
             call()
-
-
-def test_state_that_is_carried_is_refused() -> None:
-    class Remembering(mx.gluon.HybridBlock):
-        def __init__(self) -> None:
-            super().__init__()
-            self.out = mx.gluon.nn.Dense(3)
-
-        def hybrid_forward(self, F: Any, image: Any, memory: Any) -> Any:
-            out = self.out(image) + memory
-            return out, out
-
-    spec = TaskSpec(["out", "memory"], ["digit"], {"digit": LossSpec(CE, "out", "digit")}, None,
-                    ["image", "memory"], state={"memory": (0, 3)})  # fmt: skip
-    estimator = MultiEstimator(hybridized(Remembering()), spec, engine="torch")
-    with pytest.raises(SpecError, match="state= is not supported"):
-        estimator.fit([batch[:2] for batch in BATCHES[:2]], epochs=1, event_handlers=[])
 
 
 def test_tools_are_refused() -> None:

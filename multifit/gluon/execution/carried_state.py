@@ -9,23 +9,26 @@ from ...errors import DataError, SpecError
 from ...protocols import Array, Context
 from ..compat import mx
 from ..data.batches import Batch
+from ..elsewhere import Elsewhere
 
 
 class CarriedState:
     """What a stage's last batch left for the next one, on each device: outputs, without their gradients.
 
-    `shapes` are those of each slot, with 0 for the number of samples; `dtype` is that of the net.
+    `shapes` are those of each slot, with 0 for the number of samples; `dtype` is that of the net. If another
+    engine runs the batches, the state is `elsewhere`, and arrays of its shapes stand for it in the slots.
     """
 
     def __init__(
         self, shapes: Mapping[str, tuple[int, ...]], contexts: Sequence[Context], dtype: str
     ) -> None:
-        self._shapes, self._contexts, self._dtype = shapes, list(contexts), dtype
+        self.shapes, self._contexts, self._dtype = shapes, list(contexts), dtype
         self._arrays: dict[Context, dict[str, Array]] = {}
+        self.elsewhere: Elsewhere | None = None
 
     def reset(self) -> None:
         """Begin with zeros again."""
-        self._arrays = {}
+        self.load([])
 
     def fill_in(self, batch: Batch) -> None:
         """Add the state to a batch's slots; raises DataError if it is of another number of samples."""
@@ -34,38 +37,48 @@ class CarriedState:
         batch.shapes = None
 
     def keep(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Remember the outputs of a batch; raises SpecError if one has another shape than its slot."""
-        for context, slots, arrays in zip(batch.contexts, batch.slots, outputs):
+        """Remember the outputs of a batch; raises as :meth:`check` does."""
+        self.check(batch, outputs)
+        for context, arrays in zip(batch.contexts, outputs):
+            # copies: an output that is a parameter would change with it
+            self._arrays[context] = {name: arrays[name].copy() for name in self.shapes}
+
+    def check(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
+        """Raise SpecError if an output, an array of any engine, has another shape than its slot."""
+        for slots, arrays in zip(batch.slots, outputs):
             taken: Mapping[str, Any] = slots
-            for name in self._shapes:
+            for name in self.shapes:
                 if arrays[name].shape != taken[name].shape:
                     raise SpecError(
                         f'state: "{name}" is {describe.array(slots[name])} as an input, but the output '
                         f'"{name}" is {describe.array(arrays[name])}; declare the shape of the output, with '
                         "0 for the number of samples"
                     )
-            self._arrays[context] = {name: arrays[name].detach() for name in self._shapes}
 
     def state(self) -> list[dict[str, Array]]:
         """Return the state of each device that has one, for a checkpoint."""
+        if self.elsewhere is not None:
+            self.elsewhere.fetch()
         return [self._arrays[context] for context in self._contexts if context in self._arrays]
 
     def load(self, state: Sequence[Mapping[str, Array]]) -> None:
         """Restore what :meth:`state` returned."""
+        if self.elsewhere is not None:
+            self.elsewhere.clear()
         self._arrays = {
             context: {name: array.as_in_context(context) for name, array in arrays.items()}
             for context, arrays in zip(self._contexts, state)
         }
 
     def _of(self, context: Context, size: int) -> Mapping[str, Array]:
-        shapes = {name: tuple(n or size for n in shape) for name, shape in self._shapes.items()}
+        shapes = {name: tuple(n or size for n in shape) for name, shape in self.shapes.items()}
         if context not in self._arrays:
             return {
                 name: mx.nd.zeros(shape, ctx=context, dtype=self._dtype) for name, shape in shapes.items()
             }
         for name, array in self._arrays[context].items():
             if array.shape != shapes[name]:
-                before = array.shape[self._shapes[name].index(0)]
+                before = array.shape[self.shapes[name].index(0)]
                 raise DataError(
                     f"state: {context} gets {size} samples of a batch, and the state of the batch before is "
                     f'of {before}; make all batches equally large: last_batch="discard"'

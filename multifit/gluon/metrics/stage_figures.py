@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, Protocol, Sequence, Union
+from typing import Any, Collection, Mapping, Sequence, Union
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ...protocols import Slots
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
+from ..elsewhere import Elsewhere
 from ..user_code import user_code
 from .base import DeviceMetric
 from .label_checks import LabelChecks, LabelRows, label_checks
@@ -24,16 +25,6 @@ from .stage_metric import Place, StageMetric
 
 WrongLabels = Mapping[str, Sequence[int]]
 """How many labels broke a rule, and in which batch, from 1, the first one: by rule."""
-
-
-class SumsElsewhere(Protocol):
-    """Sums that another engine holds, until figures are read."""
-
-    def fetch(self) -> None:
-        """Add them to the figures, and begin again at 0."""
-
-    def clear(self) -> None:
-        """Discard them."""
 
 
 class StageFigures:
@@ -57,7 +48,7 @@ class StageFigures:
         self._finite_only, self.means = finite_only, list(means)
         self._rules: dict[str, LabelRule] = {}
         self._replaced: dict[str, float] | None = None
-        self.elsewhere: SumsElsewhere | None = None  # what another engine adds up
+        self.elsewhere: Elsewhere | None = None  # what another engine adds up
 
     def read(self) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.

@@ -8,13 +8,18 @@ import torch
 
 from ...gluon.data.batches import Batch
 from ...gluon.execution.network import Network
+from .carried_state import CarriedState
 from .parameters import Parameters
 from .program import Program
+from .tensors import Tensors
 from .uploads import Uploads
 
 
 class Predictor:
-    """Computes a net's declared outputs, as it evaluates; raises SpecError if it has no translation."""
+    """Computes a net's declared outputs, as it evaluates; raises SpecError if it has no translation.
+
+    `carried` is the state from batch to batch, if there is any.
+    """
 
     def __init__(
         self,
@@ -22,14 +27,21 @@ class Predictor:
         batch: Batch,
         parameters: Parameters,
         uploads: Uploads,
+        carried: CarriedState | None,
         compiles: bool | str = False,
     ) -> None:
         self._program = Program(network.trace(batch.slots[0]), parameters, False, compiles)
-        self._uploads = uploads
+        self._uploads, self._carried = uploads, carried
 
     def __call__(self, batch: Batch) -> list[tuple[dict[str, Any], int]]:
         """Return the outputs as NumPy arrays, and the number of samples, of the one device."""
-        slots = batch.slots[0]
+        slots, carried = batch.slots[0], Tensors()
+        if self._carried is not None:
+            self._carried.begin()
+            carried = self._carried.given
+        uploaded = {name: slots[name] for name in self._program.inputs if name not in carried}
         with torch.no_grad():
-            outputs = self._program(self._uploads({name: slots[name] for name in self._program.inputs}))
+            outputs = self._program({**self._uploads(uploaded), **carried})
+        if self._carried is not None:
+            self._carried.keep(batch, outputs)
         return [({name: tensor.cpu().numpy() for name, tensor in outputs.items()}, batch.sizes[0])]

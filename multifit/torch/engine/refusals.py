@@ -48,8 +48,6 @@ def of_graph(stage: Stage) -> list[Problem]:
     for term in stage.graphs.untraceable_terms:
         way_out = "make it a HybridBlock and hybridize it"
         problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
-    if stage.carried is not None:
-        problems.append(refuse("state= is not supported", "leave it out"))
     for term in stage.spec.terms:
         if term.key in stage.graphs.own_gradients:
             problems.append(refuse(f"{term.where} ignores the gradient that it receives", "use another loss"))

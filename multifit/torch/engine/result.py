@@ -26,7 +26,8 @@ class Result:
     is minimised: each of their elements times its `head_gradients`, if there are any. `objective_losses` are
     the losses that each is of; if they are balanced, an element each. `scale` holds the batch's weights and
     normalisers. `changed` are the outputs as handlers have changed them, if they have. `partings` are where
-    the tasks part, if their gradients are compared.
+    the tasks part, if their gradients are compared. `carried` is the state with which the batch began, if it
+    is not in its slots.
     """
 
     spec: TaskSpec
@@ -40,6 +41,7 @@ class Result:
     changed: ChangedNet | None = None
     head_gradients: list[torch.Tensor] | None = None
     partings: list[Parting] = field(default_factory=list)
+    carried: Tensors = field(default_factory=Tensors)
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
         """Add a tensor to the objectives, and the losses that it is of."""
@@ -80,6 +82,7 @@ class Result:
         """The same in NDArrays, for handlers and metrics; this waits for the device."""
         if not self.batch.contexts:
             return StepResult(self.spec, self.batch)
+        self.batch.slots[0].update(to_arrays(self.carried))
         outputs, parts = to_arrays(self.outputs), to_arrays(self.parts)
         return StepResult(self.spec, self.batch, [outputs], [parts])
 

@@ -262,6 +262,9 @@ class Runner:
 
     def _evaluate_on_host(self, error: SpecError) -> None:
         self._on_host = str(error)
+        carried = self._stage(EVALUATE).carried
+        if carried is not None:
+            carried.fetch()
         self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
 
     def _predict_batch(self, engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
@@ -276,7 +279,8 @@ class Runner:
                     raise_problems(network.bind(batch.slots[0])[1])
             try:
                 raise_problems(refusals.of_network(network))
-                self._predictor = Predictor(network, batch, self._parameters, self._uploads, self._compiles)
+                parts = self._parameters, self._uploads, self._stage(EVALUATE).carried
+                self._predictor = Predictor(network, batch, *parts, self._compiles)
             except SpecError as error:
                 self._evaluate_on_host(error)
         if not batch.contexts:  # no sample is this process's

@@ -13,24 +13,27 @@ from ...gluon.execution.step_graph import StepGraph
 from ...gluon.execution.traced_graph import OUTPUT
 from ...gluon.user_code import user_code
 from ...state import RunState
+from .carried_state import CarriedState
 from .changed_net import ChangedNet
 from .parameters import Parameters
 from .program import Program
 from .result import Result
 from .split_program import SplitProgram
 from .sums import Sums
-from .tensors import Tensors, to_tensor
+from .tensors import Tensors, to_arrays, to_tensor
 from .uploads import Uploads
 
 GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
 MAX_PROGRAMS = 64  # one for each form of batches; then all are discarded
 MAX_CONSTANTS = 256
+NOTHING: Tensors = {}
 
 
 class Stage:
     """Runs batches for one TaskSpec.
 
     `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and has the figures.
+    `carried` is the state from batch to batch, if there is any.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Stage:
     ) -> None:
         self.gluon, self._parameters, self._device = gluon, parameters, device
         self._uploads, self._compiles = uploads, compiles
+        self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
         self._programs: dict[StepGraph, Program | SplitProgram] = {}
         self._net: Program | None = None
@@ -54,7 +58,11 @@ class Stage:
             self.gluon.run(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
         self._parameters.take_lent()
+        if self.carried is not None:
+            self.carried.begin()
         graph, scale, values, result = self._compute(batch, state, self.gluon.training)
+        if self.carried is not None:
+            self.carried.keep(batch, result.outputs)
         self.gluon.figures.hold_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
         self._sums.add(graph.traced, values.get("statistics"), scale, batch)
         if graph.batch_losses is not None:
@@ -78,8 +86,10 @@ class Stage:
         program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
         net = self._net_of(batch)
         inputs = {*program.inputs, *(net.inputs if net else ())}
-        given = self._uploads({name: slots[name] for name in slots if name in inputs})
-        changed = None if net is None else self._change(net, given, batch)
+        carried = NOTHING if self.carried is None else self.carried.given
+        uploaded = {name: slots[name] for name in slots if name in inputs and name not in carried}
+        given = {**self._uploads(uploaded), **carried}
+        changed = None if net is None else self._change(net, given, carried, batch)
         if changed is not None:
             given.update((OUTPUT + name, tensor) for name, tensor in changed.outputs.items())
         given.update((name, self._constant(array)) for name, array in constants.items())
@@ -87,7 +97,10 @@ class Stage:
             values = program(given)
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         parts = _of_kind("part.", values)
-        result = Result(self.gluon.spec, batch, outputs, parts, program.trained, scale=scale, changed=changed)
+        result = Result(
+            self.gluon.spec, batch, outputs, parts, program.trained,
+            scale=scale, changed=changed, carried=carried,
+        )  # fmt: skip
         if "objective" in values:
             result.add(values["objective"], [term.key for term in graph.traced.terms])
         for loss, objective in _of_kind("objective.", values).items():
@@ -120,8 +133,8 @@ class Stage:
             self._net = Program(traced, self._parameters, self.gluon.training, self._compiles)
         return self._net
 
-    def _change(self, net: Program, given: Tensors, batch: Batch) -> ChangedNet:
-        slots = batch.slots[0]
+    def _change(self, net: Program, given: Tensors, carried: Tensors, batch: Batch) -> ChangedNet:
+        slots = {**batch.slots[0], **to_arrays(carried)}
         with user_code(lambda: NET, *slots.items()):
             outputs = net(given)
         changed = ChangedNet(self.gluon.network.change_outputs, outputs, slots, net.trained)

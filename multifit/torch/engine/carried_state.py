@@ -1,0 +1,40 @@
+"""State that is carried from batch to batch on torch's device."""
+
+from __future__ import annotations
+
+from ...gluon.data.batches import Batch
+from ...gluon.execution.carried_state import CarriedState as GluonCarriedState
+from .tensors import Tensors, to_arrays
+
+
+class CarriedState:
+    """What a stage's last batch left for the next one, without waiting for the device.
+
+    `gluon` is MXNet's, which checks shapes, is saved in checkpoints and begins anew. `given` are the values
+    with which the running batch began, if they are not those in its slots.
+    """
+
+    def __init__(self, gluon: GluonCarriedState) -> None:
+        self._gluon, self._left = gluon, Tensors()
+        self.given = Tensors()
+        gluon.elsewhere = self
+
+    def begin(self) -> None:
+        """Give the next batch what the last one left."""
+        self.given = self._left
+
+    def keep(self, batch: Batch, outputs: Tensors) -> None:
+        """Remember the outputs of a batch; raises SpecError if one has another shape than its slot."""
+        self._gluon.check(batch, [outputs])
+        self._gluon.keep(batch, batch.slots)  # the next batch must have as many samples
+        # copies: an output may share the memory of a parameter, or of a batch that is written again
+        self._left = {name: outputs[name].detach().clone() for name in self._gluon.shapes}
+
+    def fetch(self) -> None:
+        """Hand the state over to MXNet's; this waits for the device."""
+        if self._left:
+            self._gluon.load([to_arrays(self._left)])
+
+    def clear(self) -> None:
+        """Discard the state."""
+        self._left = {}

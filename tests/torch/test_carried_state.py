@@ -1,0 +1,231 @@
+"""State that is carried from batch to batch: torch trains a language model as MXNet does, in float64."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    DataError,
+    Every,
+    GradientConflicts,
+    HandlerError,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
+from multifit.balance import FAMO, UPGrad
+from multifit.cli import main
+from multifit.distributed import ALONE, World
+from multifit.gluon.compat import mx
+from multifit.torch.engine.program import Program
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
+from tests.common.ranks import run_ranks
+from tests.tasks.commands import TASKS
+from tests.torch.fits import assert_close
+
+ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, clip_norm=0.5)
+ALONG: Any = {"batch_axis": 1, "event_handlers": []}
+
+
+def two_losses() -> TaskSpec:
+    cross_entropy = mx.gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
+    small = LossSpec(mx.gluon.loss.L2Loss(batch_axis=1), "hidden", "hidden", weight=0.3)
+    return make_spec(losses={"next": LossSpec(cross_entropy, "logits", "next"), "small": small})
+
+
+class Doubles:
+    """Doubles the logits, and the state that the next batch begins with; adds what the batch began with."""
+
+    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
+        return {"logits": outputs["logits"] * 2, "hidden": outputs["hidden"] * 2 + slots["hidden"]}
+
+
+def moved(label: Any, pred: Any) -> float:
+    """Return by how much the state has changed in a batch, computed on the host."""
+    return float(np.abs(pred - label).mean())
+
+
+def host_metric() -> TaskSpec:
+    metric = mx.metric.CustomMetric(moved, allow_extra_outputs=True)
+    return make_spec(metrics={"moved": MetricSpec(metric, "hidden", "hidden")})
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "losses are computed again": {"spec": two_losses, "balance": FAMO()},
+    "gradients of tasks": {"spec": two_losses, "balance": UPGrad(on="parameters")},
+    "gradients are measured": {"spec": two_losses, "event_handlers": [GradientConflicts(2)]},
+    "changed outputs": {"event_handlers": [Doubles()]},
+    "a metric on the host": {"spec": host_metric},
+}
+
+
+def estimator_of(engine: str, net: Any = None, spec: Any = make_spec, **options: Any) -> MultiEstimator:
+    net = make_net(dtype="float64") if net is None else net
+    return MultiEstimator(net, spec(), ADAM, engine=engine, **options)
+
+
+def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
+    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+
+
+def fit(engine: str, data: Any = BATCHES, event_handlers: Any = (), **options: Any) -> Any:
+    estimator = estimator_of(engine, **options)
+    history = estimator.fit(data, data, epochs=3, batch_axis=1, event_handlers=list(event_handlers))
+    for _ in range(2):  # each begins with zeros
+        figures, outputs = estimator.evaluate(data, **ALONG), estimator.predict(data, batch_axis=1)
+    return dict(history), figures, outputs, values(estimator)
+
+
+def assert_engines_agree(**options: Any) -> None:
+    for one, other in zip(fit("mxnet", **options), fit("torch", **options)):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_language_model_is_that_of_mxnet(name: str) -> None:
+    assert_engines_agree(**CASES[name])
+
+
+def test_what_cuda_graphs_return_may_be_carried() -> None:
+    captured, plain = (fit("torch", BATCHES[:3], compile=how) for how in ("cudagraphs", False))
+    for one, other in zip(plain, captured):
+        assert_close(one, other)
+
+
+class InPlace:
+    """A loader that yields the same arrays again and again, with other values."""
+
+    def __init__(self) -> None:
+        self._arrays = [mx.nd.zeros(array.shape, dtype="float64") for array in BATCHES[0]]
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in BATCHES:
+            for array, values in zip(self._arrays, batch):
+                array[:] = values
+            yield tuple(self._arrays)
+
+
+def test_a_state_keeps_its_values_while_their_source_changes() -> None:
+    def trained(engine: str) -> Any:
+        estimator = estimator_of(engine, make_net(dtype="float64", kind=Keeps), lambda: make_spec(state=KEPT))
+        return dict(estimator.fit(InPlace(), epochs=2, **ALONG)), values(estimator)
+
+    for one, other in zip(trained("mxnet"), trained("torch")):
+        assert_close(one, other)
+
+
+class CutsPower:
+    """Ends a fit at a batch."""
+
+    priority = 5000
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == self._at:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize("at", [4, 6, 9])
+@pytest.mark.parametrize("engines", ["torch torch", "torch mxnet", "mxnet torch"])
+def test_a_run_resumes_on_either_engine(engines: str, at: int, tmp_path: Path) -> None:
+    """Amid an epoch of six batches, and where one ends; bit for bit on torch."""
+
+    def run(folder: str, engine: str, *further: Any, **options: Any) -> Any:
+        estimator, saving = estimator_of(engine), CheckpointHandler(tmp_path / folder, Every(1, "batch"))
+        options = {**ALONG, "event_handlers": [saving, *further], **options}
+        return dict(estimator.fit(BATCHES, epochs=2, **options)), values(estimator)
+
+    first, second = engines.split()
+    whole = run("whole", "torch")
+    with pytest.raises(HandlerError):
+        run("parts", first, CutsPower(at))
+    for one, other in zip(whole, run("parts", second, resume=tmp_path / "parts")):
+        assert_close(one, other)
+        if first == second:
+            np.testing.assert_equal(other, one)
+
+
+def test_two_processes_carry_the_state_of_their_own_samples() -> None:
+    def trained(world: World) -> Any:
+        estimator = estimator_of("torch", world=world)
+        estimator.fit(BATCHES, epochs=2, **ALONG)
+        return {**values(estimator), **estimator.evaluate(BATCHES, **ALONG)}
+
+    alone = trained(ALONE)
+    for joint in run_ranks(2, trained):
+        assert_close(alone, joint)
+
+
+FEWER = [*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]
+CALLS: dict[str, Callable[[MultiEstimator, Any], Any]] = {
+    "fit": lambda estimator, data: estimator.fit(data, epochs=1, **ALONG),
+    "evaluate": lambda estimator, data: estimator.evaluate(data, **ALONG),
+    "predict": lambda estimator, data: estimator.predict(data, batch_axis=1),
+}
+every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+@every_call
+def test_batches_of_other_sizes_are_refused(call: Any) -> None:
+    message = "gets 3 samples of a batch, and the state of the batch before is of 4"
+    for engine in ("mxnet", "torch"):
+        with pytest.raises(DataError, match=message):
+            call(estimator_of(engine), FEWER)
+
+
+class Reshaped(LanguageModel):
+    def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
+        return super().hybrid_forward(F, words, hidden, F.expand_dims(cell, axis=0))
+
+
+@every_call
+def test_a_state_of_another_shape_is_refused(call: Any) -> None:
+    net = Reshaped()
+    net.initialize()
+    net.hybridize()
+    before = snapshot(net)
+    estimator = estimator_of("torch", net, lambda: make_spec(state={**STATE, "cell": (0, UNITS)}))
+    message = r'state: "cell" is \(4, 5\) float32 as an input, but the output "cell" is \(1, 4, 5\)'
+    with pytest.raises(SpecError, match=message):
+        call(estimator, BATCHES)
+    assert_unchanged(net, before)
+
+
+def test_an_evaluation_that_mxnet_goes_on_with_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if torch could not compile the net for shorter pieces."""
+    run = Program.__call__
+
+    def call(program: Any, given: Any) -> Any:
+        if len(given["words"]) == 2:
+            raise SpecError("torch cannot compile")
+        return run(program, given)
+
+    monkeypatch.setattr(Program, "__call__", call)
+    data = [*BATCHES[:3], *[tuple(array[:2] for array in batch) for batch in BATCHES[3:]]]
+    assert_close(*(estimator_of(engine).evaluate(data, **ALONG) for engine in ("mxnet", "torch")))
+
+
+def test_the_task_trains(tmp_path: Path) -> None:
+    settings = ["epochs=1", "units=16", "rarest=40", "length=70", "dropout=0.0"]
+
+    def train(engine: str) -> Any:
+        folder = tmp_path / engine
+        options = ["--engine", engine, "--output", str(folder), "--quiet", "--set", *settings]
+        assert main(["train", str(TASKS / "language.py"), *options]) == 0
+        return json.loads((folder / "history.json").read_text())
+
+    of_mxnet, of_torch = train("mxnet"), train("torch")
+    assert of_torch["val_next"] == pytest.approx(of_mxnet["val_next"], rel=1e-3)
