@@ -1,4 +1,4 @@
-"""Nets of gluoncv that are large train as its scripts train them; tests/nets has those that can be made tiny."""
+"""Large nets of gluoncv train as its scripts train them; tests/nets has those that can be made tiny."""
 
 from __future__ import annotations
 
