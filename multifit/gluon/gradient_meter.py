@@ -74,5 +74,6 @@ class GradientMeter:
 def _run(engine: Engine, batch: Batch, state: RunState) -> Any:
     stage = engine.stages["train"]
     result = stage.run(batch, state)
-    mx.autograd.backward(result.objectives, train_mode=stage.train_mode)
+    if result.objectives:  # else no sample is this process's
+        mx.autograd.backward(result.objectives, train_mode=stage.train_mode)
     return result

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
 
 from multifit import (
+    CheckpointHandler,
+    Every,
     GradientAccumulation,
     GradientConflicts,
     GradientNoise,
+    HandlerError,
     LabelSmoothing,
     LabelSpec,
     LossSpec,
     MetricSpec,
     MixUp,
     MultiEstimator,
+    PeerError,
     PlateauHandler,
     Sharded,
     SkipNonFinite,
@@ -25,8 +30,9 @@ from multifit import (
     WeightAveraging,
     metrics,
 )
-from multifit.balance import DWA, FAMO
+from multifit.balance import DWA, FAMO, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import World
+from tests.common.ranks import run_ranks
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -144,6 +150,12 @@ def batches(size: int) -> list[list[Any]]:
     return [[nd.array(column[i : i + size]) for column in columns] for i in range(0, SAMPLES, size)]
 
 
+def ragged(world: World) -> list[list[Any]]:
+    """Return batches of which some leave ranks without a sample: among those that are added up, too."""
+    ends = np.cumsum([4, 16, 1, 1, 16, 16, 1, 16, 4])
+    return [[nd.array(column[i:j]) for column in arrays()] for i, j in zip([0, *ends], ends)]
+
+
 def uneven_parts(world: World, size: int = 16) -> Any:
     """Return a loader of which each rank has a part of its own: the first one three quarters."""
     parts = []
@@ -179,7 +191,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
         "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
         "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"], "balance": None,
-        "rhythm": {}, "engine": "mxnet",
+        "rhythm": {}, "engine": "mxnet", "fit": {},
         "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
     }  # fmt: skip
     unknown = set(changes) - set(options)
@@ -214,9 +226,9 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     how = {"balance": options["balance"], "engine": options["engine"], "world": world}
     estimator = MultiEstimator(net, spec, trainers, context, **how)
     val_data = loader(16, samples=33)
-    history = estimator.fit(
-        options["data"](world), val_data, epochs=2, event_handlers=options["handlers"](world)
-    )
+    handlers = options["handlers"](world)
+    data = options["data"](world)
+    history = estimator.fit(data, val_data, epochs=2, event_handlers=handlers, **options["fit"])
     results = {name: p.list_data()[-1].asnumpy() for name, p in estimator.parameters.items()}
     results.update({f"figure {name}": np.array(history[name]) for name in history})
     results.update({f"predicted {name}": array for name, array in estimator.predict(val_data).items()})
@@ -242,6 +254,8 @@ def _normalized(scope: str = "device", fn: Any = BCE, **more: Any) -> Any:
 BATCH_SCOPE = LossSpec(
     batch_loss_of_odd, "digit", "digit", scope="batch", normalize_by=lambda slots: slots["digit"] % 2
 )
+MISSING = [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"]
+ADDING = {"every": 2, "accumulate": True}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "clipping": {"clip_norm": 0.1},
@@ -279,24 +293,41 @@ CASES: dict[str, dict[str, Any]] = {
     "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
     "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
     "a net that branches": {"net": Branching},
-    "conflicts": {
-        "handlers": lambda world: [GradientConflicts(2)],
-        "data": lambda world: batches(16),
+    "conflicts": {"handlers": lambda world: [GradientConflicts(2)], "data": ragged},
+    "conflicts of parameters": {
+        "handlers": lambda world: [GradientConflicts(2, on="body.*")],
+        "data": ragged,
     },
     "missing labels": {
-        "labels": [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"],
+        "labels": MISSING,
         "data": lambda world: loader(37),
     },
     "a trainer that waits": {"rhythm": {"every": 3}, "net": Branching},
     "a trainer that accumulates": {"rhythm": {"every": 3, "accumulate": True}, "clip_norm": 0.1},
     "balance": {"balance": DWA(), "data": lambda world: loader(37)},
-    "balance that looks back": {"balance": FAMO()},
+    "balance that looks back": {"balance": FAMO(), "data": ragged},
+    "balance of every second batch": {"balance": Uncertainty(every=2), "data": ragged},
+    "balance of features": {"balance": UPGrad(), "data": ragged},
+    "balance of features that adds up": {"balance": PCGrad(), "data": ragged, "rhythm": ADDING},
+    "balance of parameters": {"balance": GradNorm(on="body.weight", every=2), "data": ragged},
+    "balance of parameters that adds up": {
+        "balance": UPGrad(on="parameters"),
+        "data": ragged,
+        "rhythm": ADDING,
+        "labels": MISSING,
+    },
+    "balance of parameters that a handler adds up": {
+        "balance": PCGrad(on="parameters", every=2),
+        "data": ragged,
+        "handlers": lambda world: [GradientAccumulation(3)],
+    },
     "float64": {"dtype": "float64"},
     "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},
 }  # fmt: skip
 
 # those in which net and losses are a graph, for the engine on torch
 ON_TORCH: dict[str, dict[str, Any]] = {
+    **{name: case for name, case in CASES.items() if name.startswith(("balance", "conflicts"))},
     **{
         name: CASES[name]
         for name in (
@@ -317,3 +348,32 @@ def assert_equal_training(alone: dict[str, np.ndarray], joint: dict[str, np.ndar
     assert alone.keys() == joint.keys()
     for name, expected in alone.items():
         np.testing.assert_allclose(joint[name], expected, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+class CutsPower:
+    """Ends all ranks in a step, after the last checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == self.step:
+            raise RuntimeError
+
+
+def assert_resumed_amid_an_update(folder: Path, engine: str) -> None:
+    """Check that ranks whose tasks' gradients are being added up resume bit for bit."""
+
+    def run(world: World, name: str, *handlers: Any, **fit: Any) -> dict[str, np.ndarray]:
+        case = CASES["balance of parameters that adds up"]
+        saving = CheckpointHandler(folder / name, Every(5, "batch"))
+        return joint_training(
+            world, **{**case, "handlers": lambda world: [saving, *handlers], "engine": engine, "fit": fit}
+        )
+
+    whole = run_ranks(2, lambda world: run(world, "whole"))
+    for error in run_ranks(2, lambda world: run(world, "parts", CutsPower(7))):
+        assert isinstance(error, (HandlerError, PeerError)), error
+    resumed = run_ranks(2, lambda world: run(world, "parts", resume=folder / "parts"))
+    for one, other in zip(whole, resumed):
+        np.testing.assert_equal(other, one)

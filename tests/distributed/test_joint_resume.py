@@ -21,7 +21,7 @@ from multifit import (
 from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
 from multifit.estimator import shared_checkpoint
-from tests.common.joint_training import ByShape, loader
+from tests.common.joint_training import ByShape, assert_resumed_amid_an_update, loader
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks
 
@@ -120,6 +120,10 @@ def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):
         accumulating(ALONE, resume=tmp_path)
     resumed = run_ranks(2, lambda world: accumulating(world, resume=tmp_path))
     assert [result["step"] for result in resumed] == [10, 10]
+
+
+def test_tasks_gradients_that_wait_are_each_ranks_own(tmp_path):
+    assert_resumed_amid_an_update(tmp_path, "mxnet")
 
 
 def test_a_checkpoint_that_others_cannot_see_is_sent_to_them(tmp_path, whole, monkeypatch):

@@ -19,13 +19,17 @@ from mxnet import gluon  # isort: skip
 
 QUICK = [
     "several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices",
-    "noise", "balance", "missing labels", "conflicts",
+    "noise", "missing labels", *[name for name in CASES if name.startswith(("balance", "conflicts"))],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("case", "kind"),
-    [*[(case, ThreadCommunicator) for case in QUICK], ("several at once", EngineCommunicator)],
+    [
+        *[(case, ThreadCommunicator) for case in QUICK],
+        ("several at once", EngineCommunicator),
+        ("balance of parameters", EngineCommunicator),
+    ],
 )
 def test_two_ranks_train_as_one(case, kind):
     alone = joint_training(ALONE, **CASES[case])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -41,13 +40,11 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )
-from multifit.distributed import ALONE
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import RoundRobin, Together
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, normed_heads, two_heads
-from tests.common.ranks import run_ranks
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_close
 
@@ -326,32 +323,3 @@ def test_float16_has_methods_of_losses_only() -> None:
     assert losses[-1] < losses[0]
     with pytest.raises(SpecError, match="compare gradients does not work in float16; use precision="):
         fit(UPGrad())
-
-
-@pytest.mark.parametrize("on", ["features", "parameters"])
-def test_conflicts_over_several_processes(on: str) -> None:
-    """Those of features are one process's with MXNet, of all ranks' samples; others are refused."""
-
-    def fit(engine: str, world: Any) -> list[float]:
-        estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, world=world, engine=engine)
-        estimator.net.initialize(mx.init.Constant(0.1), force_reinit=True)
-        history = estimator.fit(BATCHES[:2], epochs=1, event_handlers=[GradientConflicts(1, on=on)])
-        return [history[f"train_gradnorm_{task}"][0] for task in ("digit", "size")]
-
-    ranks: list[Any] = run_ranks(2, partial(fit, "torch"))
-    if on == "features":
-        assert ranks[0] == ranks[1]
-        assert ranks[0] == pytest.approx(run_ranks(2, partial(fit, "mxnet"))[0], rel=1e-5)
-        assert ranks[0] == pytest.approx(fit("mxnet", ALONE), rel=1e-5)
-    else:
-        assert all('gradients are compared on="features" only' in str(error) for error in ranks)
-
-
-def test_several_processes_are_refused() -> None:
-    def make(world: Any) -> Any:
-        return MultiEstimator(
-            two_heads("hybrid"), two_head_spec(), balance=DWA(), world=world, engine="torch"
-        )
-
-    for error in run_ranks(2, make):
-        assert "balance= does not work with several processes; leave one of them out" in str(error)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator, SpecError
+from multifit import GradientAccumulation, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
+from multifit.balance import DWA
 from multifit.distributed import ALONE, World
 from multifit.torch.engine.joint_gradients import JointGradients
-from tests.common.joint_training import ON_TORCH, ByShape, assert_equal_training, joint_training
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.joint_training import (
+    ON_TORCH,
+    ByShape,
+    assert_equal_training,
+    assert_resumed_amid_an_update,
+    joint_training,
+)
+from tests.common.nets import two_heads
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
+from tests.common.specs import two_head_spec
 
 import torch  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -71,19 +82,66 @@ def test_ranks_share_parameters_and_running_statistics(first: str) -> None:
         np.testing.assert_array_equal(ranks[1][name], value, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (EngineCommunicator, {}, r'engine sums MXNet\'s arrays only; give world=multifit.connect\("torch"\)'),
-        (ThreadCommunicator, {"precision": "float16"}, "float16 scales gradients in each process by itself"),
-    ],
-)
-def test_what_several_processes_cannot_do(kind: Any, options: Any, message: str) -> None:
+def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:
     def run(world: World) -> Any:
-        with pytest.raises((SpecError, ValueError), match=message):
-            normalized(world, **options)
+        message = "engine sums MXNet's arrays only; give world=multifit.connect"
+        with pytest.raises(SpecError, match=message):
+            normalized(world)
 
-    assert run_ranks(2, run, kind=kind) == [None, None]
+    assert run_ranks(2, run, kind=EngineCommunicator) == [None, None]
+
+
+def test_tasks_gradients_that_wait_are_each_ranks_own(tmp_path: Path) -> None:
+    assert_resumed_amid_an_update(tmp_path, "torch")
+
+
+# ---- float16 -----------------------------------------------------------------------------------------------
+
+SGD = {"learning_rate": 0.05, "momentum": 0.9}
+TOGETHER: dict[str, dict[str, Any]] = {
+    "each batch": {},
+    "added up by the trainer": {"trainers": TrainerSpec(".*", "sgd", SGD, every=2, accumulate=True)},
+    "added up by a handler": {"handlers": lambda: [GradientAccumulation(3)]},
+    "held back": {"handlers": lambda: [SkipNonFinite()]},
+    "balanced": {"balance": DWA()},
+}
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_float16_skips_and_scales_on_all_ranks_or_none(case: str) -> None:
+    """As one process does: batches overflow on one rank, the last batches leave a rank without a sample."""
+    options = dict(TOGETHER[case])
+    make_handlers = options.pop("handlers", list)
+    arrays = two_head_arrays(41)
+    arrays["image"][6], arrays["image"][17] = 1e30, 1e30  # infinite in float16; of different ranks
+    arrays["size"][30] = 1e30  # infinite as a loss
+    data = in_batches([array[:33] for array in arrays.values()]) + in_batches(
+        [array[33:34] for array in arrays.values()]
+    )
+
+    def train(world: World) -> Any:
+        seen = []
+
+        class Watch:
+            def batch_end(self, estimator: Any) -> None:
+                updates = estimator.trainers["trainer"].optimizer.num_update
+                seen.append((updates, estimator._runner.state()["scale"]))
+
+        net = two_heads("hybridized")
+        how = {"trainers": TrainerSpec(".*", "sgd", SGD), "precision": "float16", "world": world, **options}
+        estimator = MultiEstimator(net, two_head_spec(), engine="torch", **how)
+        estimator._runner.load({**estimator._runner.state(), "scale": 64.0, "growth_interval": 3})
+        estimator.fit(data, epochs=2, event_handlers=[*make_handlers(), Watch()])
+        return seen, {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+
+    expected, values = train(ALONE)
+    assert len({scale for _, scale in expected}) > 2, expected
+    ranks: list[Any] = run_ranks(2, train)
+    for seen, moved in ranks:
+        assert seen == expected
+        np.testing.assert_equal(moved, ranks[0][1])
+        for name, value in values.items():
+            np.testing.assert_allclose(moved[name], value, rtol=0.02, atol=0.002, err_msg=name)
 
 
 def test_a_gradient_that_two_parameters_have_is_summed_once_for_each() -> None:

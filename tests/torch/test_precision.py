@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +65,12 @@ def trained(scaling: Scaling, inputs: list[list[float]]) -> tuple[list[torch.nn.
     moved, taken = parameters(), []
     for number, each in enumerate(inputs):
         gradients = scaling.gradients([objective(moved, each)], moved)
-
-        def update(gradients: Any = gradients, number: int = number) -> None:
+        overflowed = scaling.overflowed()
+        if not overflowed:
             taken.append(number)
             with torch.no_grad():
                 torch._foreach_sub_(moved, gradients, alpha=0.1)
-
-        scaling.step(update)
+        scaling.update(overflowed)
     return moved, taken
 
 
@@ -95,31 +93,35 @@ def test_steps_are_those_of_a_loop_with_torchs_scaler() -> None:
         assert torch.allclose(one, other, rtol=1e-6)
 
 
-def test_gradients_that_are_added_up_are_all_finite_or_move_nothing() -> None:
-    for inputs, expected in (([INPUTS[1], INPUTS[0]], 0), ([INPUTS[2], INPUTS[0]], 1)):
-        scaled, moved, taken = Scaled(CPU), parameters(), []
+def test_gradients_that_are_added_up_are_all_finite_or_have_overflowed() -> None:
+    for inputs, expected in (([INPUTS[1], INPUTS[0]], True), ([INPUTS[2], INPUTS[0]], False)):
+        scaled, moved = Scaled(CPU), parameters()
+        seen = []
         for each in inputs:
             scaled.gradients([objective(moved, each)], moved)
-        scaled.step(partial(taken.append, 1))
-        assert sum(taken) == expected
-        assert scaled.state()["scale"] == 2.0**16 / (1 if expected else 2)
+            seen.append(scaled.overflowed())
+        assert seen == [expected] * 2
+        scaled.update(expected)
+        assert scaled.state()["scale"] == 2.0**16 / (2 if expected else 1)
+        assert not scaled.overflowed()
 
 
-def test_gradients_that_are_not_used_still_set_the_scale() -> None:
-    scaled, moved = Scaled(CPU), parameters()
-    scaled.gradients([objective(moved, INPUTS[1])], moved)
-    scaled.skip()
-    assert scaled.state()["scale"] == 2.0**15
+def test_a_process_without_a_sample_scales_as_the_others_do() -> None:
+    for inputs in (INPUTS[1], INPUTS[0]):
+        scaled, idle, moved = Scaled(CPU), Scaled(CPU), parameters()
+        scaled.gradients([objective(moved, inputs)], moved)
+        overflowed = scaled.overflowed()
+        for each in (scaled, idle):
+            each.update(overflowed)
+        assert idle.state() == scaled.state() != Scaled(CPU).state()
 
 
 @pytest.mark.parametrize("scaling", [Scaled(CPU), Unscaled()], ids=["scaled", "unscaled"])
 def test_objectives_that_reach_nothing(scaling: Scaling) -> None:
-    moved, taken = parameters(), []
+    moved = parameters()
     gradients = scaling.gradients([], moved)
-    assert not any(gradient.any() for gradient in gradients)
-    scaling.step(lambda: taken.append(1))
-    scaling.skip()
-    assert taken == [1]
+    assert not any(gradient.any() for gradient in gradients) and not scaling.overflowed()
+    scaling.update(False)
 
 
 # ---- a fit in float16 --------------------------------------------------------------------------------------

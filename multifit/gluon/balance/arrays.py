@@ -6,11 +6,13 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 
 import numpy as np
 
+from ...distributed import World
 from ...protocols import Array, Context
 from ..compat import mx
 from ..metrics.accumulators import Accumulator
 from ..metrics.means import Sums
-from .task_gradients import TaskGradients, task_gradients
+from .parameter_gradients import ParameterGradients
+from .task_gradients import FeatureGradients, TaskGradients
 
 Operator = Callable[[Sequence[Any]], "list[Any]"]
 
@@ -40,8 +42,8 @@ class Arrays(Protocol):
     def sums(self) -> Sums:
         """Return what adds up arrays without waiting for them."""
 
-    def task_gradients(self, on: str, parameters: Mapping[str, Any]) -> TaskGradients:
-        """Return what compares and combines the tasks' gradients, as ``on=`` says."""
+    def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
+        """Return what compares and combines the tasks' gradients, as ``on=`` says, of all ranks."""
 
 
 class MXNetArrays:
@@ -78,6 +80,8 @@ class MXNetArrays:
         """Return an accumulator."""
         return Accumulator()
 
-    def task_gradients(self, on: str, parameters: Mapping[str, Any]) -> TaskGradients:
+    def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
         """Return what compares gradients that MXNet computes."""
-        return task_gradients(on, parameters)
+        if on == "features":
+            return FeatureGradients(world)
+        return ParameterGradients(None if on == "parameters" else on, parameters, world)

@@ -52,7 +52,7 @@ class DeviceMethod:
 
     def keep(self, result: StepResult) -> list[Array]:
         """Return the head gradients of a batch's objectives for the last weights."""
-        return self._run(None, [], result)
+        return self._run(None, [], result) if result.objectives else []
 
     def look_back(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch after the update."""

@@ -10,7 +10,6 @@ import numpy as np
 from ...balance import GramianMethod
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
-from ...errors import SpecError
 from ...protocols import Context
 from ...spec import TaskSpec
 from ...state import RunState
@@ -23,6 +22,8 @@ from .gradient_figures import GradientFigures
 from .task_gradients import AddingGradients, Numbers
 from .tasks import tasks_of, weight_figure
 
+MOMENT = "the gradients of the tasks"
+
 
 class GradientBalancer:
     """Runs a method that needs the inner products of the tasks' gradients.
@@ -31,9 +32,10 @@ class GradientBalancer:
     the gradient of its loss; the weighted sum of the tasks' gradients goes to the body. Every batch in which
     the weights are computed waits for K x K numbers. `parameters` are the net's, by structural name.
 
-    `gradient_figures` are means over the measured batches of an epoch. The weights and what the method
-    remembers are kept over all fits. Losses and inner products are those of all ranks of `world`. Raises
-    SpecError if the method cannot weigh the losses of `spec`.
+    `gradient_figures` are means over the measured batches of an epoch. `added` is the number of batches that
+    wait for :meth:`settle`, on any rank; where gradients of parameters are added up, updates are counted. The
+    weights and what the method remembers are kept over all fits. Losses and inner products are those of all
+    ranks of `world`. Raises SpecError if the method cannot weigh the losses of `spec`.
     """
 
     looks_back = False
@@ -48,15 +50,14 @@ class GradientBalancer:
         arrays: Arrays | None = None,
     ) -> None:
         self._world, self._arrays = world, arrays or MXNetArrays(context)
-        self._gradients = self._arrays.task_gradients(getattr(method, "on", "features"), parameters or {})
-        if self._gradients.repeats and not world.alone:
-            raise SpecError('balance: over several processes, gradients are compared on="features" only')
+        on = getattr(method, "on", "features")
+        self._gradients = self._arrays.task_gradients(on, parameters or {}, world)
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
         # a loss of weight 0 has no gradient, and must not move the cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
         self._weights, self._memory, self._is_new = np.ones(self._count), method.start(self._count), True
-        self._added, self._updates = 0, 0  # batches since the last update, and updates, where batches add up
+        self.added, self._updates = 0, 0
         self._new_figures()
 
     def fork(self) -> GradientBalancer:
@@ -82,9 +83,15 @@ class GradientBalancer:
         Where gradients of parameters are added up over several batches, :meth:`settle` computes the weights.
         """
         adding = self._adding
-        if adding is not None and any(each.adds for each in result.partings):
-            self._add(adding, result)
-            return
+        if adding is not None:
+            partings = result.partings
+            adds, pending = self._on_any_rank(
+                any(each.adds for each in partings), any(each.pending for each in partings)
+            )
+            if adds:
+                self._add(adding, result, pending)
+                return
+            self._forget(adding)
         if self._is_new or state.step % self.method.every == 0:
             losses, gramian = self.measure(result)
             self._weights, self._memory = weigh_gradients(
@@ -94,47 +101,60 @@ class GradientBalancer:
         self._weight_means.add(self._weights)
         self._gradients.combine(result.partings, self._weights)
 
-    def settle(self, result: StepResult, state: RunState, batches: int) -> None:
+    def settle(self, state: RunState, batches: int) -> Mapping[str, Any]:
         """Weigh the gradients that were added up, before the update; after :meth:`combine` of its last batch.
 
-        They count a `batches`-th each, as they will in the update.
+        They count a `batches`-th each, as they will in the update; it is 0 if their trainer waits, or if no
+        sample is this process's. Returns them by parameter, if the net does not have them by now.
         """
-        gradients = self._adding
-        if gradients is None or not self._added:
-            return
+        gradients, combined = self._adding, dict[str, Any]()
+        batches = int(self._world.meet(MOMENT, batches).max())
+        if gradients is None or not batches:
+            return combined
         if gradients.waits:
-            losses, gramian = self._counted(*gradients.measure_added(result.partings, self.tasks, batches))
+            losses, gramian = self._counted(*gradients.measure_added(self.tasks, batches))
             self._weights, self._memory = weigh_gradients(
                 self.method, losses, gramian, self._weights, self._memory, state.epoch, self._updates
             )
             self._is_new = False
-            gradients.combine(result.partings, self._weights)
+            combined.update(gradients.combine_added(self._weights))
         self._weight_means.add(self._weights)
-        self._added, self._updates = 0, self._updates + 1
+        self.added, self._updates = 0, self._updates + 1
+        return combined
 
     @property
     def _adding(self) -> AddingGradients | None:
         """What adds up gradients over batches, if those of parameters are compared."""
         return cast(AddingGradients, self._gradients) if self._gradients.repeats else None
 
-    def _add(self, gradients: AddingGradients, result: StepResult) -> None:
-        """Add the gradients of a batch, task by task if it begins or continues an update with new weights."""
-        if not result.partings[0].pending:
-            gradients.forget()  # what was added before was used up, or discarded
-            self._added = 0
+    def _on_any_rank(self, *facts: bool) -> list[bool]:
+        return list(self._world.meet(MOMENT, *map(float, facts)).any(axis=0))
+
+    def _add(self, gradients: AddingGradients, result: StepResult, pending: bool) -> None:
+        """Add the gradients of a batch, task by task if it begins or continues an update with new weights.
+
+        `pending` says whether gradients of earlier batches wait for an update.
+        """
+        if not pending:
+            self._forget(gradients)
         is_due = self._is_new or self._updates % self.method.every == 0
-        if gradients.waits or (is_due and not self._added):
+        if gradients.waits or (is_due and not self.added):
             gradients.add(result, self.tasks, self._weights)
         else:
             gradients.combine(result.partings, self._weights)
-        self._added += 1
+        self.added += 1
+
+    def _forget(self, gradients: AddingGradients) -> None:
+        """Forget what was added before, which was used up or discarded."""
+        gradients.forget()
+        self.added = 0
 
     def after_update(self, again: StepResult) -> None:
         """Do nothing."""
 
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""
-        added = {"batches": self._added, "updates": self._updates}
+        added = {"batches": self.added, "updates": self._updates}
         if self._adding is not None:
             added.update(self._adding.state())
         return {"weights": self._weights, "memory": self._memory, "new": self._is_new, "added": added}
@@ -142,7 +162,7 @@ class GradientBalancer:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
-        self._added, self._updates = state["added"]["batches"], state["added"]["updates"]
+        self.added, self._updates = state["added"]["batches"], state["added"]["updates"]
         if self._adding is not None:
             self._adding.load(state["added"])
 
@@ -151,14 +171,7 @@ class GradientBalancer:
 
         This waits for them.
         """
-        count = self._count
-        losses, gramian = np.zeros(count), np.zeros((count, count))
-        if result.partings:  # a rank may have no sample
-            losses, gramian = self._gradients.measure(result, self.tasks)
-        if not self._world.alone:
-            sums = self._world.sum(np.append(losses, gramian))
-            losses, gramian = sums[:count], sums[count:].reshape(count, count)
-        return self._counted(losses, gramian)
+        return self._counted(*self._gradients.measure(result, self.tasks))
 
     def _counted(self, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
         gramian = (gramian + gramian.T) / 2

@@ -15,6 +15,8 @@ from ..optim.gradients import fresh_flags
 from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
+Rows = dict[Any, Array]
+"""For parameters, the tasks' gradients of one device, of shape (tasks, size)."""
 
 
 class TaskRows:
@@ -84,9 +86,7 @@ class Parting:
         """Whether gradients of earlier batches wait for an update."""
         return any(any(fresh_flags(parameter)) for parameter in self.parameters)
 
-    def parameter_rows(
-        self, tasks: int, parameters: Iterable[Any], before: Sequence[Array] = ()
-    ) -> list[Array]:
+    def parameter_rows(self, tasks: int, parameters: Iterable[Any], before: Rows) -> Rows:
         """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
 
         There is a backward pass for each task. MXNet counts running statistics, which are among `parameters`,
@@ -94,33 +94,27 @@ class Parting:
         which there are none where gradients are not added up.
         """
         parameters = list(parameters)
-        gradients = self._gradients()
-        rows = [row.as_in_context(self.arrays[0].context) for row in before] or [
-            mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for g in gradients
-        ]
-        adds = self.adds
+        gradients = {each: each.grad(self.arrays[0].context) for each in self.parameters}
+        rows = {
+            each: before[each]
+            if each in before
+            else mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype)
+            for each, g in gradients.items()
+        }
+        pairs, adds = [(row, gradients[each]) for each, row in rows.items()], self.adds
         present = sorted({task for each in self.rows for task in each.tasks})
         for task in present:
             heads = [
                 each.views[each.tasks.index(task)] if task in each.tasks else mx.nd.zeros_like(array)
                 for each, array in zip(self.rows, self.arrays)
             ]
-            for row, gradient in zip(rows, gradients) if adds else ():
+            for row, gradient in pairs if adds else ():
                 row[task].reshape(gradient.shape).copyto(gradient)
             with nullcontext() if task == present[0] else kept_statistics(parameters):
                 mx.autograd.backward(self.arrays, heads, task != present[-1], self._train_mode)
-            for row, gradient in zip(rows, gradients):
+            for row, gradient in pairs:
                 gradient.reshape((-1,)).copyto(row[task])
         return rows
-
-    def set_gradients(self, rows: Sequence[Array], weights: np.ndarray[Any, Any]) -> None:
-        """Give the parameters of the body the weighted sums of rows."""
-        for gradient, row in zip(self._gradients(), rows):
-            factors = uploaded(weights[np.newaxis], gradient)
-            mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
-
-    def _gradients(self) -> list[Any]:
-        return [parameter.grad(self.arrays[0].context) for parameter in self.parameters]
 
 
 @cache

@@ -43,8 +43,6 @@ def write(folder: Path, engine: Engine) -> list[str]:
         },
         **_own_state(engine),
     }
-    if engine.balancer is not None:
-        trees[BALANCE] = engine.balancer.state()
     write_parameters(folder, engine.model.net, engine.model.parameters)
     for name, tree in trees.items():
         write_tree(folder, name, tree)
@@ -53,7 +51,7 @@ def write(folder: Path, engine: Engine) -> list[str]:
 
 
 def own_state(engine: Engine) -> dict[str, Any]:
-    """Return the trees that each rank has of its own: of devices, figures, random and running statistics."""
+    """Return the trees of what may differ between ranks, such as figures and running statistics."""
     statistics = {name: parameter.list_data()[0] for name, parameter in _statistics(engine).items()}
     return {**_own_state(engine), STATISTICS: statistics}
 
@@ -88,7 +86,7 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
     for name, state in trees[FIGURES].items():
         load_figures(engine.stages[name].figures, state)
     if engine.balancer is not None:
-        engine.balancer.load(read_tree(folder, BALANCE))
+        engine.balancer.load(read_own_tree(folder, own, BALANCE))
     if ranks != world.size:
         _redistribute(folder, engine, ranks)
     elif has_own(folder, own, STATISTICS):
@@ -135,6 +133,7 @@ def _own_state(engine: Engine) -> dict[str, Any]:
         FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
         **({} if carried is None else {CARRIED: carried.state()}),
+        **({} if engine.balancer is None else {BALANCE: engine.balancer.state()}),
     }
 
 

@@ -99,12 +99,14 @@ class TrainStep:
 
     def settle(self, result: StepResult, due: Container[str]) -> None:
         """Weigh gradients that were added up over several batches, if the trainers that move use them."""
-        if self._balancer is None or not result.partings or not result.partings[0].adds:
+        if self._balancer is None or not self._balancer.added:
             return
-        owner = self._trainers.get().owner(result.partings[0].parameters[0])
-        if owner in due:
-            with self._timer("balance"):
-                self._balancer.settle(result, self._state, self._trainers.get().batches_added(owner))
+        batches = 0
+        if result.partings:  # else no sample is this process's
+            owner = self._trainers.get().owner(result.partings[0].parameters[0])
+            batches = self._trainers.get().batches_added(owner) if owner in due else 0
+        with self._timer("balance"):
+            self._balancer.settle(self._state, batches)
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.

@@ -40,6 +40,8 @@ class Backward:
         """Return the gradients by the names of the parameters; those of `before` wait for an update."""
         gradients: Tensors = {}
         if not result.objectives:  # no sample is this process's
+            if self._balancer is not None:
+                self._balancer.combine(result, self._state)
             return gradients
         if self._hooks is None:
             objectives = result.minimised()

@@ -7,6 +7,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import torch
 
+from ...distributed import World
 from ...gluon.balance.arrays import Operator
 from ...gluon.balance.task_gradients import FeatureGradients, TaskGradients
 from ..translate import translate
@@ -49,8 +50,9 @@ class TorchArrays:
         """Return what adds up tensors."""
         return Total(self._device)
 
-    def task_gradients(self, on: str, parameters: Mapping[str, Any]) -> TaskGradients:
+    def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
         """Return what compares gradients that torch computes."""
         if on == "features":
-            return FeatureGradients()
-        return ParameterGradients(None if on == "parameters" else on, parameters, self._device)
+            return FeatureGradients(world)
+        pattern = None if on == "parameters" else on
+        return ParameterGradients(pattern, parameters, world, self._device)

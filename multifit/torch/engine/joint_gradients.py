@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import zlib
-from typing import Collection
+from typing import Collection, NamedTuple
 
 import torch
 
 from ...distributed import World
+from .collectives import all_reduce
 from .gradients import Gradients
 from .parameters import Parameters
 
 
-class JointGradients:
-    """Adds up gradients over the ranks, in the same order everywhere; alone, does nothing.
+class Verdict(NamedTuple):
+    """What all ranks do after a batch: hold the update back, as a handler says, or skip what overflowed."""
 
-    Tensors on a GPU are summed there if the ranks' communicator takes tensors, as torch.distributed does by
-    NCCL; else on the host.
-    """
+    held: bool
+    overflowed: bool
+
+
+class JointGradients:
+    """Adds up gradients over the ranks, in the same order everywhere; alone, does nothing."""
 
     def __init__(self, world: World, parameters: Parameters) -> None:
         self._world, self._parameters = world, parameters
 
-    def hold(self, held: bool, gradients: Gradients, due: Collection[str]) -> bool:
-        """Return whether a handler of any rank holds the update back.
+    def agree(self, held: bool, overflowed: bool, gradients: Gradients, due: Collection[str]) -> Verdict:
+        """Return whether a handler of any rank holds the update back, and whether any gradient overflowed.
 
-        If none does, parameters that only other ranks' samples have reached get gradients of 0. `due` are the
-        names of the parameters whose trainers move.
+        Whether any rank adds gradients up is then known, too. If the update is not held back, parameters that
+        only other ranks' samples have reached get gradients of 0. `due` are the names of the parameters whose
+        trainers move.
         """
         if self._world.alone:
-            return held
+            return Verdict(held, overflowed)
         names = sorted(gradients.tensors.keys() & due)
-        facts = self._world.meet("the gradients", float(held), float(zlib.crc32("\n".join(names).encode())))
-        if facts[:, 0].any():
-            return True
-        if len(set(facts[:, 1])) > 1:
+        own = float(held), float(overflowed), float(gradients.added)
+        facts = self._world.meet("the gradients", *own, float(zlib.crc32("\n".join(names).encode())))
+        held, overflowed, gradients.added = (bool(each) for each in facts[:, :3].any(axis=0))
+        if not held and len(set(facts[:, 3])) > 1:
             every = self._world.gather_json(names, "the names of the gradients")
             for name in set().union(*every) - set(names):
                 gradients.tensors[name] = torch.zeros_like(self._parameters.tensors[name])
-        return False
+        return Verdict(held, overflowed)
 
     def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
         """Replace gradients by their sums over the ranks, which must have met just before."""
@@ -50,13 +55,4 @@ class JointGradients:
             if tensor.data_ptr() in tensors:  # two parameters may have one gradient
                 tensor = tensor.clone()
             tensors[tensor.data_ptr()] = gradients.tensors[name] = tensor
-        self._sum(list(tensors.values()))
-
-    def _sum(self, tensors: list[torch.Tensor]) -> None:
-        if hasattr(self._world.communicator, "all_reduce_tensors"):
-            self._world.all_reduce_tensors(tensors)
-            return
-        on_host = [tensor.cpu() for tensor in tensors]
-        self._world.all_reduce([tensor.numpy() for tensor in on_host])
-        for tensor, summed in zip(tensors, on_host):
-            tensor.copy_(summed)
+        all_reduce(self._world, list(tensors.values()))

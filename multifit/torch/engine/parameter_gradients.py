@@ -8,47 +8,50 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import torch
 
+from ...distributed import World
 from ...errors import SpecError
-from ...gluon.balance.task_gradients import matching, nothing_selected
+from ...gluon.balance.task_gradients import matching, nothing_selected, summed
 from ...gluon.balance.tasks import Tasks
-from .parting import Numbers, Parting, numbers, product
-from .tensors import to_array, to_tensor
+from .collectives import all_reduce
+from .parting import Numbers, combined, numbers, product
+from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 
 class ParameterGradients:
     """Compares exact gradients, at the cost of a backward pass for each task.
 
     Those of parameters whose names match `pattern` are compared; of all that are shared if it is None. Where
-    gradients are added up over several batches, so are those of each task. Raises SpecError if a pattern
-    matches none.
+    gradients are added up over several batches, so are those of each task. Several ranks add up the rows that
+    are compared. Raises SpecError if a pattern matches none.
     """
 
     repeats = True
 
-    def __init__(self, pattern: str | None, parameters: Mapping[str, Any], device: torch.device) -> None:
-        self._pattern, self._device = pattern, device
+    def __init__(
+        self, pattern: str | None, parameters: Mapping[str, Any], world: World, device: torch.device
+    ) -> None:
+        self._pattern, self._world, self._device = pattern, world, device
+        self._parameters = parameters
         self._chosen = set(parameters) if pattern is None else set(matching(pattern, parameters))
-        self._rows: list[torch.Tensor] = []  # by parameter, in the batches that are measured
+        self._rows: Tensors = {}  # by parameter, in the batches that are measured
         self._losses: list[tuple[list[str], torch.Tensor]] = []  # of the batches whose rows are added
-
-    def fork(self) -> ParameterGradients:
-        """Return what goes on from here without changing this; rows are replaced, never changed."""
-        return copy.copy(self)
+        self.waits = False
 
     def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the tasks' losses (K,) and Gramian (K, K) in a batch; reads them at once."""
-        (parting,) = result.partings
-        self._rows = parting.parameter_rows(len(tasks.names))
-        gramian, losses = self._read(parting, result.objectives)
-        return tasks.losses(result, losses), gramian
+        """Return the tasks' losses (K,) and Gramian (K, K) in a batch of all ranks; reads them."""
+        self._rows = {}
+        for parting in result.partings:  # none if no sample is this process's
+            self._rows = parting.parameter_rows(len(tasks.names))
+        gramian, values = self._read(len(tasks.names), result.objectives)
+        return summed(self._world, tasks.losses(result, values), gramian)
 
     def combine(self, partings: Sequence[Any], weights: Numbers) -> None:
         """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
-        (parting,) = partings
-        if self._rows:
-            parting.combine(self._rows, weights)
-        else:
-            parting.backward(weights)
+        for parting in partings:
+            if self._rows:
+                parting.gradients = self._combined(self._rows, weights)
+            else:
+                parting.backward(weights)
         self.forget()
 
     def add(self, result: Any, tasks: Tasks, weights: Numbers) -> None:
@@ -56,46 +59,78 @@ class ParameterGradients:
 
         The parameters have their sum by the `weights` that were the last.
         """
-        (parting,) = result.partings
-        rows = parting.parameter_rows(len(tasks.names))
-        parting.combine(rows, weights)
-        self._rows = list(torch._foreach_add(self._rows, rows)) if self._rows else rows
+        self.waits = True
+        for parting in result.partings:
+            rows, before = parting.parameter_rows(len(tasks.names)), self._rows
+            parting.gradients = self._combined(rows, weights)
+            both = [name for name in rows if name in before]
+            sums = (
+                torch._foreach_add(*([each[name] for name in both] for each in (before, rows)))
+                if both
+                else ()
+            )
+            self._rows = {**before, **rows, **dict(zip(both, sums))}
         pairs = zip(result.objective_losses, result.objectives)
         self._losses = [*self._losses, *((list(keys), objective.detach()) for keys, objective in pairs)]
 
-    def measure_added(self, partings: Sequence[Any], tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return losses and products of what was added; of the means, if `batches` are not 1."""
-        (parting,), losses = partings, np.zeros(len(tasks.names))
-        gramian, values = self._read(parting, [objective for _, objective in self._losses])
+    def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
+        """Return losses and products of what all ranks added; of the means, if `batches` are not 1."""
+        losses = np.zeros(len(tasks.names))
+        gramian, values = self._read(len(losses), [objective for _, objective in self._losses])
         for key, value in zip((key for keys, _ in self._losses for key in keys), values):
-            losses[tasks.of_loss[key]] += value / batches
-        return losses, gramian / batches**2
+            losses[tasks.of_loss[key]] += value
+        losses, gramian = summed(self._world, losses, gramian)
+        return losses / batches, gramian / batches**2
 
-    @property
-    def waits(self) -> bool:
-        """Whether gradients were added up and not combined."""
-        return bool(self._rows)
+    def combine_added(self, weights: Numbers) -> Tensors:
+        """Return the weighted sums of the rows, by parameter."""
+        gradients = self._combined(self._rows, weights)
+        self.forget()
+        return gradients
 
     def forget(self) -> None:
         """Begin to add anew."""
-        self._rows, self._losses = [], []
+        self.waits = False
+        self._rows, self._losses = {}, []
+
+    def fork(self) -> ParameterGradients:
+        """Return what goes on from here without changing this; rows are replaced, never changed."""
+        return copy.copy(self)
 
     def state(self) -> dict[str, Any]:
         """Return what waits, as NDArrays; this waits for the device."""
-        rows = [[to_array(row) for row in self._rows]] if self._rows else []
-        return {"rows": rows, "losses": [[keys, to_array(objective)] for keys, objective in self._losses]}
+        losses = [[keys, to_array(objective)] for keys, objective in self._losses]
+        return {"waits": self.waits, "rows": [to_arrays(self._rows)], "losses": losses}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned, of either engine."""
-        self._rows = [to_tensor(row, self._device) for rows in state["rows"] for row in rows]
+        self.waits = state["waits"]
+        every = (pair for rows in state["rows"] for pair in rows.items())
+        self._rows = {name: to_tensor(row, self._device) for name, row in every}
         self._losses = [(keys, to_tensor(each, self._device)) for keys, each in state["losses"]]
 
-    def _read(self, parting: Parting, losses: Sequence[torch.Tensor]) -> tuple[Numbers, list[float]]:
-        """Return the Gramian of the rows of the chosen parameters, and losses; reads them at once."""
-        chosen = [row for name, row in zip(parting.parameters, self._rows) if name in self._chosen]
-        if not chosen:
+    def _combined(self, rows: Tensors, weights: Numbers) -> Tensors:
+        return {
+            name: combined(own, weights).reshape(self._parameters[name].shape) for name, own in rows.items()
+        }
+
+    def _read(self, tasks: int, losses: Sequence[torch.Tensor]) -> tuple[Numbers, list[float]]:
+        """Return the Gramian of all ranks' rows, 0 on all ranks but the first, and losses."""
+        every = self._world.gather_json(sorted(self._rows), "the gradients of the tasks")
+        names = sorted(self._chosen & set().union(*every))
+        if not names:
             raise SpecError(nothing_selected(self._pattern))
-        count = len(chosen[0])
-        gramian = torch.stack([product(rows).double() for rows in chosen]).sum(0)
+        rows = [self._rows[name] if name in self._rows else self._zeros(name, tasks) for name in names]
+        if not self._world.alone:
+            rows = [row.clone() for row in rows]
+            all_reduce(self._world, rows)
+        gramian = torch.stack([product(each).double() for each in rows]).sum(0)
         values = numbers([gramian, *losses])
-        return values[: count * count].reshape(count, count), values[count * count :].tolist()
+        products = values[: tasks * tasks].reshape(tasks, tasks)
+        return products if self._world.first else np.zeros_like(products), values[tasks * tasks :].tolist()
+
+    def _zeros(self, name: str, tasks: int) -> torch.Tensor:
+        """Return the rows of a parameter that only other ranks' samples have reached."""
+        parameter = self._parameters[name]
+        dtype = getattr(torch, np.dtype(parameter.dtype).name)
+        return torch.zeros((tasks, int(np.prod(parameter.shape))), dtype=dtype, device=self._device)

@@ -58,12 +58,12 @@ class Parting:
         ]
         self.gradients = dict(zip(self.parameters, self._passed_back(heads, False)))
 
-    def parameter_rows(self, count: int) -> list[torch.Tensor]:
+    def parameter_rows(self, count: int) -> Tensors:
         """Return for each parameter the tasks' gradients, of shape (count, size).
 
         There is a backward pass for each task.
         """
-        rows = [parameter.new_zeros((count, parameter.numel())) for parameter in self.parameters.values()]
+        rows = {name: each.new_zeros((count, each.numel())) for name, each in self.parameters.items()}
         present = sorted({task for tasks in self._tasks for task in tasks})
         for task in present:
             heads = [
@@ -71,14 +71,9 @@ class Parting:
                 for own, tasks, tensor in zip(self.rows, self._tasks, self._tensors)
             ]
             gradients = self._passed_back(heads, task != present[-1])
-            for row, gradient in zip(rows, gradients):
+            for row, gradient in zip(rows.values(), gradients):
                 row[task] = gradient.reshape(-1)
         return rows
-
-    def combine(self, rows: Sequence[torch.Tensor], weights: Numbers) -> None:
-        """Let the parameters' gradients be the weighted sums of rows."""
-        pairs = zip(self.parameters.items(), rows)
-        self.gradients = {name: combined(own, weights).reshape(p.shape) for (name, p), own in pairs}
 
     def detach(self) -> None:
         """Free what the backward pass needed, and the gradients, which others have by now."""

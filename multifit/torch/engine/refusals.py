@@ -26,14 +26,9 @@ def of_options(engine: Engine) -> list[Problem]:
     if engine.model.precision.name == "float16" and engine.balancer and engine.balancer.balanced.tasks:
         what = "balance= with methods that compare gradients does not work in float16"
         problems.append(refuse(what, 'use precision="bfloat16"'))
-    if engine.balancer is not None and not engine.world.alone:
-        problems.append(refuse("balance= does not work with several processes", "leave one of them out"))
     if not engine.world.alone and engine.world.communicator.asynchronous:
         library = engine.world.communicator.name
         problems.append(refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")'))
-    if not engine.world.alone and engine.model.precision.name == "float16":
-        what = "float16 scales gradients in each process by itself"
-        problems.append(refuse(what, 'give precision="bfloat16" or leave world= out'))
     return problems
 
 

@@ -1,9 +1,8 @@
-"""The gradients of a batch, and the update from them: as they are, or scaled while float16 computes them."""
+"""The gradients of a batch: as they are, or scaled while float16 computes them."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Callable, Mapping, Protocol, Sequence
+from typing import Any, Mapping, Protocol, Sequence
 
 import torch
 
@@ -16,11 +15,11 @@ class Scaling(Protocol):
     def gradients(self, objectives: Tensors, parameters: Tensors) -> list[torch.Tensor]:
         """Return the gradients of the sum of objectives; where they reach nothing, these are 0."""
 
-    def step(self, update: Callable[[], None]) -> None:
-        """Call the update from the gradients that were computed since the last step."""
+    def overflowed(self) -> bool:
+        """Return whether gradients that were computed since the last update are not finite; may wait."""
 
-    def skip(self) -> None:
-        """Let the gradients that were computed since the last step move nothing."""
+    def update(self, overflowed: bool) -> None:
+        """Set the scale for the next batch, as gradients of any process have `overflowed` or not."""
 
     def state(self) -> dict[str, Any]:
         """Return what the next step depends on; this waits for the device."""
@@ -37,11 +36,11 @@ class Unscaled:
         gradients = torch.autograd.grad(objectives, parameters, allow_unused=True, materialize_grads=True)
         return list(gradients)
 
-    def step(self, update: Callable[[], None]) -> None:
-        """Call the update."""
-        update()
+    def overflowed(self) -> bool:
+        """Return False: nothing is skipped."""
+        return False
 
-    def skip(self) -> None:
+    def update(self, overflowed: bool) -> None:
         """Do nothing."""
 
     def state(self) -> dict[str, Any]:
@@ -61,34 +60,36 @@ class Scaled:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._scaler = torch.amp.GradScaler(device.type)
-        self._unscaled: list[_Holder] = []
+        self._scaler, self._device = torch.amp.GradScaler(device.type), device
+        self._batches: list[_Batch] = []  # since the last update, as the scaler knows them by their ids
 
     def gradients(self, objectives: Tensors, parameters: Tensors) -> list[torch.Tensor]:
         """Return the gradients, scaled back."""
         scaled = [self._scaler.scale(objective) for objective in objectives]
         torch.autograd.backward(scaled, inputs=parameters)
         if any(parameter.grad is not None for parameter in parameters):
-            holder = _Holder(parameters)
-            self._scaler.unscale_(holder)
-            self._unscaled.append(holder)
+            self._unscale(parameters)
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
         for parameter in parameters:
             parameter.grad = None
         return gradients
 
-    def step(self, update: Callable[[], None]) -> None:
-        """Call the update if the gradients of every batch since the last step are finite."""
-        for holder in self._unscaled:
-            holder.update, update = update, partial(self._scaler.step, holder)
-        update()
-        self.skip()
+    def overflowed(self) -> bool:
+        """Return whether gradients since the last update are not finite; this waits for the device."""
+        for batch in self._batches:
+            if batch.is_finite is None:
+                batch.is_finite = False
+                self._scaler.step(batch)
+        return not all(batch.is_finite for batch in self._batches)
 
-    def skip(self) -> None:
-        """Set the scale for the next batch."""
-        if self._unscaled:
-            self._unscaled.clear()
-            self._scaler.update()
+    def update(self, overflowed: bool) -> None:
+        """Set the scale for the next batch; also where no sample was this process's."""
+        verdict = torch.zeros(1, device=self._device)
+        verdict.grad = torch.full_like(verdict, float("inf") if overflowed else 0.0)
+        self._scaler.scale(verdict)  # makes the scale if nothing was scaled yet
+        self._unscale([verdict])
+        self._scaler.update()
+        self._batches.clear()
 
     def state(self) -> dict[str, Any]:
         """Return the scale, and how many steps it has been right."""
@@ -98,15 +99,18 @@ class Scaled:
         """Go on with a scale."""
         self._scaler.load_state_dict(dict(state))
 
+    def _unscale(self, tensors: Tensors) -> None:
+        self._batches.append(_Batch(tensors))
+        self._scaler.unscale_(self._batches[-1])
 
-class _Holder:
-    """What `GradScaler` takes for an optimizer: it has parameters, and a step."""
+
+class _Batch:
+    """What `GradScaler` takes for an optimizer: parameters, and a step that it calls if all is finite."""
 
     def __init__(self, parameters: Tensors) -> None:
         self.param_groups = [{"params": list(parameters)}]
-        self.update: Callable[[], None] | None = None
+        self.is_finite: bool | None = None  # not known yet
 
     def step(self) -> None:
-        """Call the update, which is set by then."""
-        assert self.update is not None
-        self.update()
+        """Note that the gradients are finite."""
+        self.is_finite = True

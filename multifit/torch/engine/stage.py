@@ -71,6 +71,9 @@ class Stage:
 
     def again(self, batch: Batch, state: RunState) -> Result:
         """Compute the objectives of a batch once more, as in training; without gradients or figures."""
+        if not batch.contexts:  # no sample is this process's
+            self.gluon.again(batch, state)
+            return Result(self.gluon.spec, batch, {}, {}, [])
         with self._parameters.kept_statistics():
             return self._compute(batch, state, learns=False)[-1]
 

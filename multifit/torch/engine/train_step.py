@@ -68,17 +68,18 @@ class TrainStep:
         self._trainers.moved = True  # gradients, if a handler has read the parameters
         self.before_update(result)
         held, due = self.held(result), self._trainers.due(self._state.step, self.gradients)
-        names = self._trainers.names(due)
-        if not self._joint.hold(held, self.gradients, names):
+        names, overflowed = self._trainers.names(due), self._scaling.overflowed()
+        held, overflowed = self._joint.agree(held, overflowed, self.gradients, names)
+        if not held:
             self.settle(result, due)
             self._trainers.average(due, self.gradients)
             self._joint.add_up(self.gradients, names)
             self.change()
             self._parameters.take_lent()
-            self.update(due)
+            self.update(due, overflowed)
             self.look_back(batch)
         elif not self.gradients.added:
-            self._scaling.skip()
+            self._scaling.update(overflowed)
         self._stage.measure(result)
         return result
 
@@ -116,12 +117,12 @@ class TrainStep:
 
     def settle(self, result: Result, due: Sequence[str]) -> None:
         """Weigh gradients that were added up over several batches, if the trainers that move use them."""
-        for parting in result.partings:
-            parameter = next(iter(parting.parameters))
-            added = self._trainers.batches_added(parameter, due) if parting.adds else 0
-            if added:
-                self._balancer.settle(result, self._state, added)
-                self.gradients.replace(parting.gradients)
+        if self._balancer is None or not self._balancer.added:
+            return
+        batches = 0
+        for parting in result.partings:  # none if no sample is this process's
+            batches = self._trainers.batches_added(next(iter(parting.parameters)), due)
+        self.gradients.replace(self._balancer.settle(self._state, batches))
 
     def look_back(self, batch: Batch) -> None:
         """Compute the losses of the batch again, if the method of balancing compares them."""
@@ -134,17 +135,13 @@ class TrainStep:
             self._changing.change_gradients()
             self.gradients.take_changes()
 
-    def update(self, due: Sequence[str]) -> None:
-        """Move the parameters of the trainers that are due, unless gradients in float16 are not finite.
+    def update(self, due: Sequence[str], overflowed: bool) -> None:
+        """Move the parameters of the trainers that are due, unless gradients in float16 have overflowed.
 
         What others have accumulated is then discarded as well, as it is not finite either.
         """
-        called = []
-
-        def update() -> None:
-            called.append(True)
-            self._trainers.update(due, self.gradients)
-
-        self._scaling.step(update)
-        if not called:
+        if overflowed:
             self.gradients.clear()
+        else:
+            self._trainers.update(due, self.gradients)
+        self._scaling.update(overflowed)

@@ -29,7 +29,6 @@ from tests.common.data import digit_batches
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.nets import Heads, hybridized, sequential
-from tests.common.ranks import run_ranks
 from tests.common.specs import BCE, CE, L2, digit_spec
 
 import mxnet as mx  # isort: skip
@@ -197,6 +196,19 @@ def test_batches_that_are_added_up_are_one_large_batch(how: str, method: Any, de
         assert histories[1][f"train_{figure}"] == pytest.approx(histories[0][f"train_{figure}"], rel=1e-3)
 
 
+def test_a_device_that_a_batch_leaves_without_a_sample_adds_what_it_has() -> None:
+    one, two = twins(Nested, random_batches(4, 1)[0][0])
+    columns = random_batches(10, 1)[0]
+    data = [tuple(column[i:j] for column in columns) for i, j in ((0, 4), (4, 5), (5, 6), (6, 10))]
+    for net, devices in ((one, None), (two, TWO)):
+        trainers = TrainerSpec(".*", "sgd", SGD, every=2, accumulate=True)
+        estimator = MultiEstimator(
+            hybridized(net), spec(), trainers, devices, balance=UPGrad(on="parameters")
+        )
+        estimator.fit(data, epochs=2, event_handlers=SILENT)
+    assert_same_parameters(two, one, rtol=1e-4, atol=1e-5)
+
+
 class CutsPower:
     """Ends a fit after a checkpoint of 9 batches, of which one waits."""
 
@@ -287,11 +299,3 @@ def test_what_cannot_be_compared_is_refused(name: str) -> None:
     with pytest.raises(SpecError) as raised:
         fitted(hybridized(make()), UPGrad(on=on), spec=declared(), handlers=handlers)
     assert message in str(raised.value)
-
-
-def test_several_processes_compare_features_only() -> None:
-    def joined(world: Any) -> None:
-        MultiEstimator(Nested(), spec(), balance=UPGrad(on="parameters"), world=world)
-
-    for error in run_ranks(2, joined):
-        assert 'over several processes, gradients are compared on="features" only' in str(error)

@@ -1,0 +1,143 @@
+"""Compares the tasks' gradients of the parameters that they share."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...distributed import ALONE, World
+from ...errors import SpecError
+from ...protocols import Array
+from ..compat import mx
+from ..data.arrays import uploaded
+from ..distributed.collectives import all_reduce
+from ..execution.parting import Parting, Rows
+from ..execution.result import StepResult
+from .task_gradients import Numbers, matching, nothing_selected, summed
+from .tasks import Tasks
+
+
+class ParameterGradients:
+    """Compares exact gradients, at the cost of a backward pass for each task.
+
+    Those of parameters whose names match `pattern` are compared; of all that are shared if it is None. Where
+    gradients are added up over several batches, so are those of each task. Several ranks add up the rows that
+    are compared. Raises SpecError if a pattern matches none.
+    """
+
+    repeats = True
+
+    def __init__(self, pattern: str | None, parameters: Mapping[str, Any], world: World) -> None:
+        self._pattern, self._world, self._parameters = pattern, world, dict(parameters)
+        self._names = {parameter: name for name, parameter in parameters.items()}
+        self._chosen = set(parameters) if pattern is None else set(matching(pattern, parameters))
+        self._rows: list[Rows] = []  # by device, in the batches that are measured
+        self._losses: list[tuple[list[str], Array]] = []  # of the batches whose rows are added
+        self.waits = False
+
+    def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
+        """Return losses and products; the gradients of all devices and ranks are added up before."""
+        self._rows = []
+        self._add_rows(result.partings, tasks)
+        return self._joined(tasks.read_losses(result, ALONE))
+
+    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
+        """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
+        if not self._rows:
+            for parting in partings:
+                parting.backward(weights)
+        self.combine_added(weights)
+
+    def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
+        """Add the tasks' gradients and losses of a batch to those that wait; reads nothing.
+
+        The parameters have their sum by the `weights` that were the last.
+        """
+        self.waits = True
+        self._add_rows(result.partings, tasks)
+        objectives: Sequence[Any] = result.objectives
+        self._losses += [
+            (list(keys), objective.detach()) for keys, objective in zip(result.objective_losses, objectives)
+        ]
+        self._set(weights)
+
+    def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
+        """Return losses and products of what all ranks added; of the means, if `batches` are not 1."""
+        losses = np.zeros(len(tasks.names))
+        for keys, objective in self._losses:
+            for key, value in zip(keys, objective.asnumpy().tolist()):
+                losses[tasks.of_loss[key]] += value
+        losses, gramian = self._joined(losses)
+        return losses / batches, gramian / batches**2
+
+    def combine_added(self, weights: Numbers) -> Mapping[str, Any]:
+        """Give the parameters the weighted sums of the rows; return nothing."""
+        self._set(weights)
+        self.forget()
+        return {}
+
+    def forget(self) -> None:
+        """Begin to add anew."""
+        self.waits = False
+        self._rows, self._losses = [], []
+
+    def fork(self) -> ParameterGradients:
+        """Return what adds to copies."""
+        fork = copy.copy(self)
+        fork._rows = [{each: row.copy() for each, row in rows.items()} for rows in self._rows]
+        fork._losses = list(self._losses)
+        return fork
+
+    def state(self) -> dict[str, Any]:
+        """Return what waits, for a checkpoint."""
+        rows = [{self._names[each]: row for each, row in rows.items()} for rows in self._rows]
+        return {"waits": self.waits, "rows": rows, "losses": [list(each) for each in self._losses]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned, of either engine."""
+        self.waits = state["waits"]
+        self._rows = [
+            {
+                self._parameters[name]: row.as_in_context(self._parameters[name].list_ctx()[device])
+                for name, row in rows.items()
+            }
+            for device, rows in enumerate(state["rows"])
+        ]
+        self._losses = [(keys, objective) for keys, objective in state["losses"]]
+
+    def _add_rows(self, partings: Sequence[Parting], tasks: Tasks) -> None:
+        for device, parting in enumerate(partings):
+            if device == len(self._rows):
+                self._rows.append({})
+            before, every = self._rows[device], self._parameters.values()
+            self._rows[device] = parting.parameter_rows(len(tasks.names), every, before)
+
+    def _set(self, weights: Numbers) -> None:
+        for rows in self._rows:
+            for parameter, row in rows.items():
+                gradient, factors = parameter.grad(row.context), uploaded(weights[np.newaxis], row)
+                mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
+
+    def _joined(self, losses: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the ranks' losses, and the Gramian of their rows of the chosen parameters."""
+        own = sorted({self._names[parameter] for rows in self._rows for parameter in rows})
+        every = self._world.gather_json(own, "the gradients of the tasks")
+        names = sorted(self._chosen & set().union(*every))
+        if not names:
+            raise SpecError(nothing_selected(self._pattern))
+        rows = [self._of_devices(self._parameters[name], len(losses)) for name in names]
+        all_reduce(self._world, rows)
+        products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in rows]
+        gramian = mx.nd.add_n(*products).asnumpy()
+        return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
+
+    def _of_devices(self, parameter: Any, tasks: int) -> Array:
+        """Return the sum of a parameter's rows over the devices; 0 if no sample here has reached it."""
+        context = parameter.list_ctx()[0]
+        rows = [each[parameter].as_in_context(context) for each in self._rows if parameter in each]
+        if rows:
+            return mx.nd.add_n(*rows)
+        size = int(np.prod(parameter.shape))
+        return mx.nd.zeros((tasks, size), ctx=context, dtype=parameter.dtype)
