@@ -28,10 +28,8 @@ class Balancer:
     Raises SpecError if the method cannot weigh the losses of `spec`.
 
     `figures` are the means of the weights over an epoch. `looks_back` says whether :meth:`after_update` must
-    be called. No batch waits for :meth:`settle`, as every one is weighed by itself.
+    be called.
     """
-
-    added = 0
 
     def __init__(
         self,
@@ -73,10 +71,6 @@ class Balancer:
 
     def combine(self, result: StepResult, state: RunState) -> None:
         """Do nothing: the backward pass has combined the gradients."""
-
-    def settle(self, state: RunState, batches: int) -> Mapping[str, Any]:
-        """Return nothing."""
-        return {}
 
     def after_update(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch `again`, after the parameters have moved."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Container, Iterable
 
 from ...events import BEFORE_UPDATE
+from ..balance.gradient_balancer import GradientBalancer
 from ..data.batches import Batch
 from ..engine import Engine
 from ..execution.changed_objective import change_objective, differentiate
@@ -99,7 +100,7 @@ class TrainStep:
 
     def settle(self, result: StepResult, due: Container[str]) -> None:
         """Weigh gradients that were added up over several batches, if the trainers that move use them."""
-        if self._balancer is None or not self._balancer.added:
+        if not isinstance(self._balancer, GradientBalancer) or not self._balancer.added:
             return
         batches = 0
         if result.partings:  # else no sample is this process's

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from ...events import BEFORE_UPDATE, TrainingHooks
+from ...gluon.balance.gradient_balancer import GradientBalancer
 from ...gluon.data.batches import Batch
 from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
@@ -117,7 +118,7 @@ class TrainStep:
 
     def settle(self, result: Result, due: Sequence[str]) -> None:
         """Weigh gradients that were added up over several batches, if the trainers that move use them."""
-        if self._balancer is None or not self._balancer.added:
+        if not isinstance(self._balancer, GradientBalancer) or not self._balancer.added:
             return
         batches = 0
         for parting in result.partings:  # none if no sample is this process's
