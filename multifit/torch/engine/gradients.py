@@ -13,16 +13,20 @@ class Gradients:
     """Gradients by the names of the parameters, as tensors; as those of the net if handlers read them.
 
     Those that a later batch writes again are replaced, or added up if the parameter's `grad_req` says so;
-    `added` tells whether that was so for any of the last batch.
+    `added` tells whether that was so for any of the last batch. Those of a program that is `captured` are
+    copied: the next replay of a CUDA graph overwrites its own, which a later batch, or a handler, may need.
     """
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, captured: bool = False) -> None:
         self._parameters, self._lent, self.added = parameters, False, False
+        self._captured = captured
         self.tensors = parameters.take_gradients()
 
     def add(self, computed: Mapping[str, torch.Tensor]) -> None:
         """Add what a backward pass computed."""
         self._lent = False
+        if self._captured and computed:
+            computed = dict(zip(computed, torch._foreach_mul([*computed.values()], 1.0)))
         adds = [name for name in computed if self._parameters.adds(name)]
         both, self.added = [name for name in adds if name in self.tensors], bool(adds)
         sums: Iterable[torch.Tensor] = ()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...engines import CUDA_GRAPHS
 from ...gluon.data.batches import Batch
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.stage import Stage as GluonStage
@@ -34,6 +35,7 @@ class Stage:
 
     `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and has the figures.
     `carried` is the state from batch to batch, if there is any.
+    `captured` says whether programs run as CUDA graphs.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Stage:
         compiles: bool | str = False,
     ) -> None:
         self.gluon, self._parameters, self._device = gluon, parameters, device
-        self._uploads, self._compiles = uploads, compiles
+        self._uploads, self._compiles, self.captured = uploads, compiles, compiles == CUDA_GRAPHS
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
         self._programs: dict[StepGraph, Program | SplitProgram] = {}
@@ -133,7 +135,8 @@ class Stage:
         if self._net is None:
             with self.gluon.recording():
                 traced = self.gluon.network.trace(batch.slots[0])
-            self._net = Program(traced, self._parameters, self.gluon.training, self._compiles)
+            # not captured: its backward pass waits while the graph of the losses uses the memory
+            self._net = Program(traced, self._parameters, self.gluon.training, self._compiles is True)
         return self._net
 
     def _change(self, net: Program, given: Tensors, carried: Tensors, batch: Batch) -> ChangedNet:

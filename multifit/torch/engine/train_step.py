@@ -49,7 +49,7 @@ class TrainStep:
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
         self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced, balancer, state)
-        self.gradients = Gradients(parameters)
+        self.gradients = Gradients(parameters, stage.captured)
 
     def __call__(self, raw: Any) -> Result:
         """Train on a batch, as the loader yielded it."""
