@@ -40,16 +40,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Write the report from the results of the tests in all processes."""
     recorded = [
         (name, value)
-        for outcome in ("passed", "failed")
+        for outcome in ("passed", "failed", "skipped")
         for report in terminalreporter.getreports(outcome)
         for name, value in report.user_properties
-        if name in ("result", "failure")
+        if name in ("result", "failure", "refused")
     ]
     if not recorded or hasattr(config, "workerinput"):  # a worker of pytest-xdist has only its own results
         return
     folder, device = Path(config.getoption("report")), config.getoption("device")
     results = sorted(Result(**value) for name, value in recorded if name == "result")
-    failures = sorted(tuple(value) for name, value in recorded if name == "failure")
-    summary = Summary(time.strftime("%Y-%m-%dT%H-%M-%S"), device, provenance(device), results, failures)
+    listed = {
+        kind: sorted(tuple(value) for name, value in recorded if name == kind)
+        for kind in ("failure", "refused")
+    }
+    now = time.strftime("%Y-%m-%dT%H-%M-%S")
+    summary = Summary(now, device, provenance(device), results, listed["failure"], listed["refused"])
     path = write_summary(folder, summary, read_summaries(folder, device))
     terminalreporter.write_line(f"\n{path.read_text('utf-8')}\nreport: {path}")

@@ -37,13 +37,14 @@ class Result(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """One nightly run: its time, device, versions and results; the rows that failed, and why."""
+    """One nightly run: its time, device, versions and results; rows that failed or were refused, and why."""
 
     time: str
     device: str
     provenance: dict[str, str]
     results: Sequence[Result]
     failures: Sequence[tuple[str, str]] = ()
+    refused: Sequence[tuple[str, str]] = ()
 
     def value(self, key: tuple[str, str]) -> float | None:
         """Return the value of a figure, None if it was not measured."""
@@ -83,7 +84,8 @@ def read_summaries(folder: Path, device: str) -> list[Summary]:
     for path in sorted(folder.glob(f"*-{device}.json")):
         fields = json.loads(path.read_text("utf-8"))
         fields["results"] = [Result(**result) for result in fields["results"]]
-        fields["failures"] = tuple(map(tuple, fields.get("failures", ())))
+        for name in ("failures", "refused"):
+            fields[name] = tuple(map(tuple, fields.get(name, ())))
         summaries.append(Summary(**fields))
     return summaries
 
@@ -110,13 +112,12 @@ def markdown(summary: Summary, before: Sequence[Summary]) -> str:
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
         *(_line(result, before) for result in summary.results),
     ]
-    if summary.failures:
-        lines += [
-            "",
-            "These were not trained:",
-            "",
-            *(f"* {row}: {error}" for row, error in summary.failures),
-        ]
+    for heading, rows in (
+        ("These failed:", summary.failures),
+        ("These are refused by the engine:", summary.refused),
+    ):
+        if rows:
+            lines += ["", heading, "", *(f"* {row}: {why}" for row, why in rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -20,6 +20,7 @@ from .report import Result
 from .table import DEVICES, Device, Row
 
 ROOT = Path(__file__).parents[1]
+REFUSED = 'engine="torch": '  # with which the engine says what it does not train
 
 
 def test_quality(row: Row, pytestconfig, record_property):
@@ -29,6 +30,9 @@ def test_quality(row: Row, pytestconfig, record_property):
     folder = Path(pytestconfig.getoption("report")).absolute() / "runs" / row.name.replace(" ", ",")
     start = time.perf_counter()
     error = _train(row, settings, folder, DEVICES[device])
+    if error and REFUSED in error:
+        record_property("refused", (row.name, error))
+        pytest.skip(error)
     if error:
         record_property("failure", (row.name, error))
         pytest.fail(error)
@@ -64,9 +68,13 @@ def _train(row: Row, settings: list[str], folder: Path, device: Device) -> str:
     # Two rows train at a time: with more threads each they would compete for the cores.
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    return (
-        " ".join((done.stderr or f"exit status {done.returncode}").split())[-1000:] if done.returncode else ""
-    )
+    return error_of(done.stderr, done.returncode) if done.returncode else ""
+
+
+def error_of(stderr: str, status: int) -> str:
+    """Return in one line what a command that failed says, without the warnings before it."""
+    *_, last = re.split(r"^multifit: ", stderr, flags=re.MULTILINE)
+    return " ".join(last.split())[-1000:] or f"exit status {status}"
 
 
 def _rate(folder: Path) -> float:

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from nightly.report import Result, Summary, markdown, provenance, read_summaries, write_summary  # noqa: E402
+from nightly.test_quality import error_of  # noqa: E402
 
 
 def summary(time: str, value: float, device: str = "cpu") -> Summary:
@@ -46,11 +47,21 @@ def test_a_new_row_is_not_compared():
     assert cells(markdown(other, [summary("1", 0.98)]))[5:7] == ["", ""]
 
 
-def test_rows_that_failed_are_listed_with_their_errors(tmp_path):
-    failed = summary("2026-01-01", 0.98)._replace(failures=(("detection", "it is refused"),))
-    text = write_summary(tmp_path, failed, []).read_text()
-    assert text.endswith("These were not trained:\n\n* detection: it is refused\n")
-    assert read_summaries(tmp_path, "cpu") == [failed]
+@pytest.mark.parametrize(
+    "listed, heading", [("failures", "These failed"), ("refused", "These are refused by the engine")]
+)
+def test_rows_that_were_not_trained_are_listed_with_the_reason(listed, heading, tmp_path):
+    day = summary("2026-01-01", 0.98)._replace(**{listed: (("detection", "it has no translation"),)})
+    text = write_summary(tmp_path, day, []).read_text()
+    assert text.endswith(f"\n\n{heading}:\n\n* detection: it has no translation\n")
+    assert read_summaries(tmp_path, "cpu") == [day]
+
+
+def test_an_error_is_what_the_command_says():
+    refusal = 'multifit: spec:\n  engine="torch": no;\n  leave it out\n'
+    assert error_of(f"Warning: multifit: old\n{refusal}", 1) == 'spec: engine="torch": no; leave it out'
+    assert error_of("Traceback\nKeyError: 3\n", 1) == "Traceback KeyError: 3"
+    assert error_of("", 9) == "exit status 9"
 
 
 def test_reports_are_saved_by_device(tmp_path):
