@@ -13,11 +13,12 @@ import mxnet as mx
 
 from .rows import OURS
 
-__all__ = ["WARM", "Rounds", "Turn", "alternate", "timed"]
+__all__ = ["FEWEST", "WARM", "Rounds", "Turn", "alternate", "timed"]
 
 Turn = Callable[[], float]  # runs a contender once; returns the seconds
 
 WARM = 2  # rounds at the start that do not count: graphs are traced, memory is allocated
+FEWEST = 3  # rounds that count, however long they take
 
 
 def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Turn:
@@ -33,10 +34,21 @@ def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_co
     return turn
 
 
-def alternate(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:
-    """Run `rounds` turns of each contender, one after the other; return the seconds."""
+def alternate(
+    turns: Mapping[str, Turn],
+    rounds: int,
+    limit: float = float("inf"),
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Run `rounds` turns of each contender, one after the other; return the seconds.
+
+    After `limit` seconds no round begins, if there are enough of them.
+    """
     times: dict[str, list[float]] = {name: [] for name in turns}
-    for _ in range(rounds + WARM):
+    end = clock() + limit
+    for done in range(rounds + WARM):
+        if done >= FEWEST + WARM and clock() > end:
+            break
         for name, turn in turns.items():
             times[name].append(_second(turn))
     return {name: values[WARM:] for name, values in times.items()}

@@ -6,13 +6,14 @@ from typing import NamedTuple, Sequence
 
 from .rows import Row
 
-__all__ = ["TARGETS", "Target", "Verdict", "verdicts"]
+__all__ = ["PRECISIONS", "TARGETS", "Target", "Verdict", "verdicts"]
 
 LOSSES = ("Uncertainty", "DWA", "RLW", "GLS", "IMTLL")
 GRADIENTS = (
     "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG", "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
 )  # fmt: skip
 HAND, FUSED = "/ hand-written", "/ fused by hand"
+PRECISIONS = ("float32", "bfloat16")
 
 
 class Target(NamedTuple):
@@ -73,6 +74,17 @@ TARGETS = (
     Target("memory", "ResNet18 thumbnail, peak", HAND, 1.05),
     Target("memory", "tiny FCN, mean IoU, peak", HAND, 1.05),
     Target("memory", "MLP, many batches", "late", 1.01),
+    # on a GPU as fast as the loop in PyTorch, and nets whose operators are short faster
+    *(
+        Target("gpu", f"{case}, {precision}{way}", f"/ PyTorch by hand{way}", 1.05)
+        for case in ("ResNet18 thumbnail", "tiny FCN, mean IoU", "SSD", "NMT")
+        for precision in PRECISIONS
+        for way in ("", ", compiled")
+    ),
+    *(
+        Target("gpu", f"2 heads, {precision}, CUDA graphs", "/ PyTorch by hand", 0.7)
+        for precision in PRECISIONS
+    ),
 )
 
 

@@ -8,9 +8,12 @@ from typing import Any, Callable, Sequence
 import torch
 from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss
 from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_
 
-from .subjects import SSD, Heads, Subject
+from .subjects import NMT, SSD, Heads, Subject
+from .subjects.translation import CLIP
 from .torch_nets import torch_net
+from .torch_translation import Translation, cross_entropy_per_token
 
 __all__ = ["hand_written", "pinned"]
 
@@ -30,11 +33,14 @@ def hand_written(
 
     Raises KeyError for a net that `torch_net` does not know.
     """
-    net = torch_net(case.net()).to(device)
+    net = (Translation if case is NMT else torch_net)(case.net()).to(device)
     run = torch.compile(net) if compiled else net
     name, options = case.optimizer
-    optimizer = OPTIMIZERS[name](net.parameters(), **options)
-    loss, batches = multi_box if case is SSD else _sum_of(_losses(case)), pinned(case, device)
+    parts, clip_norm = ([*net.children()], CLIP) if case is NMT else ([net], None)
+    optimizers = [(part, OPTIMIZERS[name](part.parameters(), **options)) for part in parts]
+    loss, inputs = LOSSES.get(case.name) or (_sum_of(_losses(case)), 1)
+    on_host = ON_HOST.get(case.name, ())
+    batches = pinned(case, device)
 
     def autocast() -> AbstractContextManager[Any]:
         if precision == "float32":
@@ -44,18 +50,25 @@ def hand_written(
     def epoch() -> float:
         total, weights, right = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
         for batch in batches:
-            image, *labels = (slot.to(device, non_blocking=True) for slot in batch)
-            optimizer.zero_grad()
+            slots = [
+                slot if at in on_host else slot.to(device, non_blocking=True) for at, slot in enumerate(batch)
+            ]
+            labels = slots[inputs:]
+            for _, optimizer in optimizers:
+                optimizer.zero_grad()
             with autocast():
-                outputs = run(image)
+                outputs = run(*slots[:inputs])
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             objective, weight = loss([each.float() for each in outputs], labels)
             objective.backward()
-            optimizer.step()
+            for part, optimizer in optimizers:
+                if clip_norm is not None:
+                    clip_grad_norm_(part.parameters(), clip_norm)
+                optimizer.step()
             with torch.no_grad():
                 total += objective * weight
                 weights += weight
-                if case is not SSD:
+                if case.name not in LOSSES:
                     right += _right(outputs, labels)
         float(right)  # is read like every figure
         return float(total) / float(weights)
@@ -106,3 +119,8 @@ def _right(outputs: Tensors, labels: Tensors) -> torch.Tensor:
         for out, label in pairs
     ]
     return torch.stack(counts).sum()
+
+
+# Objectives that are not the sum of the heads', and how many slots go to the net
+LOSSES = {SSD.name: (multi_box, 1), NMT.name: (cross_entropy_per_token, 3)}
+ON_HOST = {NMT.name: (2,)}  # lengths by which sentences are packed

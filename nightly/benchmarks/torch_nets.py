@@ -7,7 +7,7 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
-__all__ = ["torch_net"]
+__all__ = ["tensor_of", "torch_net"]
 
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
@@ -130,8 +130,13 @@ def _with_values(layer: nn.Module, block: Any, *names: str) -> nn.Module:
     with torch.no_grad():
         for tensor, name in zip(tensors, names):
             if tensor is not None:
-                tensor.copy_(torch.from_numpy(getattr(block, name).data().asnumpy()))
+                tensor.copy_(tensor_of(getattr(block, name)))
     return layer
+
+
+def tensor_of(parameter: Any) -> torch.Tensor:
+    """Return the value of a parameter of a Gluon net."""
+    return torch.from_numpy(parameter.data().asnumpy())
 
 
 def _each(blocks: Any) -> nn.Module:

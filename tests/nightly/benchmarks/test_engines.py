@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import pytest
@@ -15,8 +17,11 @@ import torch
 from nightly import gpu
 from nightly.benchmarks import engines
 from nightly.benchmarks.engine_child import SUBJECTS, idle_share
+from nightly.benchmarks.targets import PRECISIONS, TARGETS
 from nightly.benchmarks.torch_loop import hand_written
 from nightly.benchmarks.torch_nets import torch_net
+from nightly.benchmarks.torch_translation import Translation
+from nightly.gpu_report import Report
 
 import mxnet as mx  # isort: skip
 
@@ -51,24 +56,84 @@ def test_a_table_of_both_engines():
     assert row.ratios().keys() == {"/ MXNet as engine", f"/ {engines.HAND}"}
 
 
-def test_a_case_that_an_engine_refuses(capsys):
-    nmt = next(case for case in engines.CASES if str(case) == "NMT")
+def test_nmt_in_a_loop_of_pytorch():
+    """The engine on PyTorch is compared with it once it takes the net."""
+    case = SUBJECTS["NMT"]
+    net, (source, target, length, valid, _) = case.net(), case.batches()[0]
+    with mx.autograd.train_mode():
+        expected = net(source, target, length, valid)[0].asnumpy()
+    words = [torch.from_numpy(slot.asnumpy()).long() for slot in (source, target)]
+    found = Translation(net)(*words, torch.from_numpy(length.asnumpy())).detach().numpy()
+    held = np.arange(expected.shape[1]) < valid.asnumpy()[:, None]
+    np.testing.assert_allclose(found[held], expected[held], atol=1e-5)
+    history = case.estimator().fit(case.batches(), epochs=2)
+    epoch = hand_written(case, torch.device("cpu"))
+    assert [epoch(), epoch()] == pytest.approx(history["train_loss"], rel=2e-3)
+
+
+def test_who_is_missing_from_a_table(monkeypatch):
+    """Who is refused, whose process ends, and who trains another net."""
+    answers = {"refuses": {"refused": "no"}, "other": [1.0, 2.1], "alike": [1.0, 2.001], "hand": [1.0, 2.0]}
+
+    class Child(nullcontext):
+        def __init__(self, command):
+            super().__init__(self)
+            self.engine = json.loads(command[-1])["engine"]
+
+        def ask(self):
+            if self.engine not in answers:
+                raise RuntimeError("it ended:\nno memory")
+            return answers[self.engine]
+
+    monkeypatch.setattr(engines, "Child", Child)
+    contenders = {each: {"engine": each} for each in ("refuses", "ends", "other", "alike")}
     with engines.ExitStack() as stack:
-        children, refused = engines.opened(stack, nmt, {engines.HAND: {"engine": "hand"}})
-    assert not children and "does not know" in refused[engines.HAND]
+        case = SUBJECTS["NMT"]
+        children, missing = engines.opened(stack, case, {**contenders, engines.HAND: {"engine": "hand"}})
+    assert children.keys() == {"alike", engines.HAND}
+    assert missing == {
+        "refuses": "no",
+        "ends": "it ended: no memory",
+        "other": "its loss is 2.1 after an epoch, that of PyTorch by hand 2",
+    }
 
 
 def test_the_report_of_a_gpu(tmp_path):
-    report = gpu.Report(tmp_path, {"device": "a GPU"})
+    report = Report(tmp_path, {"device": "a GPU"})
     times = {"multifit": [0.2], "multifit, compiled": [0.1], engines.HAND: [0.4]}
-    rows = list(gpu._rows("MLP, float32", times, 2))
+    rows = list(gpu._rows("gpu", "SSD, float32", times, 2))
     assert [(row.case, row.ratios()) for row in rows] == [
-        ("MLP, float32", {f"/ {engines.HAND}": [0.5]}),
-        ("MLP, float32, compiled", {f"/ {engines.HAND}": [0.25]}),
+        ("SSD, float32", {f"/ {engines.HAND}": [0.5]}),
+        ("SSD, float32, compiled", {f"/ {engines.HAND}": [0.25]}),
     ]
-    shares = [{"case": "MLP, float32", "contender": "multifit", "memory": 12.0, "idle": None}]
+    case = {"case": "SSD, float32", "idle": None}
+    shares = [{**case, "contender": "multifit", "memory": 12.0}, {**case, "contender": "x", "memory": None}]
     report.add(rows, shares, {"NMT": "it is refused"})
     text = report.path.read_text()
-    assert (
-        "a GPU" in text and "| MLP, float32 | multifit | 12 |  |" in text and "* NMT: it is refused" in text
+    assert text.startswith("# PyTorch on a GPU, ") and "1 of 1 are met" in text
+    assert text.endswith(
+        "## Peak memory, MiB\n\n|  | multifit |\n| --- | --: |\n| SSD, float32 | 12 |\n\n"
+        "## Not measured\n\n* NMT: it is refused\n"
     )
+
+
+def test_every_target_of_a_gpu_belongs_to_a_figure():
+    figures = set()
+    for case in gpu.CASES:
+        for precision in PRECISIONS:
+            times = {each: [1.0] for each in (*gpu.OPTIONS, engines.HAND, f"{engines.HAND}, compiled")}
+            rows = gpu._rows("gpu", f"{case}, {precision}", times, 1)
+            figures.update((row.table, row.case, figure) for row in rows for figure in row.ratios())
+    targets = {target[:3] for target in TARGETS if target.table == "gpu"}
+    assert targets and targets <= figures
+
+
+def test_a_case_whose_process_ends(tmp_path, monkeypatch, capsys):
+    def opened(*_):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(gpu, "opened", opened)
+    arguments = ["steps", "--device", "cpu", "--case", "NMT", "--output", str(tmp_path)]
+    assert gpu.main(arguments) == 0
+    (path,) = tmp_path.glob("*.md")
+    assert "* NMT, float32: no memory\n* NMT, bfloat16: no memory\n" in path.read_text()

@@ -53,7 +53,8 @@ def test_every_target_belongs_to_a_measured_case():
     from nightly.benchmarks.main import TABLES
 
     for target in TARGETS:
-        assert any(target.case.startswith(str(case)) for case in TABLES[target.table].CASES), target
+        if target.table != "gpu":  # test_engines.py has these, which need torch
+            assert any(target.case.startswith(str(case)) for case in TABLES[target.table].CASES), target
     assert len({target[:3] for target in TARGETS}) == len(TARGETS)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from nightly.benchmarks.rounds import WARM, Rounds, alternate, timed
+import pytest
+
+from nightly.benchmarks.rounds import FEWEST, WARM, Rounds, alternate, timed
 
 
 def test_the_second_run_of_each_turn_counts():
@@ -16,6 +18,12 @@ def test_the_second_run_of_each_turn_counts():
     found = alternate({"a": turn("a"), "b": turn("b")}, 2)
     assert ran == ["a", "a", "b", "b"] * (WARM + 2)
     assert found == {"a": [4 * WARM + 1, 4 * WARM + 5], "b": [4 * WARM + 3, 4 * WARM + 7]}
+
+
+@pytest.mark.parametrize("seconds, rounds", [(20.0, FEWEST), (1.0, 7), (0.0, 50)])
+def test_no_round_begins_after_the_limit(seconds, rounds):
+    ticks = count()
+    assert alternate({"a": lambda: 1.0}, 50, 4.0, lambda: seconds * next(ticks)) == {"a": [1.0] * rounds}
 
 
 def test_a_turn_lasts_from_its_call_to_its_end():
