@@ -313,13 +313,41 @@ def test_in_bfloat16(method: Any) -> None:
     assert fit("bfloat16") == pytest.approx(fit("float32"), rel=0.02)
 
 
-def test_float16_has_methods_of_losses_only() -> None:
-    def fit(method: Any) -> Any:
-        options: Any = {"balance": method, "precision": "float16", "engine": "torch"}
-        estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, **options)
-        return estimator.fit(BATCHES, epochs=4, event_handlers=[])
+@pytest.mark.parametrize(
+    "method",
+    [IMTLL(), UPGrad(), GradNorm(on="body.*"), UPGrad(on="parameters")],
+    ids=lambda m: type(m).__name__,
+)
+def test_float16_weighs_as_float32_does(method: Any) -> None:
+    """Gradients at which tasks part are scaled; some would vanish in float16 as they are."""
 
-    losses = fit(IMTLL())["train_loss"]
-    assert losses[-1] < losses[0]
-    with pytest.raises(SpecError, match="compare gradients does not work in float16; use precision="):
-        fit(UPGrad())
+    def fit(precision: str, scale: float = 2.0**20) -> tuple[dict[str, Any], Any]:
+        spec = two_head_spec(losses={"digit": LossSpec(CE, weight=1e-7), "size": LossSpec(L2, weight=1e-7)})
+        options: Any = {"balance": method, "precision": precision, "engine": "torch"}
+        estimator = MultiEstimator(two_heads("hybridized"), spec, ADAM, **options)
+        estimator.net.initialize(mx.init.Xavier(rnd_type="gaussian"))
+        if precision == "float16":
+            estimator._runner.load({**estimator._runner.state(), "scale": scale})
+        history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
+        return dict(history), values(estimator)
+
+    seed_everything(3)
+    full, _ = fit("float32")
+    seed_everything(3)
+    low, _ = fit("float16")
+    assert any(figure.startswith("train_weight") for figure in full)
+    for figure in full:
+        np.testing.assert_allclose(low[figure], full[figure], rtol=0.05, atol=1e-9, err_msg=figure)
+
+
+def test_gradients_that_overflow_weigh_nothing() -> None:
+    """As float16 is too small for the first scale; figures are those of the other batches."""
+    options: Any = {"balance": UPGrad(), "precision": "float16", "engine": "torch"}
+    estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), ADAM, **options)
+    estimator._runner.load({**estimator._runner.state(), "scale": 2.0**24})
+    history = estimator.fit(BATCHES, epochs=4, event_handlers=[])
+    assert estimator._runner.state()["scale"] < 2.0**24
+    assert (
+        np.isfinite(history["train_gradnorm_digit"][-1]) and np.isfinite(history["train_weight_digit"]).all()
+    )
+    assert history["train_loss"][-1] < history["train_loss"][0]

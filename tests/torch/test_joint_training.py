@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multifit import GradientAccumulation, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
-from multifit.balance import DWA
+from multifit.balance import DWA, UPGrad
 from multifit.distributed import ALONE, World
 from multifit.torch.engine.joint_gradients import JointGradients
 from tests.common.data import in_batches, two_head_arrays
@@ -104,6 +104,8 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "added up by a handler": {"handlers": lambda: [GradientAccumulation(3)]},
     "held back": {"handlers": lambda: [SkipNonFinite()]},
     "balanced": {"balance": DWA()},
+    "features": {"balance": UPGrad()},
+    "parameters": {"balance": UPGrad(on="parameters")},
 }
 
 

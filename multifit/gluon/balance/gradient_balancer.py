@@ -175,7 +175,8 @@ class GradientBalancer:
 
     def _counted(self, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
         gramian = (gramian + gramian.T) / 2
-        self.gradient_figures.add_gramian(gramian)
+        if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
+            self.gradient_figures.add_gramian(gramian)
         return losses, gramian
 
     def _new_figures(self) -> None:

@@ -53,6 +53,7 @@ class Backward:
         computed = self._gradients(objectives, result.trained, leaves)
         count = len(result.trained)
         for parting in result.partings:
+            parting.scaling = self._scaling
             parting.set_gradients(computed[count : count + len(copies)])
             parting.pending = not before.keys().isdisjoint(parting.parameters)
         if self._balancer is not None:

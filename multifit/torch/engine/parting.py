@@ -7,6 +7,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import torch
 
+from .scaling import Scaling, Unscaled
 from .tensors import Tensors
 
 Numbers = np.ndarray[Any, Any]
@@ -18,7 +19,7 @@ class Parting:
     `parameters` are those of the body, by name; `adds` says whether their gradients are added up over
     batches, and `pending` whether such of earlier batches wait for an update. `rows` are the tasks' gradients
     at each tensor, of shape (its tasks, its size), once they were set. `gradients` are those of the
-    parameters, once they were combined.
+    parameters, once they were combined. `scaling` computes them.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Parting:
         self.copies = [copies[task] for _, copies in ends for task in sorted(copies)]
         self.parameters, self.gradients = parameters, Tensors()
         self.adds, self.pending = adds, False
+        self.scaling: Scaling = Unscaled()
         self.rows: list[torch.Tensor] = []
 
     def set_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
@@ -81,8 +83,7 @@ class Parting:
 
     def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
         """Return the gradients of the parameters, for those of the tensors; `again` keeps what they need."""
-        ends, leaves = self._tensors, list(self.parameters.values())
-        return torch.autograd.grad(ends, leaves, heads, again, allow_unused=True, materialize_grads=True)
+        return self.scaling.gradients(self._tensors, list(self.parameters.values()), heads, again)
 
 
 def product(rows: torch.Tensor) -> torch.Tensor:

@@ -23,9 +23,6 @@ def refuse(what: str, way_out: str = "", kind: str = "spec") -> Problem:
 def of_options(engine: Engine) -> list[Problem]:
     """Return what is wrong with an estimator's options."""
     problems = []
-    if engine.model.precision.name == "float16" and engine.balancer and engine.balancer.balanced.tasks:
-        what = "balance= with methods that compare gradients does not work in float16"
-        problems.append(refuse(what, 'use precision="bfloat16"'))
     if not engine.world.alone and engine.world.communicator.asynchronous:
         library = engine.world.communicator.name
         problems.append(refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")'))

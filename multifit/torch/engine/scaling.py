@@ -12,8 +12,13 @@ Tensors = Sequence[torch.Tensor]
 class Scaling(Protocol):
     """Computes gradients, and calls the update from them."""
 
-    def gradients(self, objectives: Tensors, parameters: Tensors) -> list[torch.Tensor]:
-        """Return the gradients of the sum of objectives; where they reach nothing, these are 0."""
+    def gradients(
+        self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
+    ) -> list[torch.Tensor]:
+        """Return the gradients of the sum of tensors times `heads`, by default 1; 0 where they reach nothing.
+
+        `again` keeps what another backward pass needs.
+        """
 
     def overflowed(self) -> bool:
         """Return whether gradients that were computed since the last update are not finite; may wait."""
@@ -31,10 +36,12 @@ class Scaling(Protocol):
 class Unscaled:
     """Gradients as autograd computes them."""
 
-    def gradients(self, objectives: Tensors, parameters: Tensors) -> list[torch.Tensor]:
+    def gradients(
+        self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
+    ) -> list[torch.Tensor]:
         """Return the gradients."""
-        gradients = torch.autograd.grad(objectives, parameters, allow_unused=True, materialize_grads=True)
-        return list(gradients)
+        options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
+        return list(torch.autograd.grad(tensors, leaves, heads, **options))
 
     def overflowed(self) -> bool:
         """Return False: nothing is skipped."""
@@ -63,15 +70,19 @@ class Scaled:
         self._scaler, self._device = torch.amp.GradScaler(device.type), device
         self._batches: list[_Batch] = []  # since the last update, as the scaler knows them by their ids
 
-    def gradients(self, objectives: Tensors, parameters: Tensors) -> list[torch.Tensor]:
-        """Return the gradients, scaled back."""
-        scaled = [self._scaler.scale(objective) for objective in objectives]
-        torch.autograd.backward(scaled, inputs=parameters)
-        if any(parameter.grad is not None for parameter in parameters):
-            self._unscale(parameters)
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
-        for parameter in parameters:
-            parameter.grad = None
+    def gradients(
+        self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
+    ) -> list[torch.Tensor]:
+        """Return the gradients, scaled back; those of float16 in float32, where they do not vanish."""
+        ones = [torch.ones_like(tensor) for tensor in tensors]
+        scaled = [self._scaler.scale(head).to(each.dtype) for head, each in zip(heads or ones, tensors)]
+        torch.autograd.backward(tensors, scaled, again, inputs=leaves)
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in leaves]
+        gradients = [each.float() if each.dtype == torch.float16 else each for each in gradients]
+        if any(leaf.grad is not None for leaf in leaves):
+            self._unscale(gradients)
+        for leaf in leaves:
+            leaf.grad = None
         return gradients
 
     def overflowed(self) -> bool:
@@ -84,8 +95,7 @@ class Scaled:
 
     def update(self, overflowed: bool) -> None:
         """Set the scale for the next batch; also where no sample was this process's."""
-        verdict = torch.zeros(1, device=self._device)
-        verdict.grad = torch.full_like(verdict, float("inf") if overflowed else 0.0)
+        verdict = torch.full((1,), float("inf") if overflowed else 0.0, device=self._device)
         self._scaler.scale(verdict)  # makes the scale if nothing was scaled yet
         self._unscale([verdict])
         self._scaler.update()
@@ -99,16 +109,19 @@ class Scaled:
         """Go on with a scale."""
         self._scaler.load_state_dict(dict(state))
 
-    def _unscale(self, tensors: Tensors) -> None:
-        self._batches.append(_Batch(tensors))
+    def _unscale(self, gradients: Tensors) -> None:
+        self._batches.append(_Batch(gradients))
         self._scaler.unscale_(self._batches[-1])
 
 
 class _Batch:
-    """What `GradScaler` takes for an optimizer: parameters, and a step that it calls if all is finite."""
+    """What `GradScaler` takes for an optimizer: gradients, and a step that it calls if all are finite."""
 
-    def __init__(self, parameters: Tensors) -> None:
-        self.param_groups = [{"params": list(parameters)}]
+    def __init__(self, gradients: Tensors) -> None:
+        carriers = [gradient.detach() for gradient in gradients]
+        for carrier, gradient in zip(carriers, gradients):
+            carrier.grad = gradient
+        self.param_groups = [{"params": carriers}]
         self.is_finite: bool | None = None  # not known yet
 
     def step(self) -> None:
