@@ -52,8 +52,8 @@ class AttentionDecoder(nn.HybridBlock):
 
     def init_state_from_encoder(self, encoded: Any, encoder_valid_length: Any) -> list[Any]:
         """Return the memory (N, S, units), its valid positions (N, S), and its mean as the first state."""
-        places = nd.arange(encoded.shape[1], ctx=encoded.context).expand_dims(axis=0)
         length = encoder_valid_length.expand_dims(axis=1)
+        places = nd.arange(encoded.shape[1], ctx=encoded.context, dtype=length.dtype).expand_dims(axis=0)
         return [encoded, nd.broadcast_lesser(places, length), encoded.sum(axis=1) / length]
 
     def hybrid_forward(self, F: Any, embedded: Any, states: Any, length: Any = None) -> Any:

@@ -124,7 +124,6 @@ def test_the_net_alone_can_run_elsewhere(engine: Any) -> None:
     network = engine.stages["train"].network
     slots = engine.splitter("train").split(BATCHES[1]).slots[0]
     values = computed(network.trace(slots), engine, slots)
-    assert network.failure == ""
     for name, array in network(slots).items():
         np.testing.assert_allclose(values[name].asnumpy(), array.asnumpy(), rtol=1e-5)
 

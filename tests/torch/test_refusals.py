@@ -18,23 +18,6 @@ BATCHES = in_batches(ARRAYS.values())
 DIGITS = in_batches([ARRAYS["image"], ARRAYS["digit"]])
 
 
-class OwnForward(mx.gluon.nn.Dense):
-    """A layer with a forward of its own, which Gluon calls even if it is hybridized."""
-
-    def forward(self, image: Any) -> Any:
-        return super().forward(image)
-
-
-class OnArrays(mx.gluon.nn.Dense):
-    """A toolkit's layer, whose forward() needs an array's shape."""
-
-    __module__ = "gluoncv.model_zoo"
-
-    def forward(self, image: Any) -> Any:
-        assert image.shape[1] == 6  # a symbol has no shape
-        return super().forward(image)
-
-
 class OwnGradient(mx.gluon.HybridBlock):
     """A cross entropy of SoftmaxOutput, which ignores the gradient that it receives."""
 
@@ -64,15 +47,8 @@ def sparse_gradients() -> Any:
     return sequential(mx.gluon.nn.Embedding(9, 4, sparse_grad=True), mx.gluon.nn.Dense(3))
 
 
-TRACED = "the net cannot be traced: "
 NETS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "own forward": (
-        lambda: OwnForward(3), SpecError,
-        f"{TRACED}it has a forward or hooks of its own; write it as a hybrid_forward of F's operators"),
-    "hook": (with_hook, SpecError, f"{TRACED}it has a forward or hooks of its own; write it as"),
-    "on arrays": (
-        lambda: OnArrays(3), SpecError,
-        f"{TRACED}tracing it fails (AttributeError: 'Symbol' object has no attribute 'shape'); write it as"),
+    "hook": (with_hook, SpecError, "the net, or a block in it, has hooks; detach them"),
     "sparse": (
         sparse_gradients, TrainerError,
         '"0.weight" are sparse, or have sparse gradients; use dense layers'),

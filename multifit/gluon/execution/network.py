@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Hashable, Iterator, Mapping, Sequence
 
 from ...checks import at_path, bind_outputs
 from ...errors import Problem, SpecError, counted, last_line, raise_problems
@@ -14,11 +14,12 @@ from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph, give_graph
+from .recordable import STOCK, form_of, obstacle_of
+from .recording import record
 from .traced_graph import TracedGraph, as_json
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 MAX_DEPTH = 32  # of the lists in what a net returns
-STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")
 
 
 class Network:
@@ -53,11 +54,14 @@ class Network:
         self._bound: Any = None  # of the result whose paths are known
         self._graph: CachedGraph | None = None
         self.traced_symbols: list[Any] = []  # the net's outputs, when it was last traced
+        self.constants: dict[str, Any] = {}  # the values of its variables that are no parameters, likewise
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in its result."""
         result = self._run(slots)
-        problems = self._bind(result) + self._not_lowered()
+        problems = self._bind(result)
+        if not (self.precision.elsewhere and self.recorded):  # else it is lowered when it is recorded
+            problems += self._not_lowered(self.traced)
         if problems:
             return None, problems
         outputs = self._pick(result)
@@ -87,14 +91,27 @@ class Network:
         return self.traced and self._change_outputs is None
 
     @property
+    def obstacle(self) -> tuple[str, str] | None:
+        """Why another engine can neither trace nor record the net, and the way out; None if it can."""
+        if self.traced:
+            return None
+        if self.spec.forward is not None:
+            return "the TaskSpec's forward= is no graph", "do what it does in a HybridBlock's hybrid_forward"
+        return obstacle_of(self.net)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether another engine records what the net does with arrays, as no symbol runs through it."""
+        return not self.traced and self.obstacle is None
+
+    def form(self, slots: Mapping[str, Any]) -> Hashable:
+        """Return what batches must have in common to share a recording."""
+        return form_of(self.net, [slots[name] for name in self.spec.inputs])
+
+    @property
     def change_outputs(self) -> ChangeOutputs | None:
         """What handlers make of the outputs, if any do."""
         return self._change_outputs
-
-    @property
-    def failure(self) -> str:
-        """Why the net could not be traced; "" if it could, or was not tried."""
-        return self._failure
 
     @property
     def precision_note(self) -> str:
@@ -107,8 +124,18 @@ class Network:
         """Delete the net's own graph, now that the step graph contains it; it is traced again if needed."""
         self._graph = None
 
-    def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """Call the net with symbols, inside a graph that is being traced."""
+    def symbols(self, inputs: Sequence[Any], arrays: Sequence[Any] = ()) -> dict[str, Any]:
+        """Call the net with symbols, inside a graph that is being traced.
+
+        A net that no symbol runs through is called with the `arrays` of a batch instead, and recorded.
+        """
+        if not self.traced:
+            with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded,"):
+                recording = record(self.net, lambda *each: self._pick(self.net(*each)), inputs, arrays)
+            self.constants = recording.constants
+            lowered = self._lower(list(recording.outputs.values()))
+            raise_problems(self._not_lowered(traced=True))
+            return dict(zip(recording.outputs, lowered))
         flat: list[Any] = []
         structure = _flatten(self.net(*inputs), flat)
         return self._pick(_regroup(structure, iter(self._lower(flat))))
@@ -116,11 +143,15 @@ class Network:
     def trace(self, slots: Mapping[str, Any]) -> TracedGraph:
         """Trace the declared outputs for another engine; the net was called before."""
         inputs = list(self.spec.inputs)
-        graph = CachedGraph(lambda F, *arrays: list(self.symbols(arrays).values()), self.net.collect_params)
+        arrays = [slots[name] for name in inputs]
+        graph = CachedGraph(
+            lambda F, *each: list(self.symbols(each, arrays).values()), self.net.collect_params
+        )
         with self.lowering():
-            variables, symbol = graph.symbol([slots[name] for name in inputs])
+            variables, symbol = graph.symbol(arrays)
         present = [name for name in inputs if slots[name] is not None]
-        return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(self.paths or ()))
+        outputs = tuple(self.paths or ())
+        return TracedGraph(as_json(symbol), dict(zip(variables, present)), outputs, self.constants)
 
     @contextmanager
     def lowering(self) -> Iterator[None]:
@@ -183,12 +214,12 @@ class Network:
             symbols = lowered if self._lowers else symbols
         return symbols
 
-    def _not_lowered(self) -> list[Problem]:
+    def _not_lowered(self, traced: bool) -> list[Problem]:
         """Return why the net, which was called, did not compute in the requested precision."""
         if self.precision.rules is None or self._lowered_operators:
             return []
         operators = ", ".join(self.precision.rules.low)
-        if self.traced:
+        if traced:
             why, way_out = f"it has none of {operators}, which alone do", "it gains nothing"
         elif self.spec.forward is not None:
             why = "the TaskSpec's forward= calls it"

@@ -121,23 +121,29 @@ class StepGraph:
     def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
         """Trace net, losses and metrics for another engine, with all of their outputs.
 
+        A net that no symbol runs through is recorded, for batches of the same form as these slots.
         `weighted` says whether there is an objective. Besides slots, its inputs are SAMPLES, and the WEIGHTS
         and BATCH_WEIGHTS of the losses that there are; and, if the net is not part of it, its outputs, each
         named OUTPUT and then its name.
         """
         names: list[str] = []
-        of_batch = self.batch_losses
-        slot_names = sorted({*self._slot_names, *(of_batch.slots if of_batch else ())})
+        of_batch, network = self.batch_losses, self.network
+        with_net = self._with_net or (network.recorded and network.change_outputs is None)
+        inputs = network.spec.inputs if with_net else ()
+        slot_names = sorted({*self._slot_names, *inputs, *(of_batch.slots if of_batch else ())})
         read = sorted({*self._outputs_read, *(of_batch.outputs if of_batch else ())})
         given = [SAMPLES, *[WEIGHTS] * bool(weighted and self.traced.terms)]
         given += [BATCH_WEIGHTS] * bool(weighted and of_batch)
-        given += [*slot_names, *([] if self._with_net else [OUTPUT + name for name in read])]
+        given += [*slot_names, *([] if with_net else [OUTPUT + name for name in read])]
 
         def trace(F: Any, *arrays: Any) -> list[Any]:
             values = dict(zip(given, arrays))
             of_slots = {name: values[name] for name in slot_names}
-            outputs = self._outputs(of_slots, {name: values.get(OUTPUT + name) for name in read})
-            results = self._results(F, outputs, of_slots, values.get(WEIGHTS), values[SAMPLES], full=True)
+            outputs = {name: values.get(OUTPUT + name) for name in read}
+            if with_net:
+                outputs = network.symbols([values[name] for name in inputs], [slots[name] for name in inputs])
+            loss_inputs = of_slots, values.get(WEIGHTS), values[SAMPLES]
+            results = self._results(F, outputs, *loss_inputs, full=True, with_net=with_net)
             if of_batch is not None:
                 refs = by_reference(outputs, of_slots)
                 results.update(of_batch(F, refs, values.get(BATCH_WEIGHTS)))
@@ -146,10 +152,11 @@ class StepGraph:
 
         graph = CachedGraph(trace, self._parameters)
         stand_in = next(iter(slots.values()))  # only whether an array is None matters
-        with self.network.lowering():
+        with network.lowering():
             variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
         present = [name for name in given if slots.get(name, stand_in) is not None]
-        return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names))
+        variables_given = dict(zip(variables, present))
+        return TracedGraph(as_json(symbol), variables_given, tuple(names), network.constants)
 
     @property
     def parting(self) -> Parting | None:
@@ -165,6 +172,8 @@ class StepGraph:
         eager = f"operator by operator: {', '.join(names)}" if names else "nothing runs operator by operator"
         if self._with_net and self._is_graph:
             return f"the net, {computed} are one graph; {eager}{split}"
+        if self.network.precision.elsewhere and self.network.recorded and self.network.change_outputs is None:
+            return f"the net, {computed} are one graph, recorded for each form of batches; {eager}"
         reason = self._failure or (
             "it has a forward or hooks of its own"
             if self.network.hybridized
@@ -227,7 +236,7 @@ class StepGraph:
         weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
         slots = dict(zip(self._slot_names, arrays))
         outputs = self._outputs(slots, dict(zip(self._outputs_read, arrays[len(self._slot_names) :])))
-        results = self._results(F, outputs, slots, weights, size, full)
+        results = self._results(F, outputs, slots, weights, size, full, self._with_net)
         names[:] = results
         return self._bind(F, results)
 
@@ -245,13 +254,14 @@ class StepGraph:
         weights: Any,
         size: Any,
         full: bool,
+        with_net: bool,
     ) -> dict[str, Any]:
         """Return everything that follows from outputs and slots, by name, the outputs first."""
         losses = self.traced(F, by_reference(outputs, slots), weights, size)
         results = {name: getattr(losses, name) for name in ("objective", "statistics")}
         results = {name: symbol for name, symbol in results.items() if symbol is not None}
         results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
-        views = {f"output.{name}": outputs[name] for name in self._output_names if self._with_net}
+        views = {f"output.{name}": outputs[name] for name in self._output_names if with_net}
         # With the outputs first, dropout draws its masks in the order of a hand-written loop.
         if full or not results or not _keeps_order(F, views, results):
             views.update({f"part.{name}": part for name, part in losses.parts.items()})

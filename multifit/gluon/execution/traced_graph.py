@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Mapping
 
 # Names of inputs that are no slots: no slot has such a name.
 SAMPLES, WEIGHTS, BATCH_WEIGHTS = "#samples", "#weights", "#batch_weights"
@@ -19,14 +19,17 @@ class TracedGraph:
     symbol : str
         The graph, as MXNet writes it in JSON.
     inputs : dict of str to str
-        What each variable of the symbol stands for that is given with each call. All others are parameters.
+        What each variable of the symbol stands for that is given with each call.
     outputs : tuple of str
         The names of what the graph returns, in order.
+    constants : mapping of str to numpy.ndarray
+        The values of variables that are constants. All others are parameters.
     """
 
     symbol: str
     inputs: dict[str, str]
     outputs: tuple[str, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
 
 def as_json(symbol: Any) -> str:

@@ -45,14 +45,16 @@ def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
     new = [parameter for parameter in constant if parameter._data is None]
     arrays = [array for parameter in constant for array in parameter._data or ()]
     copies = [array.copy() for array in arrays]
-    yield
-    with mx.autograd.pause():  # else MXNet takes them for results of what was recorded
-        for array, saved in zip(arrays, copies):
-            saved.copyto(array)
-        for parameter in new:
-            start = STARTS.get(parameter.init) if isinstance(parameter.init, str) else None
-            for array in () if start is None else parameter._data or ():
-                array[:] = start
+    try:
+        yield
+    finally:
+        with mx.autograd.pause():  # else MXNet takes them for results of what was recorded
+            for array, saved in zip(arrays, copies):
+                saved.copyto(array)
+            for parameter in new:
+                start = STARTS.get(parameter.init) if isinstance(parameter.init, str) else None
+                for array in () if start is None else parameter._data or ():
+                    array[:] = start
 
 
 @contextmanager

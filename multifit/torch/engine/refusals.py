@@ -47,16 +47,9 @@ def of_graph(stage: Stage) -> list[Problem]:
 
 
 def of_network(network: Network) -> list[Problem]:
-    """Return why a net cannot be one graph, once it was called."""
-    if network.traced:
-        return []
-    if network.spec.forward is not None:
-        way_out = "do what it does in a HybridBlock's hybrid_forward"
-        return [refuse("the TaskSpec's forward= is no graph", way_out)]
-    if not network.hybridized:
-        return [refuse("the net is not hybridized", "call net.hybridize()")]
-    why = network.failure or "it has a forward or hooks of its own"
-    return [refuse(f"the net cannot be traced: {why}", "write it as a hybrid_forward of F's operators")]
+    """Return why a net can neither be traced nor recorded, once it was called."""
+    obstacle = network.obstacle
+    return [] if obstacle is None else [refuse(*obstacle)]
 
 
 def _of_parameters(engine: Engine) -> Iterator[Problem]:

@@ -1,0 +1,180 @@
+"""Records what a net does with arrays, operator by operator, as symbols."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from ...errors import SpecError
+from ..compat import mx
+
+WAY_OUT = 'or use engine="mxnet"'
+READS = "reads numbers out of an array, as asnumpy(), asscalar() and if do", "compute with operators of mx.nd"
+MODE = "changes autograd's mode", "leave record(), pause() and train_mode() out, and use detach()"
+GRADIENTS = "computes gradients, or attaches them", "let a loss do that"
+APART = "calls a graph of its own: a SymbolBlock or a block that is no child", "make it a child HybridBlock"
+DRAWS = "draws random numbers with Python or NumPy", "draw them with mx.nd.random"
+IN_PLACE = "writes into an array that it has used", "compute a new one with operators of mx.nd"
+UNKNOWN = "uses an array, of shape {}, that comes neither from its inputs nor from operators in this call"
+AS_PARAMETER = "make it a parameter, as with params.get_constant()"
+
+# Generators that all modules share, and their functions' modules.
+GENERATORS = ((random, random._inst), (np.random, np.random.mtrand._rand))
+# Functions of MXNet's library behind which its graph ends.
+DOORS = {
+    "MXNDArraySyncCopyToCPU": READS,
+    "MXNDArrayToDLPack": READS,
+    "MXNDArraySaveRawBytes": READS,
+    "MXAutogradSetIsRecording": MODE,
+    "MXAutogradSetIsTraining": MODE,
+    "MXAutogradMarkVariables": GRADIENTS,
+    "MXAutogradBackwardEx": GRADIENTS,
+    "MXInvokeCachedOpEx": APART,
+}
+
+
+class Recorder:
+    """Makes a node of a symbol for each operator that this thread runs on arrays while :meth:`active`.
+
+    `known` are the arrays that may be used, inputs and parameters, with their symbols. What operators make of
+    them and of nothing, and what is copied from Python's numbers, is known too. Any other array is refused:
+    it could depend on the inputs in a way that no symbol shows. So is everything behind DOORS, and what
+    draws from GENERATORS.
+
+    `blocks` are the net's blocks by their names, for messages. `constants` are the arrays that were copied
+    from Python, by the names of their variables.
+    """
+
+    def __init__(self, known: Iterable[tuple[Any, Any]], blocks: dict[str, Any]) -> None:
+        self._known = {id(array): (array, symbol) for array, symbol in known}  # held: no other has this id
+        self._names = {id(block): name for name, block in blocks.items()}
+        self._thread, self._nodes = threading.get_ident(), 0
+        self._refusal: SpecError | None = None
+        self.constants: dict[str, np.ndarray] = {}
+
+    def symbol(self, array: Any) -> Any:
+        """Return the symbol of an array; raises SpecError if it is not known."""
+        if id(array) not in self._known:
+            self._refuse(UNKNOWN.format(array.shape), AS_PARAMETER)
+        return self._known[id(array)][1]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Record in the block; raises SpecError for what cannot be recorded, also if the net catches it."""
+        array, library = mx.nd.NDArray, mx.base._LIB
+        with ExitStack() as stack:
+            replace = partial(self._replace, stack)
+            self._run = replace(mx.nd.register, "_imperative_invoke", self._invoke)
+            self._copy = replace(array, "_sync_copyfrom", self._take_numbers)
+            # views, which share memory, become operators
+            replace(array, "reshape", _reshape)
+            replace(array, "_at", lambda x, i: x._slice(i, i + 1 or None).reshape(x.shape[1:] or (1,)))
+            replace(array, "_slice", lambda x, start, stop: mx.nd.slice_axis(x, 0, start or 0, stop))
+            replace(array, "_basic_indexing_slice_is_contiguous", lambda *of: False, staticmethod)
+            replace(array, "detach", mx.nd.BlockGrad)
+            for door, why in DOORS.items():
+                replace(library, door, lambda *of, why=why: self._refuse(*why))
+            for module, generator in GENERATORS:
+                for name, function in list(vars(module).items()):
+                    if getattr(function, "__self__", None) is generator:
+                        replace(module, name, lambda *of, **options: self._refuse(*DRAWS))
+            try:
+                yield
+            except Exception:  # the net may raise another one in place of the refusal
+                if self._refusal is None:
+                    raise
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _replace(
+        self, stack: ExitStack, where: Any, name: str, new: Callable[..., Any], kind: Any = lambda each: each
+    ) -> Callable[..., Any]:
+        """Let this thread call another function until the stack is closed; return the old one."""
+        old, thread = getattr(where, name), self._thread
+
+        def call(*args: Any, **options: Any) -> Any:
+            return (new if threading.get_ident() == thread else old)(*args, **options)
+
+        setattr(where, name, kind(call))
+        stack.callback(setattr, where, name, kind(old))
+        return old
+
+    def _invoke(
+        self, handle: int, arrays: Sequence[Any], keys: list[str], values: list[Any], out: Any, *form: Any
+    ) -> Any:
+        """Run an operator, and make its node."""
+        inputs = [self.symbol(array) for array in arrays]
+        self._check_new(out if isinstance(out, (list, tuple)) else [out])
+        result = self._run(handle, arrays, keys, values, out, *form)
+        results = result if isinstance(result, (list, tuple)) else [result]
+        name, number_of_inputs = _operator(handle)
+        if name == "_copyto":  # its result has the type of the array that it is copied to
+            made = mx.sym.cast(*inputs, dtype=np.dtype(result.dtype).name, name=self._new_name())
+        else:
+            attributes = dict(zip(keys, values))
+            if number_of_inputs:
+                attributes.setdefault(number_of_inputs, len(inputs))
+            pairs = list(attributes), list(attributes.values())
+            made = mx.sym._internal._symbol_creator(handle, inputs, {}, *pairs, self._new_name(), *form)
+        self._known.update((id(each), (each, made[i])) for i, each in enumerate(results))
+        return result
+
+    def _take_numbers(self, array: Any, numbers: Any) -> None:
+        """Copy Python's numbers to a new array, which is a constant: nothing was read from the inputs."""
+        self._check_new([array])
+        self._copy(array, numbers)
+        name = f"#constant{len(self.constants)}"
+        self.constants[name] = np.array(numbers, dtype=array.dtype)
+        self._known[id(array)] = array, mx.sym.var(name)
+
+    def _check_new(self, arrays: Iterable[Any]) -> None:
+        if any(id(array) in self._known for array in arrays):
+            self._refuse(*IN_PLACE)
+
+    def _new_name(self) -> str:
+        self._nodes += 1
+        return f"recorded{self._nodes}"
+
+    def _refuse(self, what: str, way_out: str) -> Any:
+        self._refusal = refusal(f"{self._place()} {what}", way_out)
+        raise self._refusal
+
+    def _place(self) -> str:
+        """Return the block that is called, with its line; the innermost of the net's."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            block = frame.f_locals.get("self")
+            if id(block) in self._names:
+                where = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+                name = f'"{self._names[id(block)]}", a ' if self._names[id(block)] else ""
+                return f"{name}{type(block).__name__} ({where}),"
+            frame = frame.f_back  # type: ignore[assignment]
+        return "it"
+
+
+def refusal(why: str, way_out: str) -> SpecError:
+    """Return the error of a net that cannot be recorded."""
+    return SpecError(f"the net cannot be recorded as a graph: {why}; {way_out}, {WAY_OUT}")
+
+
+def _reshape(array: Any, *shape: Any, **options: Any) -> Any:
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
+    return mx.nd.Reshape(array, **{"shape": tuple(sizes), **options} if sizes else options)
+
+
+@cache
+def _operator(handle: int) -> tuple[str, str]:
+    """Return an operator's name, and its attribute for the number of its inputs; "" if it has none."""
+    name, text, number = (ctypes.c_char_p() for _ in range(3))
+    count, lists = ctypes.c_uint(), [ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
+    found = [ctypes.byref(each) for each in (name, text, count, *lists, number, ctypes.c_char_p())]
+    mx.base.check_call(mx.base._LIB.MXSymbolGetAtomicSymbolInfo(ctypes.c_void_p(handle), *found))
+    return (name.value or b"").decode(), (number.value or b"").decode()
