@@ -210,8 +210,8 @@ def test_a_net_that_is_no_graph_predicts_with_mxnet(caplog: Any) -> None:
 
 
 def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("MAX_PROGRAMS", "MAX_CONSTANTS"):
-        monkeypatch.setattr(f"multifit.torch.engine.stage.{limit}", 1)
+    for limit in ("program.MAX_PROGRAMS", "stage.MAX_CONSTANTS"):
+        monkeypatch.setattr(f"multifit.torch.engine.{limit}", 1)
     image, digit, size = two_head_arrays(18).values()
     parts = [slice(0, 8), slice(8, 9), slice(9, 17), slice(17, 18)]  # a batch of one sample has its own graph
     data = [(image[part], digit[part], size[part]) for part in parts]

@@ -22,7 +22,7 @@ class Parameters:
     """
 
     def __init__(self, parameters: Mapping[str, Any], device: torch.device) -> None:
-        self._parameters, self._device = parameters, device
+        self._parameters, self.device = parameters, device
         self.tensors: dict[str, torch.Tensor] = {}
         self.lent = False
 
@@ -89,7 +89,7 @@ class Parameters:
     def take_gradients(self) -> dict[str, torch.Tensor]:
         """Return the net's gradients that no trainer has used, copied."""
         gradients = pending_gradients(self._parameters)
-        return {name: torch.from_numpy(value).to(self._device) for name, value in gradients.items()}
+        return {name: torch.from_numpy(value).to(self.device) for name, value in gradients.items()}
 
     def give_back_gradients(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Let these be the net's only gradients that no trainer has used; this waits for the device."""
@@ -100,5 +100,5 @@ class Parameters:
         set_values(self._parameters, values)
 
     def _tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        value = value.to(self._device)
+        value = value.to(self.device)
         return torch.nn.Parameter(value) if name in trainable(self._parameters) else value

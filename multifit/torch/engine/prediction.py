@@ -10,7 +10,7 @@ from ...gluon.data.batches import Batch
 from ...gluon.execution.network import Network
 from .carried_state import CarriedState
 from .parameters import Parameters
-from .program import Program
+from .program import NetPrograms
 from .tensors import Tensors
 from .uploads import Uploads
 
@@ -30,18 +30,20 @@ class Predictor:
         carried: CarriedState | None,
         compiles: bool | str = False,
     ) -> None:
-        self._program = Program(network.trace(batch.slots[0]), parameters, False, compiles)
+        self._programs = NetPrograms(network, parameters, False, compiles)
+        self._programs(batch.slots[0])
         self._uploads, self._carried = uploads, carried
 
     def __call__(self, batch: Batch) -> list[tuple[dict[str, Any], int]]:
         """Return the outputs as NumPy arrays, and the number of samples, of the one device."""
         slots, carried = batch.slots[0], Tensors()
+        program = self._programs(slots)
         if self._carried is not None:
             self._carried.begin()
             carried = self._carried.given
-        uploaded = {name: slots[name] for name in self._program.inputs if name not in carried}
+        uploaded = {name: slots[name] for name in program.inputs if name not in carried}
         with torch.no_grad():
-            outputs = self._program({**self._uploads(uploaded), **carried})
+            outputs = program({**self._uploads(uploaded), **carried})
         if self._carried is not None:
             self._carried.keep(batch, outputs)
         return [({name: tensor.cpu().numpy() for name, tensor in outputs.items()}, batch.sizes[0])]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Hashable, Mapping
 
 import torch
 
+from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
-from ..translate import translate
+from ..translate import tensors_of, translate
 from .compiled import compiled
 from .parameters import Parameters
+
+MAX_PROGRAMS = 256  # one for each form of batches; then the oldest is discarded
 
 
 class Program:
@@ -31,7 +34,8 @@ class Program:
         parameters.take_new()
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
-        tensors = {name: parameters.tensors[variables[name]] for name in used}
+        tensors = tensors_of(traced.constants, device=parameters.device)
+        tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
         self._run = compiled(self.module, compiles) if compiles else self.module
         self._inputs, self._outputs = list(traced.inputs.values()), traced.outputs
@@ -45,3 +49,27 @@ class Program:
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""
         return dict(zip(self._outputs, self._run(*[given[name] for name in self._inputs])))
+
+
+class NetPrograms:
+    """A net without its losses: one program, or, if it is recorded, one for each form of batches."""
+
+    def __init__(
+        self, network: Network, parameters: Parameters, training: bool, compiles: bool | str = False
+    ) -> None:
+        self._network, self._options = network, (parameters, training, compiles)
+        self._programs: dict[Hashable, Program] = {}
+
+    def __call__(self, slots: Mapping[str, Any]) -> Program:
+        """Return the program for a batch; raises SpecError if there is none."""
+        form = None if self._network.traced else self._network.form(slots)
+        if form not in self._programs:
+            make_room(self._programs)
+            self._programs[form] = Program(self._network.trace(slots), *self._options)
+        return self._programs[form]
+
+
+def make_room(programs: dict[Hashable, Any]) -> None:
+    """Discard the oldest of some programs if there are as many as may be kept."""
+    if len(programs) >= MAX_PROGRAMS:
+        del programs[next(iter(programs))]

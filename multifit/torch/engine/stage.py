@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Hashable, Mapping
 
 import torch
 
@@ -17,7 +17,7 @@ from ...state import RunState
 from .carried_state import CarriedState
 from .changed_net import ChangedNet
 from .parameters import Parameters
-from .program import Program
+from .program import NetPrograms, Program, make_room
 from .result import Result
 from .split_program import SplitProgram
 from .sums import Sums
@@ -25,7 +25,6 @@ from .tensors import Tensors, to_arrays, to_tensor
 from .uploads import Uploads
 
 GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
-MAX_PROGRAMS = 64  # one for each form of batches; then all are discarded
 MAX_CONSTANTS = 256
 NOTHING: Tensors = {}
 
@@ -50,8 +49,9 @@ class Stage:
         self._uploads, self._compiles, self.captured = uploads, compiles, compiles == CUDA_GRAPHS
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
-        self._programs: dict[StepGraph, Program | SplitProgram] = {}
-        self._net: Program | None = None
+        self._programs: dict[Hashable, Program | SplitProgram] = {}
+        # not captured: its backward pass waits while the graph of the losses uses the memory
+        self._nets = NetPrograms(gluon.network, parameters, gluon.training, compiles is True)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
     def run(self, batch: Batch, state: RunState) -> Result:
@@ -88,8 +88,11 @@ class Stage:
         self, batch: Batch, state: RunState, learns: bool
     ) -> tuple[StepGraph, BatchLossScale, Tensors, Result]:
         graph, scale, constants = self.gluon.prepare(batch, state)
-        program, slots = self._programs.get(graph) or self._new_program(graph, batch), batch.slots[0]
-        net = self._net_of(batch)
+        slots, network = batch.slots[0], self.gluon.network
+        recorded = not network.traced and network.change_outputs is None
+        key: Hashable = (graph, network.form(slots)) if recorded else graph
+        program = self._programs.get(key) or self._new_program(key, graph, batch)
+        net = self._net_of(slots)
         inputs = {*program.inputs, *(net.inputs if net else ())}
         carried = NOTHING if self.carried is None else self.carried.given
         uploaded = {name: slots[name] for name in slots if name in inputs and name not in carried}
@@ -114,9 +117,8 @@ class Stage:
             result.partings.append(program.parting)
         return graph, scale, values, result
 
-    def _new_program(self, graph: StepGraph, batch: Batch) -> Program | SplitProgram:
-        if len(self._programs) == MAX_PROGRAMS:
-            self._programs.clear()
+    def _new_program(self, key: Hashable, graph: StepGraph, batch: Batch) -> Program | SplitProgram:
+        make_room(self._programs)
         with self.gluon.recording():  # a net may look at the mode
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
         balanced, options = self.gluon.balanced, (self._parameters, self.gluon.train_mode, self._compiles)
@@ -125,19 +127,15 @@ class Stage:
             program = Program(traced, *options)
         else:
             program = SplitProgram(traced, balanced.tasks, balanced.repeats, *options)
-        self._programs[graph] = program
+        self._programs[key] = program
         return program
 
-    def _net_of(self, batch: Batch) -> Program | None:
+    def _net_of(self, slots: Mapping[str, Any]) -> Program | None:
         """Return the net as a program of its own, if handlers change its outputs."""
         if self.gluon.network.change_outputs is None:
             return None
-        if self._net is None:
-            with self.gluon.recording():
-                traced = self.gluon.network.trace(batch.slots[0])
-            # not captured: its backward pass waits while the graph of the losses uses the memory
-            self._net = Program(traced, self._parameters, self.gluon.training, self._compiles is True)
-        return self._net
+        with self.gluon.recording():
+            return self._nets(slots)
 
     def _change(self, net: Program, given: Tensors, carried: Tensors, batch: Batch) -> ChangedNet:
         slots = {**batch.slots[0], **to_arrays(carried)}

@@ -1,0 +1,477 @@
+"""Nets that no symbol runs through: recorded for each form of batches, they train as with MXNet."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LabelSpec,
+    LossSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
+from multifit.gluon.compat import mx
+from multifit.gluon.data.seeding import seed_everything
+from multifit.losses import SequenceCELoss
+from multifit.sampling import RoundRobin
+from multifit.taskfile import TaskFile
+from multifit.torch.engine import program
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
+from tests.common.specs import CE, one_loss_spec, two_head_spec
+
+# isort: split
+from gluonnlp.model import BiLMEncoder
+from gluonnlp.model.train import StandardRNN
+from gluonnlp.model.translation import NMTModel
+from mxnet import nd
+from mxnet.gluon import Block, HybridBlock, nn, rnn
+
+FILE = Path(__file__).parents[2] / "tasks" / "translation.py"
+TOLERANCE = 1e-10
+FORMS = [(5, 4), (3, 4), (5, 4), (4, 2), (3, 4), (5, 6)]  # lengths of source and target
+
+
+class StepwiseDecoder(HybridBlock):
+    """An LSTM with attention that is fed back into it, step by step, as in GNMT."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.cell = rnn.LSTMCell(units)
+
+    def init_state_from_encoder(self, encoded: Any, encoder_valid_length: Any) -> Any:
+        length = encoder_valid_length.expand_dims(1)
+        places = nd.arange(encoded.shape[1], dtype=length.dtype).expand_dims(0)
+        state = self.cell.begin_state(batch_size=encoded.shape[0], dtype=encoded.dtype)
+        return [encoded, nd.broadcast_lesser(places, length), state]
+
+    def forward(self, embedded: Any, states: Any, length: Any = None) -> Any:
+        memory, valid, state = states
+        context, outputs = nd.zeros_like(memory[:, 0]), []
+        for i in range(embedded.shape[1]):
+            out, state = self.cell(nd.concat(embedded[:, i], context, dim=1), state)
+            scores = nd.where(valid, nd.batch_dot(memory, out.expand_dims(2)).squeeze(2), valid * 0 - 1e9)
+            context = nd.batch_dot(nd.softmax(scores).expand_dims(1), memory).squeeze(1)
+            outputs.append(out + context)
+        masked = nd.SequenceMask(nd.stack(*outputs, axis=1), length, use_sequence_length=True, axis=1)
+        return masked, [memory, valid, state], []
+
+
+def task_of(model: str) -> Any:
+    file = TaskFile(FILE)
+    sizes = ["train_count=40", "val_count=8", "batch_size=8", "units=8", "beam=2", "epochs=2"]
+    file.set(["model=transformer"] * (model == "transformer") + sizes)
+    return file.module
+
+
+def translator(model: str) -> Any:
+    """Return a net of gluonnlp's in float64."""
+    seed_everything(3)
+    task = task_of(model)
+    encoder, decoder = task.RecurrentEncoder(8), StepwiseDecoder(8)
+    if model == "rnn":
+        decoder = task.AttentionDecoder(8)
+    if model == "transformer":
+        sizes = {"units": 8, "hidden_size": 12, "num_layers": 1, "num_heads": 2, "max_length": 22}
+        encoder, decoder = (
+            task.transformer.TransformerEncoder(**sizes),
+            task.transformer.TransformerDecoder(**sizes),
+        )
+    net = NMTModel(task.bitext().source, task.bitext().target, encoder, decoder, None, embed_size=8)
+    net.hybridize()
+    net.initialize(mx.init.Xavier())
+    net.cast("float64")
+    words, lengths = nd.ones((2, 3), dtype="int32"), nd.ones(2, dtype="float64")
+    net(words, words, lengths, lengths)  # initialises it now
+    return net
+
+
+def batches(forms: Any = FORMS) -> list[Any]:
+    random, made = np.random.RandomState(1), []
+    for longest, target_longest in forms:
+        source, target = (random.randint(4, 9, (6, size)) for size in (longest, target_longest + 1))
+        lengths, target_lengths = (random.randint(1, size + 1, 6) for size in (longest, target_longest))
+        made.append((source, target[:, :-1], lengths * 1.0, target_lengths * 1.0, target[:, 1:]))
+    return [tuple(a.astype("int32") if a.dtype.kind == "i" else a for a in batch) for batch in made]
+
+
+def translation_spec() -> TaskSpec:
+    loss = LossSpec(SequenceCELoss(), "logits", ["target_out", "target_length"], normalize_by="target_length")
+    return TaskSpec(
+        inputs=["source", "target_in", "source_length", "target_length"],
+        outputs=["logits", ...],
+        labels=["target_out", "target_length"],
+        losses={"translation": loss},
+    )
+
+
+SGD = TrainerSpec(".*", "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+
+
+def halves() -> dict[str, TrainerSpec]:
+    encoder, decoder = r"(src_embed|encoder)\..*", r"(tgt_embed|decoder|tgt_proj)\..*"
+    adam = "adam", {"learning_rate": 0.01}
+    return {
+        "encoder": TrainerSpec(encoder, *adam, clip_norm=1.0),
+        "decoder": TrainerSpec(decoder, *adam, clip_norm=1.0),
+    }
+
+
+def fit(engine: str, net: Any, spec: TaskSpec, trainers: Any, data: Any, **options: Any) -> MultiEstimator:
+    estimator = MultiEstimator(
+        net, spec, trainers, context="cpu" if engine == "torch" else None, engine=engine
+    )
+    estimator.fit(data, **{"epochs": 1, "event_handlers": [], **options})
+    return estimator
+
+
+def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
+    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+
+
+def assert_equal(one: Any, other: Any, tolerance: float = TOLERANCE) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+# ---- the same as MXNet -------------------------------------------------------------------------------------
+
+MODELS = ["rnn", "transformer", "step by step"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_outputs_and_gradients_are_those_of_mxnet(model: str) -> None:
+    """One step of plain SGD moves parameters by their gradients."""
+    trainers = TrainerSpec(".*", "sgd", {"learning_rate": 1.0})
+    parameters = translator(model)._collect_params_with_prefix()
+    for batch in batches([(5, 4), (3, 4), (4, 2)]):
+        one, other = (
+            fit(engine, translator(model), translation_spec(), trainers, [batch])
+            for engine in ("mxnet", "torch")
+        )
+        before, ends = (
+            {name: p.data().asnumpy() for name, p in parameters.items()},
+            (values(one), values(other)),
+        )
+        moved = [{name: before[name] - value for name, value in end.items()} for end in ends]
+        assert_equal(*moved)
+        assert all(np.abs(moved[1][name]).max() > 0 for name, p in parameters.items() if p.grad_req != "null")
+        assert_equal(one.predict([batch]), other.predict([batch]))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_20_steps_in_several_forms_are_those_of_mxnet(model: str) -> None:
+    data = batches(FORMS * 3 + FORMS[:2])
+    ends = [
+        fit(engine, translator(model), translation_spec(), halves(), data, epochs=1, val_data=data[:4])
+        for engine in ("mxnet", "torch")
+    ]
+    assert_equal(*[dict(each.history) for each in ends])
+    assert_equal(*[values(each) for each in ends], 1e-8)
+    assert_equal(*[each.evaluate(data[:4], event_handlers=[]) for each in ends])
+    assert [len(stage._programs) for stage in ends[1]._runner._stages.values()] == [4, 3]
+
+
+@pytest.mark.parametrize(
+    "engines", [("torch", "torch"), ("mxnet", "torch"), ("torch", "mxnet")], ids="-".join
+)
+def test_a_run_resumes_on_either_engine(engines: tuple[str, str], tmp_path: Path) -> None:
+    data, spec = batches(), translation_spec()
+    whole = fit(engines[1], translator("rnn"), spec, halves(), data, epochs=2)
+    saving = CheckpointHandler(tmp_path, every=Every(1, "batch"))
+    fit(engines[0], translator("rnn"), spec, halves(), data, epochs=None, batches=4, event_handlers=[saving])
+    resumed = fit(engines[1], translator("rnn"), spec, halves(), data, epochs=2, resume=tmp_path)
+    assert_equal(dict(whole.history), dict(resumed.history))
+    assert_equal(values(whole), values(resumed))
+
+
+@pytest.mark.parametrize("model", ["rnn", "transformer"])
+def test_the_task_trains_and_searches_with_mxnet(model: str, caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    ends, task = [], task_of(model)
+    for engine in ("mxnet", "torch"):
+        seed_everything(3)
+        net = task.net()
+        net.initialize(mx.init.Xavier())
+        np.random.seed(0)
+        train, val = task.data()
+        train = list(train)
+        trainers = task.trainers((train, None))
+        end = fit(engine, net, task.spec(net), trainers, train, epochs=2, val_data=val)
+        ends.append((dict(end.history), end.predict(val)))
+    assert_equal(ends[0][0], ends[1][0], 1e-4)
+    np.testing.assert_array_equal(ends[0][1]["translation"], ends[1][1]["translation"])
+    assert "evaluating runs with MXNet on the CPU" in caplog.text
+
+
+class Onward(Block):
+    """Scores of the word after each word, by gluonnlp's language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.layer = StandardRNN("lstm", 9, 6, 6, 1, dropout=0.0)
+
+    def forward(self, words: Any) -> Any:
+        states = self.layer.begin_state(batch_size=words.shape[0], dtype="float64")
+        return self.layer(words.swapaxes(0, 1), states)[0].swapaxes(0, 1)
+
+
+class Both(Block):
+    """The same by gluonnlp's bidirectional encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.embedding = nn.Embedding(9, 4)
+            self.layer = BiLMEncoder("lstmpc", 2, 4, 6, 0.0, False, proj_size=4)
+            self.out = nn.Dense(9, flatten=False)
+
+    def forward(self, words: Any) -> Any:
+        steps = self.embedding(words).swapaxes(0, 1)
+        states = self.layer.begin_state(nd.zeros, batch_size=words.shape[0], dtype="float64")
+        return self.out(self.layer(steps, states)[0][-1]).swapaxes(0, 1)
+
+
+@pytest.mark.parametrize("make", [Onward, Both])
+def test_language_models_that_make_their_states_of_shapes(make: Callable[[], Any]) -> None:
+    random = np.random.RandomState(1)
+    data = [(words := random.randint(0, 9, (4, size)).astype("float64"), words) for size in (5, 3, 5)]
+    ends = []
+    for engine in ("mxnet", "torch"):
+        seed_everything(1)
+        net = make()
+        net.initialize(mx.init.Xavier())
+        net.cast("float64")
+        net.hybridize()
+        end = fit(engine, net, one_loss_spec(CE), SGD, data, epochs=2)
+        ends.append((dict(end.history), values(end), end.predict(data[0])))
+    for one, other in zip(*ends):
+        assert_equal(one, other)
+
+
+# ---- what a recording is bound to --------------------------------------------------------------------------
+
+
+class Scaled(Block):
+    """Normalised numbers through a dense layer, dropout and a scale; it writes down what Python saw."""
+
+    def __init__(self, rate: float = 0.0) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.norm, self.dense = nn.BatchNorm(in_channels=6), nn.Dense(3, in_units=6)
+            self.drop = nn.Dropout(rate)
+        self.scale = 1.0
+
+    def forward(self, x: Any) -> Any:
+        SEEN.append((x.shape, mx.autograd.is_training()))
+        return self.drop(self.dense(self.norm(x))) * self.scale
+
+
+SEEN: list[Any] = []
+ROWS = np.random.RandomState(2).randn(20, 6)
+LABELS = ROWS[:, :3].argmax(axis=1).astype("float64")
+SIZES = [(ROWS[part], LABELS[part]) for part in (slice(8), slice(8, 16), slice(16, 20), slice(3, 11))]
+
+
+def scaled(net: Any = None) -> Any:
+    seed_everything(1)
+    net = net or Scaled()
+    net.cast("float64")
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    return net
+
+
+def test_python_runs_for_each_form_and_mode_only() -> None:
+    SEEN.clear()
+    estimator = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=3, val_data=SIZES)
+    seen = set(SEEN)
+    assert seen == {((size, 6), training) for size in (8, 4) for training in (True, False)}
+    count = len(SEEN)
+    estimator.evaluate(SIZES, event_handlers=[])
+    assert len(SEEN) == count
+    estimator.predict([x for x, _ in SIZES])
+    assert len(SEEN) == count + 4  # its outputs alone: twice for each form
+
+
+def test_a_number_that_a_handler_changes_counts_at_once() -> None:
+    class Fade:
+        def batch_end(self, estimator: Any) -> None:
+            estimator.net.scale *= 0.5
+
+    def run(engine: str) -> MultiEstimator:
+        return fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Fade()])
+
+    one, other = run("mxnet"), run("torch")
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+
+
+def test_old_programs_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "MAX_PROGRAMS", 1)
+    one, other = (
+        fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, val_data=SIZES)
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(one.predict(SIZES), other.predict(SIZES))
+    stages = other._runner._stages.values()
+    assert [len(stage._programs) for stage in stages] == [1, 1]
+    assert len(other._runner._predictor._programs._programs) == 1
+
+
+def test_handlers_change_the_outputs_of_a_recorded_net() -> None:
+    class Halve:
+        def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
+            return {name: array * 0.5 for name, array in outputs.items()}
+
+    one, other = (
+        fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Halve()])
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+
+
+def test_dropout_drops_in_training_only_and_resumes_exactly(tmp_path: Path) -> None:
+    def run(folder: Path, **options: Any) -> MultiEstimator:
+        saving = CheckpointHandler(folder, every=Every(1, "batch"))
+        net = scaled(Scaled(0.5))
+        return fit(
+            "torch", net, one_loss_spec(CE), SGD, SIZES, epochs=None, event_handlers=[saving], **options
+        )
+
+    whole = run(tmp_path / "whole", batches=7)
+    run(tmp_path / "parts", batches=3)
+    resumed = run(tmp_path / "parts", batches=7, resume=tmp_path / "parts")
+    assert_equal(values(whole), values(resumed), 0.0)
+    plain = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=None, batches=7)
+    assert any((values(plain)[name] != value).any() for name, value in values(whole).items())
+    outputs = whole.predict(SIZES)
+    assert_equal(outputs, whole.predict(SIZES), 0.0)
+    expected = whole.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
+    np.testing.assert_allclose(outputs["out"], expected, rtol=TOLERANCE)
+
+
+class TwoHeads(Block):
+    """Two heads on one body, which need a batch's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.body, self.digit, self.size = (nn.Dense(units, in_units=6) for units in (6, 3, 1))
+
+    def forward(self, x: Any) -> Any:
+        features = nd.relu(self.body(x.reshape(x.shape[0], -1)))
+        return self.digit(features), self.size(features)
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["by turns", "missing labels"])
+def test_loaders_that_take_turns(missing: bool) -> None:
+    labels = [LabelSpec("digit", missing=2), LabelSpec("size", missing="nan")] if missing else None
+    arrays = two_head_arrays(40)
+    loaders = {name: in_batches([arrays["image"], arrays[name]]) for name in ("digit", "size")}
+    spec = two_head_spec(labels=labels) if labels else two_head_spec()
+    one, other = (
+        fit(engine, scaled(TwoHeads()), spec, SGD, loaders, epochs=2, val_data=loaders, sampling=RoundRobin())
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+
+
+class OnArrays(LanguageModel):
+    """A language model that looks at the shape of its words."""
+
+    def forward(self, words: Any, hidden: Any, cell: Any) -> Any:
+        out, state = self.lstm(self.embed(words), [hidden, cell])
+        return self.words(out.reshape(len(words), -1, UNITS)), state
+
+
+def test_state_that_is_carried_from_batch_to_batch() -> None:
+    one, other = (
+        fit(
+            engine, make_net(dtype="float64", kind=OnArrays), make_spec(), SGD, BATCHES,
+            epochs=2, val_data=BATCHES, batch_axis=1,
+        )
+        for engine in ("mxnet", "torch")
+    )  # fmt: skip
+    assert "recorded" in str(other.plan)
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+    assert_equal(one.predict(BATCHES, batch_axis=1), other.predict(BATCHES, batch_axis=1))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_a_recorded_net_trains_in_a_lower_precision(precision: str) -> None:
+    data = [tuple(a.astype("float32") if a.dtype == "float64" else a for a in batch) for batch in batches()]
+    net = translator("rnn")
+    net.cast("float32")
+    estimator = MultiEstimator(
+        net, translation_spec(), halves(), context="cpu", engine="torch", precision=precision
+    )
+    losses = estimator.fit(data, epochs=2, event_handlers=[])["train_loss"]
+    assert losses[1] < losses[0]
+    assert ("bfloat16" in str(estimator.plan)) is (precision == "bfloat16")
+    (stage,) = estimator._runner._stages.values()
+    code = next(iter(stage._programs.values())).module.code
+    assert ("bfloat16" in code) is (precision == "bfloat16")
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+
+class Reading(Scaled):
+    """Reads a number, in training or when it evaluates, of batches of a size."""
+
+    def __init__(self, training: bool, size: int) -> None:
+        super().__init__()
+        self.when = training, size
+
+    def forward(self, x: Any) -> Any:
+        out = super().forward(x)
+        if (mx.autograd.is_training(), len(x)) == self.when:
+            out = out * float(out.sum().asscalar() > -1e9)
+        return out
+
+
+def test_a_net_that_reads_numbers_is_refused_before_anything_moves() -> None:
+    net = scaled(Reading(True, 8))
+    parameters = net.collect_params().values()
+    before = [parameter.data().asnumpy() for parameter in parameters]
+    for call in (lambda e: e.check(SIZES), lambda e: e.fit(SIZES, epochs=1, event_handlers=[])):
+        estimator = MultiEstimator(net, one_loss_spec(CE), SGD, context="cpu", engine="torch")
+        with pytest.raises(
+            SpecError, match=r"Reading \(test_recorded.py, line \d+\), reads numbers out of an array"
+        ):
+            call(estimator)
+    for parameter, value in zip(parameters, before):
+        np.testing.assert_array_equal(parameter.data().asnumpy(), value)
+
+
+def test_a_net_that_reads_numbers_of_a_later_form_is_refused_there() -> None:
+    with pytest.raises(SpecError, match=r"epoch 1, batch 3: (.|\n)*reads numbers out of an array"):
+        fit("torch", scaled(Reading(True, 4)), one_loss_spec(CE), SGD, SIZES)
+
+
+def test_a_net_that_reads_numbers_when_it_evaluates_does_so_with_mxnet(caplog: Any) -> None:
+    one, other = (
+        fit(engine, scaled(Reading(False, 8)), one_loss_spec(CE), SGD, SIZES, val_data=SIZES)
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(one.predict(SIZES), other.predict(SIZES))
+    assert "evaluating runs with MXNet on the CPU: " in caplog.text
+    assert "reads numbers out of an array" in caplog.text
