@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arguments import Positive, checked_value
 from .protocol import GramianMethod
-from .solvers import projected
+from .solvers import projected, regularized
 
 
 class DualProj(GramianMethod):
@@ -40,4 +40,4 @@ class DualProj(GramianMethod):
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the weights of the projected mean."""
         mean = np.full(len(gramian), 1 / len(gramian))
-        return projected(gramian, mean, self.regularization)
+        return projected(regularized(gramian, self.regularization), mean)

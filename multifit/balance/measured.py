@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 LARGEST = 1e300  # a loss beyond it, or NaN, is not finite
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """The tasks in one batch, of K tasks in the order in which they were declared.
 
     Attributes

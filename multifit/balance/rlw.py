@@ -44,15 +44,16 @@ class RLW(LossMethod):
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return weights that were drawn for this batch."""
-        values = np.exp(self.draw(measured.step, measured.tasks))
-        return values / values.sum(), state
-
-    def draw(self, step: int, tasks: int) -> np.ndarray[Any, Any]:
-        """Return the normal numbers of a batch."""
-        return np.asarray(_block(self.seed, step // BLOCK, tasks)[step % BLOCK])
+        return _block(self.seed, measured.step // BLOCK, measured.tasks)[measured.step % BLOCK], state
 
 
 @lru_cache(maxsize=4)
 def _block(seed: int, number: int, tasks: int) -> np.ndarray[Any, Any]:
-    """Return the numbers of many batches, as making a generator takes much longer than drawing."""
-    return np.random.default_rng([seed, number]).standard_normal((BLOCK, tasks))
+    """Return the weights of many batches, as making a generator takes much longer than drawing."""
+    return softmax(np.random.default_rng([seed, number]).standard_normal((BLOCK, tasks)))
+
+
+def softmax(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the softmax of each row of moderate numbers."""
+    values = np.exp(rows)
+    return np.asarray(values / values.sum(axis=1, keepdims=True))

@@ -93,13 +93,17 @@ def _step_to_bound(w: Array, free: list[int], candidate: Array) -> tuple[Array, 
     return w, free[:at] + free[at + 1 :]
 
 
-def projected(gramian: Array, lower: Array, regularization: float) -> Array:
+def regularized(gramian: Array, regularization: float) -> Array:
+    r"""Return :math:`M' = M / \mathrm{tr}(M) + \varepsilon I`, :math:`\varepsilon` being `regularization`."""
+    definite: Array = gramian / gramian.trace()
+    definite.flat[:: len(gramian) + 1] += regularization
+    return definite
+
+
+def projected(definite: Array, lower: Array) -> Array:
     r"""Return :math:`\arg\min_{v \ge u} v^T M' v`, the weights whose gradient conflicts with no task's.
 
-    :math:`M' = M / \mathrm{tr}(M) + \varepsilon I`, u being `lower` and :math:`\varepsilon` the
-    `regularization`.
+    u is `lower`, and M' is `definite`.
     """
-    definite = gramian / gramian.trace()
-    definite.flat[:: len(gramian) + 1] += regularization
     slope = definite @ lower
-    return lower + minimum(definite, slope) if slope.min() < 0 else lower
+    return lower + minimum(definite, slope) if min(slope.tolist()) < 0 else lower

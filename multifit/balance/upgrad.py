@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arguments import Positive, checked_value
 from .protocol import GramianMethod
-from .solvers import projected
+from .solvers import projected, regularized
 
 
 class UPGrad(GramianMethod):
@@ -40,7 +40,8 @@ class UPGrad(GramianMethod):
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the sum of the projected gradients' weights."""
-        lower = np.eye(len(gramian)) / len(gramian)
-        if (gramian >= 0).all():  # no conflict: what is projected stays
-            return np.asarray(lower.sum(axis=0))
-        return np.asarray(sum(projected(gramian, each, self.regularization) for each in lower))
+        tasks = len(gramian)
+        if gramian.min() >= 0:  # no conflict: what is projected stays
+            return np.array([1 / tasks] * tasks)
+        definite = regularized(gramian, self.regularization)
+        return np.asarray(sum(projected(definite, each) for each in np.eye(tasks) / tasks))

@@ -33,14 +33,14 @@ def weigh_gradients(
     Tasks whose gradient is 0 are left out, and have a weight of 0. If a number is not finite, or all
     gradients are 0, the weights and the state stay what they were.
     """
-    squares = gramian.diagonal()
-    if not (isfinite(float(gramian.sum() + losses.sum())) and squares.max() > 0):
+    squares = gramian.diagonal().tolist()
+    if not (isfinite(gramian.sum() + losses.sum()) and max(squares) > 0):
         return weights, state
-    if squares.min() > 0 and not getattr(method, "normalize", False):  # the usual case, with fewer arrays
-        tasks, ones = len(squares), np.ones(len(squares))
-        new, state = method.weights(Measured(tasks, losses, ones, epoch * ones, step, gramian), state)
+    if min(squares) > 0 and not getattr(method, "normalize", False):  # the usual case, with fewer arrays
+        ones = np.array([1.0] * len(squares))
+        new, state = method.weights(Measured(len(ones), losses, ones, epoch * ones, step, gramian), state)
         return np.asarray(new), state
-    return _weigh_present(method, losses, gramian, squares > 0, state, epoch, step)
+    return _weigh_present(method, losses, gramian, gramian.diagonal() > 0, state, epoch, step)
 
 
 def _weigh_present(

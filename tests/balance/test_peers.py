@@ -28,6 +28,7 @@ from multifit.balance import (
     UPGrad,
 )  # fmt: skip
 from multifit.balance.measured import measured_losses
+from multifit.balance.rlw import softmax
 from multifit.balance.weighing import weigh_gradients, weigh_losses
 
 PEERS = json.loads((Path(__file__).parent / "peers.json").read_text())
@@ -124,25 +125,29 @@ SEQUENCES = {
     "IMTLL sgd 0.01": IMTLL(0.01, "sgd"),
     "IMTLL adam 0.05": IMTLL(0.05),
     "GLS": GLS(),
-    "RLW": RLW(),
     "FAMO 1e-3": FAMO(),
     "FAMO 1e-5": FAMO(weight_decay=1e-5),
 }
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_weights_of_losses_are_those_of_the_peers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_losses_are_those_of_the_peers(name: str) -> None:
     method, weights = SEQUENCES[name], np.ones(3)
     state = method.start(3)
     for step, (losses, *after, expected) in enumerate(PEERS["losses"][name]):
-        if name == "RLW":
-            normals, losses = losses, [1.0, 1.0, 1.0]
-            monkeypatch.setattr(method, "draw", lambda step, tasks, normals=normals: np.array(normals))
         measured = measured_losses(np, 3, np.array(losses), np.zeros(3), step)
         weights, state = weigh_losses(method, measured, weights, state)
         np.testing.assert_allclose(weights, expected, rtol=1e-8)
         if isinstance(method, FAMO):
             state = method.after_update(measured, np.array(after[0]), state)
+
+
+def test_random_weights_are_made_of_normal_numbers_as_those_of_the_peers() -> None:
+    normals, expected = map(np.array, zip(*PEERS["losses"]["RLW"]))
+    np.testing.assert_allclose(softmax(normals), expected, rtol=1e-8)
+    first = softmax(np.random.default_rng([0, 0]).standard_normal((256, 3)))[5]
+    weights, _ = RLW().weights(measured_losses(np, 3, np.ones(3), np.zeros(3), 5), {})
+    np.testing.assert_array_equal(weights, first)
 
 
 @pytest.mark.parametrize("temperature", ["2", "0.5"])

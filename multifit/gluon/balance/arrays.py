@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Protocol, Sequence
+from typing import Any, Callable, Mapping, Protocol
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from ..metrics.means import Sums
 from .parameter_gradients import ParameterGradients
 from .task_gradients import FeatureGradients, TaskGradients
 
-Operator = Callable[[Sequence[Any]], "list[Any]"]
+Operator = Callable[..., Any]
+"""A function of arrays; returns a list of arrays, or the only one."""
 
 PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
 
@@ -37,7 +38,7 @@ class Arrays(Protocol):
         """Return what :meth:`saved` returned as an array, where methods compute."""
 
     def operator(self, symbol: Any) -> Operator:
-        """Return a function that computes a symbol's outputs from arrays for its inputs, in their order."""
+        """Return what computes a symbol's outputs from arrays for its inputs, in their order."""
 
     def sums(self) -> Sums:
         """Return what adds up arrays without waiting for them."""
@@ -68,17 +69,11 @@ class MXNetArrays:
 
     def operator(self, symbol: Any) -> Operator:
         """Return a planned graph, which costs as much as one operator."""
-        run = mx.nd.CachedOp(symbol, PLANNED)
-
-        def call(arrays: Sequence[Array]) -> list[Array]:
-            outputs = run(*arrays)
-            return outputs if isinstance(outputs, list) else [outputs]
-
-        return call
+        return mx.nd.CachedOp(symbol, PLANNED)
 
     def sums(self) -> Accumulator:
         """Return an accumulator."""
-        return Accumulator()
+        return Accumulator(self._context)
 
     def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
         """Return what compares gradients that MXNet computes."""

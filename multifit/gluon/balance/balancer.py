@@ -69,9 +69,6 @@ class Balancer:
             result.head_gradients = self._runs.keep(result)
         self.figures.add(self._runs.figures)
 
-    def combine(self, result: StepResult, state: RunState) -> None:
-        """Do nothing: the backward pass has combined the gradients."""
-
     def after_update(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch `again`, after the parameters have moved."""
         if self._is_due:

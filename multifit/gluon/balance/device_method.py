@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from ...protocols import Array, Context
 from ...state import RunState
 from ..execution.result import StepResult
 from .arrays import Arrays
-from .tasks import Places, Tasks
+from .tasks import Tasks
 from .weighing_graph import Function, WeighingGraph
 
-Losses = tuple[Sequence[Array], Places]
-"""Arrays of losses, and the tasks of their elements."""
+Keys = tuple[tuple[str, ...], ...]
+"""The losses of the elements of arrays."""
+
+Losses = tuple[Sequence[Array], Optional[Keys]]
+"""Arrays of losses, and whose they are; without names, one array has those of all tasks."""
 
 
 class DeviceMethod:
@@ -37,8 +40,8 @@ class DeviceMethod:
         self._names = list(start)
         self._rows = arrays.new(np.stack([np.ones(self._count), *start.values()]))
         self._graphs: dict[Any, WeighingGraph] = {}
-        self._epoch: tuple[int, Any] = -1, None  # its index, and its array
-        self._measured: Losses = [], ()
+        self._epoch: tuple[int, Any] = -1, None  # its index, and its array for each task
+        self._measured: Losses = [], None
 
     @property
     def figures(self) -> Array:
@@ -47,8 +50,10 @@ class DeviceMethod:
 
     def weigh(self, result: StepResult, state: RunState) -> list[Array]:
         """Compute new weights; return the head gradients of a batch's objectives."""
+        if self._epoch[0] != state.epoch:
+            self._epoch = state.epoch, self._arrays.new(np.full(self._count, float(state.epoch)))
         self._measured = self._losses(result)
-        return self._run(self._weigh, [self._measured], result, self._epoch_array(state.epoch))
+        return self._run(self._weigh, [self._measured], result)
 
     def keep(self, result: StepResult) -> list[Array]:
         """Return the head gradients of a batch's objectives for the last weights."""
@@ -56,7 +61,7 @@ class DeviceMethod:
 
     def look_back(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch after the update."""
-        self._run(self._look_back, [self._measured, self._losses(again)], epoch=self._epoch[1])
+        self._run(self._look_back, [self._measured, self._losses(again)])
 
     def state(self) -> dict[str, Any]:
         """Return weights and memory, for a checkpoint."""
@@ -74,44 +79,41 @@ class DeviceMethod:
         return weights, method.after_update(measured, after, memory)
 
     def _losses(self, result: StepResult) -> Losses:
-        """Return arrays of losses on the device, and the tasks of their elements."""
+        """Return arrays of losses on the device, and whose they are."""
         if self._method.needs == "nothing":
-            return [self._arrays.new(np.ones(self._count))], (tuple(range(self._count)),)
+            return [self._arrays.new(np.ones(self._count))], None
         if not self._world.alone:
-            losses = self._tasks.read_losses(result, self._world)
-            return [self._arrays.new(losses)], (tuple(range(self._count)),)
-        arrays, places = result.objectives, self._tasks.places(result.objective_losses)
+            return [self._arrays.new(self._tasks.read_losses(result, self._world))], None
+        arrays = result.objectives
         if result.batch.contexts != [self._context]:
             arrays = [array.as_in_context(self._context) for array in arrays]
-        return arrays, places
+        return arrays, tuple(result.objective_losses)
 
     def _run(
-        self,
-        function: Function | None,
-        losses: Sequence[Losses],
-        result: StepResult | None = None,
-        epoch: Array | None = None,
+        self, function: Function | None, losses: Sequence[Losses], result: StepResult | None = None
     ) -> list[Array]:
         """Run a function as one operator, which replaces the rows; return the head gradients of a result."""
-        objectives = [] if result is None else result.objectives
-        places = () if result is None else self._tasks.places(result.objective_losses)
-        heads = [] if result is None else list(zip(places, result.objective_dtypes()))
-        taken = [places for _, places in losses]
-        key = None if function is None else function.__name__, *taken, *heads
-        if key not in self._graphs:
-            self._graphs[key] = WeighingGraph(self._arrays, function, self._names, self._count, taken, heads)
-        outputs = self._graphs[key](self._rows, epoch, [array for arrays, _ in losses for array in arrays])
+        heads = () if result is None else (tuple(result.objective_losses), *result.objective_dtypes())
+        key = None if function is None else function.__name__, *[keys for _, keys in losses], heads
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self._new_graph(function, losses, heads)
+        inputs = [self._rows, self._epoch[1]]
+        for arrays, _ in losses:
+            inputs += arrays
+        outputs = graph(inputs)
         if function is not None:
-            self._rows, *outputs = outputs
+            self._rows = outputs.pop(0)
         if result is None or result.batch.contexts == [self._context]:
             return outputs
-        return [each.as_in_context(to.context) for each, to in zip(outputs, objectives)]
+        return [each.as_in_context(to.context) for each, to in zip(outputs, result.objectives)]
 
-    def _epoch_array(self, epoch: int) -> Array:
-        """Return the index of the epoch, once for each task; the same array in each batch of the epoch."""
-        if self._epoch[0] != epoch:
-            self._epoch = epoch, self._arrays.new(np.full(self._count, float(epoch)))
-        return self._epoch[1]
+    def _new_graph(self, function: Function | None, losses: Sequence[Losses], heads: Any) -> WeighingGraph:
+        all_tasks = (tuple(range(self._count)),)
+        taken = [all_tasks if keys is None else self._tasks.places(keys) for _, keys in losses]
+        keys, *dtypes = heads or ((),)
+        pairs = list(zip(self._tasks.places(keys), dtypes))
+        return WeighingGraph(self._arrays, function, self._names, self._count, taken, pairs)
 
 
 def _check_shapes(method: Any, start: Mapping[str, np.ndarray[Any, Any]], tasks: int) -> None:

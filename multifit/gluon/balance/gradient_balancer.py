@@ -38,8 +38,6 @@ class GradientBalancer:
     ranks of `world`. Raises SpecError if the method cannot weigh the losses of `spec`.
     """
 
-    looks_back = False
-
     def __init__(
         self,
         method: GramianMethod,
@@ -74,9 +72,6 @@ class GradientBalancer:
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
         return Balanced(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
 
-    def weigh(self, result: StepResult, state: RunState) -> None:
-        """Do nothing: there are no gradients yet."""
-
     def combine(self, result: StepResult, state: RunState) -> None:
         """Pass the weighted sum of the tasks' gradients on through what they share.
 
@@ -107,9 +102,9 @@ class GradientBalancer:
         They count a `batches`-th each, as they will in the update; it is 0 if their trainer waits, or if no
         sample is this process's. Returns them by parameter, if the net does not have them by now.
         """
-        gradients, combined = self._adding, dict[str, Any]()
+        gradients, combined = cast(AddingGradients, self._gradients), dict[str, Any]()
         batches = int(self._world.meet(MOMENT, batches).max())
-        if gradients is None or not batches:
+        if not batches:
             return combined
         if gradients.waits:
             losses, gramian = self._counted(*gradients.measure_added(self.tasks, batches))
@@ -148,9 +143,6 @@ class GradientBalancer:
         """Forget what was added before, which was used up or discarded."""
         gradients.forget()
         self.added = 0
-
-    def after_update(self, again: StepResult) -> None:
-        """Do nothing."""
 
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""

@@ -16,6 +16,13 @@ from .tasks import check_method
 AnyBalancer = Union[Balancer, GradientBalancer]
 
 
+def of_kind(balancer: AnyBalancer | None) -> tuple[Balancer | None, GradientBalancer | None]:
+    """Return a balancer as what weighs losses, and as what weighs gradients; it is one of them, or none."""
+    if isinstance(balancer, GradientBalancer):
+        return None, balancer
+    return balancer, None
+
+
 def make_balancer(
     method: Any,
     spec: TaskSpec,

@@ -102,6 +102,8 @@ class FeatureGradients:
 
 def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
     """Return the sums of the ranks' losses and Gramians."""
+    if world.alone:
+        return losses, gramian
     count, sums = len(losses), world.sum(np.append(losses, gramian))
     return sums[:count], sums[count:].reshape(count, count)
 

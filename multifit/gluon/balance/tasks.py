@@ -40,9 +40,10 @@ class Tasks(NamedTuple):
 
     def losses(self, result: StepResult, values: Sequence[float]) -> np.ndarray[Any, Any]:
         """Return the tasks' losses, for the values of the objectives' elements."""
-        losses = np.zeros(len(self.names))
-        for key, value in zip((key for keys in result.objective_losses for key in keys), values):
-            losses[self.of_loss[key]] += value
+        losses, rest = np.zeros(len(self.names)), iter(values)
+        for keys in result.objective_losses:
+            for key in keys:
+                losses[self.of_loss[key]] += next(rest)
         return losses
 
 

@@ -47,10 +47,13 @@ class WeighingGraph:
         self._used = [order.index(name) for name in symbol.list_inputs()]
         self._operator = arrays.operator(symbol)
 
-    def __call__(self, rows: Array, epoch: Array | None, arrays: Sequence[Array]) -> list[Array]:
-        """Return the rows after it, if there is a function, and the head gradients."""
-        given = [rows, epoch, *arrays]
-        return self._operator([given[number] for number in self._used])
+    def __call__(self, given: Sequence[Any]) -> list[Array]:
+        """Return the rows after it, if there is a function, and the head gradients.
+
+        `given` are the rows, the epoch and the arrays of losses.
+        """
+        outputs = self._operator(*[given[number] for number in self._used])
+        return outputs if isinstance(outputs, list) else [outputs]
 
 
 def _by_task(arrays: Sequence[Any], places: Places, tasks: int) -> Any:

@@ -47,8 +47,13 @@ def uploaded(values: np.ndarray, like: Array) -> Array:
     ``mx.nd.array`` takes six times as long for a few numbers.
     """
     array = mx.nd.empty(values.shape, like.context, like.dtype)
-    array._sync_copyfrom(values)
+    upload(values, array)
     return array
+
+
+def upload(values: np.ndarray, array: mx.nd.NDArray) -> None:
+    """Copy numbers into an array of their shape; waits until nothing uses what it had."""
+    array._sync_copyfrom(values)
 
 
 def cast_dtype(array: RawArray, real: str = "float32") -> str | None:

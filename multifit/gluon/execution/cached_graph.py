@@ -76,9 +76,9 @@ class CachedGraph(mx.gluon.HybridBlock):
             # A planned graph would silently continue to write gradients into the arrays that were replaced.
             self._release_plans()
         stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
-        return self._call(arguments, stability.repeats(signature))
+        return self._call(arguments, stability.repeats(signature), context)
 
-    def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
+    def _call(self, arguments: list[Any], planned: bool, context: Any) -> list[Any]:
         outputs = (self._static_op() if planned else self._cached_op)(*arguments)
         return outputs if isinstance(outputs, list) else [outputs]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import cache
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
-from ..data.arrays import uploaded
+from ..data.arrays import upload
 from ..optim.gradients import fresh_flags
+from ..optim.in_place_call import InPlaceCall
 from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
@@ -27,44 +28,52 @@ class TaskRows:
     """
 
     def __init__(self, array: Array, tasks: Sequence[int]) -> None:
-        self.tasks, self.shape = list(tasks), array.shape
-        self.values = mx.nd.zeros((len(tasks), array.size), ctx=array.context, dtype=array.dtype)
-        self.views = [self.values[number].reshape(self.shape) for number in range(len(tasks))]
+        def zeros(rows: int, columns: int, dtype: Any) -> Array:
+            return mx.nd.zeros((rows, columns), ctx=array.context, dtype=dtype)
+
+        self.tasks, self.shape, count = list(tasks), array.shape, len(tasks)
+        self.values = zeros(count, array.size, array.dtype)
+        self.views = [self.values[number].reshape(self.shape) for number in range(count)]
+        self._weights: Any = zeros(1, count, array.dtype)
+        self._sum = zeros(1, array.size, array.dtype)
+        self._head, self._last = self._sum.reshape(self.shape), [0.0] * count  # what the weights are
+        self._combine = InPlaceCall("dot", [self._weights, self.values], [self._sum])
         self.is_float = np.dtype(array.dtype).kind == "f"
-        weighted = mx.sym.dot(mx.sym.var("weights"), mx.sym.var("rows"))
-        self._combine = mx.nd.CachedOp(mx.sym.reshape(weighted, shape=self.shape), PLANNED)
-        self._weights: tuple[list[float], Any] = [], None  # the last ones, and their array
 
     def combined(self, weights: np.ndarray[Any, Any]) -> Array:
         """Return the weighted sum of the gradients; `weights` are those of all tasks."""
         own = weights[self.tasks]
-        if self._weights[0] != own.tolist():
-            self._weights = own.tolist(), uploaded(own[np.newaxis], self.values)
-        return self._combine(self._weights[1], self.values)
+        values = own.tolist()
+        if values != self._last:
+            self._last = values
+            upload(own[np.newaxis], self._weights)  # nothing waits to read what it had
+        self._combine()
+        return self._head
 
 
 class Parting:
-    """The arrays of one device and batch at which tasks part, with the tasks' copies, and `rows` for each.
+    """The arrays of one device and batch at which tasks part, and `rows` for each.
 
-    After a backward pass of the losses, the rows have each task's gradient. `parameters` are those of the
-    body.
+    `copies` are those that tasks take, in the order of the rows: after a backward pass of the losses, the
+    rows have each task's gradient. `parameters` are those of the body.
     """
 
     def __init__(
         self,
         rows: Sequence[TaskRows],
-        ends: Sequence[tuple[Array, Mapping[int, Array]]],
+        arrays: Sequence[Array],
+        copies: Sequence[Array],
         parameters: Sequence[Any],
+        train_mode: bool,
     ) -> None:
-        self.rows, self.arrays, self.parameters = rows, [array for array, _ in ends], parameters
-        self._train_mode = mx.autograd.is_training()  # a layer's gradient depends on it too
-        copies = [copies[task] for (_, copies), each in zip(ends, rows) for task in each.tasks]
+        self.rows, self.arrays, self.parameters = rows, arrays, parameters
+        self._train_mode = train_mode  # a layer's gradient depends on it too
         mx.autograd.mark_variables(copies, [view for each in rows for view in each.views])
 
     def measure(self, losses: Sequence[Array]) -> tuple[list[Any], list[float]]:
         """Return the Gramian of each array's gradients, with its tasks, and losses; reads them at once."""
-        measure = _measure(len(losses), tuple(each.is_float for each in self.rows))
-        values = measure(*(each.values for each in self.rows), *losses).asnumpy()
+        measure = _measure(len(losses), tuple([each.is_float for each in self.rows]))
+        values = measure(*[each.values for each in self.rows], *losses).asnumpy()
         gramians, start = [], 0
         for each in self.rows:
             count = len(each.tasks)

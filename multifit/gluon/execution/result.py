@@ -53,7 +53,7 @@ class StepResult:
 
     def objective_dtypes(self) -> list[str]:
         """Return the names of the objectives' dtypes."""
-        return [np.dtype(objective.dtype).name for objective in self.objectives]
+        return [objective.dtype.__name__ for objective in self.objectives]
 
     def arrays(self) -> list[dict[Ref, Any]]:
         """Return outputs and slots by reference, per device."""

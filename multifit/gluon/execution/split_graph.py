@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, Callable, Hashable, Mapping, Sequence
+from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -59,8 +59,7 @@ class SplitGraph(CachedGraph):
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
-        self._inputs: list[list[str]] = []  # the names of the whole graph's, the body's and the rest's
-        self._in_both: set[str] = set()  # of these: data that the body and the rest take
+        self._places: _Places | None = None
         self.parting: Parting | None = None
 
     def describe(self, names: Mapping[str, str]) -> str:
@@ -86,46 +85,44 @@ class SplitGraph(CachedGraph):
             texts.insert(1, f"{counted(len(apart), *many)} as orthogonal")
         return "; ".join(texts)
 
-    def _call(self, arguments: list[Any], planned: bool) -> list[Any]:
-        cut = self._cut = self._cut or self._new_cut()
-        body, rest = self._operators_for(cut, planned)
-        named = dict(zip(self._inputs[0], arguments))
-        arrays = body(*[named[name] for name in self._inputs[1]])
+    def _call(self, arguments: list[Any], planned: bool, context: Any) -> list[Any]:
+        if self._places is None:
+            self._cut, self._places = self._new_cut()
+        body, rest = self._operators.get(planned) or self._new_operators(planned)
+        places = self._places
+        arrays = body(*[arguments[place] for place in places.body])
         arrays = arrays if isinstance(arrays, list) else [arrays]
+        copies = [arrays[number].detach() for number in places.copied]
         # MXNet frees what it recorded of the rest's inputs before it passes back through the body
-        named.update({name: named[name].detach() for name in self._in_both})
-        copies = []
-        for array, variables in zip(arrays, cut.copies):
-            taken = {task: array.detach() for task in variables}
-            named.update({name: taken[task] for task, name in variables.items()})
-            copies.append({task: copy for task, copy in taken.items() if task is not None})
-        used = [number for number, taken in enumerate(copies) if taken]
-        ends = [(arrays[number], copies[number]) for number in used]
-        self.parting = Parting(self._rows_for(ends), ends, self._body_parameters)
-        outputs = rest(*[named[name] for name in self._inputs[2]])
+        again = [arguments[place].detach() for place in places.in_both]
+        ends = [arrays[number] for number in places.ends]
+        rows, taken = self._rows_for(ends, context), [copies[place] for place in places.taken]
+        train_mode = self._repeats and mx.autograd.is_training()
+        parting = Parting(rows, ends, taken, self._body_parameters, train_mode)
+        object.__setattr__(self, "parting", parting)  # a Block would look at what it gets
+        arguments += copies + again
+        outputs = rest(*[arguments[place] for place in places.rest])
         return outputs if isinstance(outputs, list) else [outputs]
 
-    def _rows_for(self, ends: Sequence[tuple[Array, Mapping[int, Array]]]) -> list[TaskRows]:
+    def _rows_for(self, ends: Sequence[Array], context: Any) -> list[TaskRows]:
         """Return where the tasks' gradients go: the same arrays again if the shapes are those of before."""
-        context = mx.context.current_context()
         rows = self._rows.get(context, [])
-        if [each.shape for each in rows] != [array.shape for array, _ in ends]:
-            rows = self._rows[context] = [TaskRows(array, sorted(copies)) for array, copies in ends]
+        if [each.shape for each in rows] != [array.shape for array in ends]:
+            assert self._places is not None
+            rows = self._rows[context] = [TaskRows(*pair) for pair in zip(ends, self._places.tasks)]
         return rows
 
-    def _new_cut(self) -> Cut:
+    def _new_cut(self) -> tuple[Cut, _Places]:
         parameters = self._parameters().values()
         trained = {parameter.name for parameter in parameters if parameter.grad_req != "null"}
         cut = cut_graph(self._cached_graph[1], self._tasks(), trained)
         if cut is None:
             raise SpecError(NOTHING_SHARED)
-        self._inputs = [symbol.list_inputs() for symbol in (self._cached_graph[1], cut.body, cut.rest)]
-        names = set(self._inputs[1])
-        self._in_both = names & set(self._inputs[2])
+        names = set(cut.body.list_inputs())
         self._body_parameters[:] = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
-        return cut
+        return cut, _places(cut, self._cached_graph[1].list_inputs())
 
     def _check_repeated(self, cut: Cut) -> None:
         if not self._exact_dropout and drops(cut.body):
@@ -133,11 +130,11 @@ class SplitGraph(CachedGraph):
         if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
             raise SpecError(REPEATED + SPARSE)
 
-    def _operators_for(self, cut: Cut, planned: bool) -> tuple[Any, Any]:
-        if planned not in self._operators:
-            pair = [self._new_operator(symbol, planned) for symbol in (cut.body, cut.rest)]
-            self._operators[planned] = pair[0], pair[1]
-        return self._operators[planned]
+    def _new_operators(self, planned: bool) -> tuple[Any, Any]:
+        assert self._cut is not None
+        body, rest = (self._new_operator(symbol, planned) for symbol in (self._cut.body, self._cut.rest))
+        self._operators[planned] = body, rest
+        return body, rest
 
     def _new_operator(self, symbol: Any, planned: bool) -> Any:
         if not planned:
@@ -149,6 +146,42 @@ class SplitGraph(CachedGraph):
 
     def _release_plans(self) -> None:
         self._operators.pop(True, None)
+
+
+class _Places(NamedTuple):
+    """What goes where in a cut graph, by number.
+
+    `body` and `rest` are the inputs of both: the whole graph's arguments, copies of what the body computes,
+    and `in_both`, data of the arguments that both take. `copied` is, for each copy, the output of the body.
+    `ends` are the outputs of the body that tasks take, `tasks` these tasks for each, and `taken` their
+    copies.
+    """
+
+    body: list[int]
+    rest: list[int]
+    in_both: list[int]
+    copied: list[int]
+    ends: list[int]
+    tasks: list[list[int]]
+    taken: list[int]
+
+
+def _places(cut: Cut, inputs: Sequence[str]) -> _Places:
+    """Return the places in a graph with these inputs."""
+    copies = [(number, task) for number, variables in enumerate(cut.copies) for task in variables]
+    names = [*inputs, *(cut.copies[number][task] for number, task in copies)]
+    at = {name: place for place, name in enumerate(names)}
+    body, in_both = [at[name] for name in cut.body.list_inputs()], list[int]()
+    for name in cut.rest.list_inputs():
+        if at[name] in body:
+            in_both.append(at[name])
+            at[name] = len(names) + len(in_both) - 1
+    rest = [at[name] for name in cut.rest.list_inputs()]
+    by_end = [sorted(task for task in variables if task is not None) for variables in cut.copies]
+    ends = [number for number, tasks in enumerate(by_end) if tasks]
+    taken = [copies.index((number, task)) for number in ends for task in by_end[number]]
+    tasks = [by_end[number] for number in ends]
+    return _Places(body, rest, in_both, [number for number, _ in copies], ends, tasks, taken)
 
 
 def _bytes(array: Array) -> int:

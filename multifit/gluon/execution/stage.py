@@ -237,8 +237,8 @@ class Stage:
                 result.add(computed.objective, [term.key for term in group.terms])
             for key, objective in computed.objectives.items():
                 result.add(objective, [key])
-        if graph.parting is not None:
-            result.partings.append(graph.parting)
+        if (parting := graph.parting) is not None:
+            result.partings.append(parting)
         return graph, losses
 
     def _run_again(

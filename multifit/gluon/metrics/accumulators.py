@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ...protocols import Array
+from ...protocols import Array, Context
 from ..compat import mx
 
 CHUNK = 64  # arrays that are added in one call,
@@ -14,15 +14,19 @@ SMALL = 4096  # unless they have more elements than this
 
 
 class Accumulator:
-    """A float64 vector per device to which batches are added; float64 counts exactly up to 2**53."""
+    """A float64 vector per device to which batches are added; float64 counts exactly up to 2**53.
 
-    def __init__(self) -> None:
+    `context` is that of all batches, if it is known: to ask an array costs time.
+    """
+
+    def __init__(self, context: Context | None = None) -> None:
+        self._context = context
         self._pending: dict[Any, list[Array]] = {}  # per device: the sum so far, then arrays yet to be added
         self._most = 0  # how many there may be
 
     def add(self, values: Array) -> None:
         """Add an NDArray of float64, without waiting for it."""
-        arrays = self._pending.setdefault(values.context, [])
+        arrays = self._pending.setdefault(self._context or values.context, [])
         arrays.append(values)
         if not self._most:
             self._most = CHUNK if values.size <= SMALL else 1

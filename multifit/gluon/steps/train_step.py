@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Container, Iterable
 
 from ...events import BEFORE_UPDATE
-from ..balance.gradient_balancer import GradientBalancer
+from ..balance.make import of_kind
 from ..data.batches import Batch
 from ..engine import Engine
 from ..execution.changed_objective import change_objective, differentiate
@@ -28,7 +28,8 @@ class TrainStep:
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
         self._splitter, self._stage = engine.splitter("train"), engine.stages["train"]
-        self._state, self._balancer = engine.state, engine.balancer
+        self._state = engine.state
+        self._of_losses, self._of_gradients = of_kind(engine.balancer)
         self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
         self._gradients = engine.gradients
@@ -79,9 +80,9 @@ class TrainStep:
 
     def balance(self, result: StepResult) -> None:
         """Weigh the losses, as a method of balancing says."""
-        if self._balancer is not None:
+        if self._of_losses is not None:
             with self._timer("balance"):
-                self._balancer.weigh(result, self._state)
+                self._of_losses.weigh(result, self._state)
 
     def backward(self, result: StepResult) -> None:
         """Compute the gradients of the objective, as handlers change it, on all devices."""
@@ -94,20 +95,20 @@ class TrainStep:
 
     def combine(self, result: StepResult) -> None:
         """Combine the gradients of tasks, as a method of balancing says."""
-        if self._balancer is not None:
+        if self._of_gradients is not None:
             with self._timer("balance"):
-                self._balancer.combine(result, self._state)
+                self._of_gradients.combine(result, self._state)
 
     def settle(self, result: StepResult, due: Container[str]) -> None:
         """Weigh gradients that were added up over several batches, if the trainers that move use them."""
-        if not isinstance(self._balancer, GradientBalancer) or not self._balancer.added:
+        if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
         if result.partings:  # else no sample is this process's
             owner = self._trainers.get().owner(result.partings[0].parameters[0])
             batches = self._trainers.get().batches_added(owner) if owner in due else 0
         with self._timer("balance"):
-            self._balancer.settle(self._state, batches)
+            self._of_gradients.settle(self._state, batches)
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.
@@ -161,9 +162,9 @@ class TrainStep:
 
     def look_back(self, result: StepResult) -> None:
         """Compute the losses of the batch again, if the method of balancing compares them."""
-        if self._balancer is not None and self._balancer.looks_back:
+        if self._of_losses is not None and self._of_losses.looks_back:
             with self._timer("balance"), kept_statistics(self._parameters.values()):
-                self._balancer.after_update(self._stage.again(result.batch, self._state))
+                self._of_losses.after_update(self._stage.again(result.batch, self._state))
 
     def measure(self, result: StepResult) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class TorchArrays:
         """Return the translation of a symbol; raises SpecError if there is none."""
         module = translate(symbol.tojson(), symbol.list_inputs(), {})
 
-        def call(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        def call(*arrays: torch.Tensor) -> list[torch.Tensor]:
             with torch.no_grad():
                 return list(module(*arrays))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from ...events import BEFORE_UPDATE, TrainingHooks
-from ...gluon.balance.gradient_balancer import GradientBalancer
+from ...gluon.balance.make import of_kind
 from ...gluon.data.batches import Batch
 from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
@@ -44,11 +44,13 @@ class TrainStep:
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
         self._parameters, self._scaling, self._state = parameters, scaling, state
-        self._joint, self._balancer = joint, balancer
+        self._joint = joint
+        of_losses_and_gradients: tuple[Any, Any] = of_kind(balancer)
+        self._of_losses, self._of_gradients = of_losses_and_gradients
         self._holding = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
-        self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced, balancer, state)
+        self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced, self._of_gradients, state)
         self.gradients = Gradients(parameters, stage.captured)
 
     def __call__(self, raw: Any) -> Result:
@@ -63,8 +65,8 @@ class TrainStep:
         """Train on a batch that is named, cast and placed."""
         self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
-        if self._balancer is not None:
-            self._balancer.weigh(result, self._state)
+        if self._of_losses is not None:
+            self._of_losses.weigh(result, self._state)
         self.gradients.add(self._backward(result, self.gradients.tensors))
         self._trainers.moved = True  # gradients, if a handler has read the parameters
         self.before_update(result)
@@ -118,17 +120,17 @@ class TrainStep:
 
     def settle(self, result: Result, due: Sequence[str]) -> None:
         """Weigh gradients that were added up over several batches, if the trainers that move use them."""
-        if not isinstance(self._balancer, GradientBalancer) or not self._balancer.added:
+        if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
         for parting in result.partings:  # none if no sample is this process's
             batches = self._trainers.batches_added(next(iter(parting.parameters)), due)
-        self.gradients.replace(self._balancer.settle(self._state, batches))
+        self.gradients.replace(self._of_gradients.settle(self._state, batches))
 
     def look_back(self, batch: Batch) -> None:
         """Compute the losses of the batch again, if the method of balancing compares them."""
-        if self._balancer is not None and self._balancer.looks_back:
-            self._balancer.after_update(self._stage.again(batch, self._state))
+        if self._of_losses is not None and self._of_losses.looks_back:
+            self._of_losses.after_update(self._stage.again(batch, self._state))
 
     def change(self) -> None:
         """Let handlers change the gradients in place."""

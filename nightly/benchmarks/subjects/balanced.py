@@ -23,7 +23,8 @@ class ConvHeads(HeadsNet):
         self.body = nn.HybridSequential()
         for channels in (16, 32, 32):
             self.body.add(nn.Conv2D(channels, 3, padding=1, activation="relu"))
-        self.body.add(nn.GlobalAvgPool2D())
+        # MXNet's GlobalAvgPool2D takes up to two thirds of the whole step to be passed back
+        self.body.add(nn.HybridLambda(lambda F, maps: F.mean(maps, axis=(2, 3))))
 
 
 @dataclass(frozen=True)
