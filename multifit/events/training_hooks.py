@@ -47,6 +47,12 @@ class TrainingHooks:
         """Whether a handler, such as SkipNonFinite, says that batches with NaN are its own affair."""
         return any(getattr(handler, "handles_non_finite", False) for handler in self._events.handlers)
 
+    @property
+    def blending(self) -> str:
+        """The names of the handlers that replace a share of losses by others, such as MixUp."""
+        blending = [h for h in self._events.handlers if getattr(h, "blends_losses", False)]
+        return ", ".join(map(handler_name, blending))
+
     def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return one device's slots as they are passed to the net and the losses."""
         for method in self._events.methods("change_batch"):

@@ -28,6 +28,7 @@ from .distributed.gradients import Gradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
 from .execution.balanced import NOTHING_BALANCED, Balanced
+from .execution.changed_objective import refuse_blends
 from .execution.loss_graph import APART
 from .execution.network import Network
 from .execution.stage import Stage
@@ -124,6 +125,8 @@ class Engine:
         finite_only = hooks is None or not hooks.handle_non_finite
         dtype, contexts = self.model.dtype, self.model.contexts
         balanced = self._balanced() if training else NOTHING_BALANCED
+        if hooks is not None:
+            refuse_blends(hooks, balanced)
         stage = Stage(
             network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, balanced
         )

@@ -17,6 +17,7 @@ from multifit import (
     GradientAccumulation,
     HandlerError,
     LossSpec,
+    MixUp,
     MultiEstimator,
     SpecError,
     TaskSpec,
@@ -284,3 +285,7 @@ def test_handlers_may_not_add_to_the_objective() -> None:
     )
     with pytest.raises(SpecError, match="it is not known which trainers it moves; leave the handler or tra"):
         fit(make_net(), make_spec(), handlers=[*SILENT, handler])
+    with pytest.raises(
+        SpecError, match="losses: MixUp replaces a share .* leave the handler or trainers= out"
+    ):
+        fit(make_net(), make_spec(), handlers=[*SILENT, MixUp()])

@@ -16,6 +16,7 @@ from multifit import (
     HandlerError,
     LabelSpec,
     LossSpec,
+    MixUp,
     MultiEstimator,
     SpecError,
     TrainerSpec,
@@ -293,6 +294,12 @@ def test_what_is_refused(name: str) -> None:
     estimator = MultiEstimator(net, two_head_spec(), ADAM, balance=method, engine="torch")
     with pytest.raises(SpecError, match=message):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
+
+
+@pytest.mark.parametrize("method", [DWA(), UPGrad()], ids=["losses", "gradients"])
+def test_handlers_that_blend_losses_are_refused(method: Any) -> None:
+    with pytest.raises(SpecError, match="balance: MixUp replaces a share of losses by others"):
+        fit("torch", method, two_head_spec(), BATCHES, event_handlers=[MixUp()])
 
 
 @pytest.mark.parametrize("method", [DWA(), UPGrad(), UPGrad(on="parameters")], ids=["losses", "cut", "rows"])

@@ -30,14 +30,25 @@ def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balance
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
         objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
     if balanced is not NOTHING_BALANCED and _shapes(objectives) != _shapes(result.objectives):
-        what, of_what, option = "balance", "of which task", "balance="
-        if balanced.bound is not None:
-            what, of_what, option = "losses", "which trainers it moves", "trainers="
-        raise SpecError(
-            f"{what}: a handler adds to the objective, or takes from it, and it is not known {of_what}; "
-            f"leave the handler or {option} out"
-        )
+        of_what = "of which task" if balanced.bound is None else "which trainers it moves"
+        does = f"adds to the objective, or takes from it, and it is not known {of_what}"
+        raise SpecError(_not_with(balanced, f"a handler ({hooks.names('change_objective')}) {does}"))
     result.objectives = objectives
+
+
+def refuse_blends(hooks: TrainingHooks, balanced: Balanced) -> None:
+    """Raise SpecError if handlers blend losses, but `balanced` keeps these apart."""
+    blending = hooks.blending
+    if blending and balanced is not NOTHING_BALANCED:
+        does = "replaces a share of losses by others, which would not count as those of a task"
+        if balanced.bound is not None:
+            does = "replaces a share of losses by others, which would move the parameters of all trainers"
+        raise SpecError(_not_with(balanced, f"{blending} {does}"))
+
+
+def _not_with(balanced: Balanced, problem: str) -> str:
+    what, option = ("balance", "balance=") if balanced.bound is None else ("losses", "trainers=")
+    return f"{what}: {problem}; leave the handler or {option} out"
 
 
 def differentiate(result: StepResult) -> None:

@@ -49,6 +49,7 @@ class LabelSmoothing:
     """
 
     priority = BEFORE_PENALTIES + 1  # after MixUp
+    blends_losses = True
 
     @checked
     def __init__(self, epsilon: Share = 0.1, loss: Optional[Names] = None) -> None:

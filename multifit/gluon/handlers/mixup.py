@@ -58,6 +58,7 @@ class MixUp:
     """
 
     priority = BEFORE_PENALTIES
+    blends_losses = True
 
     @checked
     def __init__(

@@ -438,9 +438,14 @@ def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
             weight = estimator.parameters["body.weight"]
             return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
 
+    net = hybridized(two_heads())
+    net.initialize()
+    net(nd.array(BATCHES[0][0]))
+    before = snapshot(net)
     with pytest.raises(SpecError) as raised:
-        fitted(hybridized(two_heads()), UPGrad(), handlers=[Penalty()])
-    assert "balance: a handler adds to the objective" in str(raised.value)
+        fitted(net, UPGrad(), handlers=[Penalty()])
+    assert "balance: a handler (Penalty) adds to the objective" in str(raised.value)
+    assert_unchanged(net, before)
 
 
 def test_losses_that_are_not_finite_change_no_weight() -> None:

@@ -13,13 +13,14 @@ from multifit import (
     Every,
     GradientAccumulation,
     HandlerError,
+    LabelSmoothing,
     LossSpec,
     MixUp,
     MultiEstimator,
     SpecError,
     TrainerSpec,
 )
-from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty
+from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty, UPGrad
 from multifit.balance.measured import measured_losses
 from multifit.balance.weighing import weigh_losses
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
@@ -373,7 +374,15 @@ def test_a_loss_that_ignores_its_gradient_cannot_be_weighed() -> None:
     assert 'losses["digit"]: it ignores the gradient that it receives, so balance= would' in str(raised.value)
 
 
-def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
+@pytest.mark.parametrize("handler", [MixUp(loss="digit"), Every(2, "batch", LabelSmoothing())], ids=str)
+@pytest.mark.parametrize("method", [GLS(), UPGrad()], ids=lambda method: type(method).__name__)
+def test_handlers_that_blend_losses_are_refused_before_the_first_batch(method: Any, handler: Any) -> None:
+    class Unread(list):
+        def __iter__(self) -> Any:
+            raise AssertionError("a batch is read")
+
     with pytest.raises(SpecError) as raised:
-        fitted(plain_heads(), GLS(), BATCHES, handlers=[MixUp(loss="digit")])
-    assert "balance: a handler adds to the objective" in str(raised.value)
+        fitted(hybridized(plain_heads()), method, Unread(BATCHES), handlers=[handler])
+    assert "replaces a share of losses by others, which would not count as" in str(raised.value)
+    assert ("balance: MixUp " if isinstance(handler, MixUp) else "LabelSmoothing") in str(raised.value)
+    assert "leave the handler or balance= out" in str(raised.value)

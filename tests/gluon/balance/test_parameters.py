@@ -285,7 +285,10 @@ def sparse() -> Any:
 
 
 ERRORS: dict[str, tuple[Any, str, Any, Any, str]] = {
-    "dropout": (dropped, "parameters", digit_spec, [], "its Dropout is the identity in every backward pass"),
+    "dropout": (
+        dropped, "parameters", digit_spec, [],
+        'is the identity in every backward pass of MXNet\'s but the first; use on="features", or in place of',
+    ),
     "sparse": (sparse, "parameters", digit_spec, [], "sparse gradients are not compared"),
     "expression": (Nested, "(", spec, [], 'balance: on="(" is not a regular expression'),
     "unknown": (Nested, "bodies", spec, [], 'balance: on="bodies" matches no parameter'),
