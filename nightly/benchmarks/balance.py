@@ -1,7 +1,7 @@
 """A training step with each method of balancing, relative to one with the sum of the losses.
 
-Beside it are TorchJD's methods on the same two nets in PyTorch, relative to PyTorch's own sum. LibMTL 1.1.5,
-the last one that PyPI has, cannot be imported beside a torchvision of today.
+Beside it are TorchJD's methods on the same two nets in PyTorch, and loops by hand with LibMTL's formulas,
+relative to PyTorch's own sum. LibMTL 1.1.5, the last one that PyPI has, cannot be imported (see README.md).
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ METHODS: Mapping[str, Callable[[], Any]] = {
         "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
     )
 }  # fmt: skip
-LIBRARY = "TorchJD"
-THEIRS = ("UW", "DWA", "PCGrad", "MGDA", "CAGrad", "UPGrad")
+LIBRARY = "PyTorch"
+THEIRS = (
+    "UW", "DWA", "PCGrad", "MGDA", "CAGrad", "UPGrad",  # of TorchJD
+    *(f"{name} by hand" for name in ("UW", "DWA", "PCGrad", "MGDA", "CAGrad")),
+)  # fmt: skip
 
 
 def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:

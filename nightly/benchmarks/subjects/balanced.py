@@ -23,7 +23,7 @@ class ConvHeads(HeadsNet):
         self.body = nn.HybridSequential()
         for channels in (16, 32, 32):
             self.body.add(nn.Conv2D(channels, 3, padding=1, activation="relu"))
-        # MXNet's GlobalAvgPool2D takes up to two thirds of the whole step to be passed back
+        # to pass GlobalAvgPool2D back takes MXNet most of a step
         self.body.add(nn.HybridLambda(lambda F, maps: F.mean(maps, axis=(2, 3))))
 
 
