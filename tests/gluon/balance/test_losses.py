@@ -374,7 +374,9 @@ def test_a_loss_that_ignores_its_gradient_cannot_be_weighed() -> None:
     assert 'losses["digit"]: it ignores the gradient that it receives, so balance= would' in str(raised.value)
 
 
-@pytest.mark.parametrize("handler", [MixUp(loss="digit"), Every(2, "batch", LabelSmoothing())], ids=str)
+@pytest.mark.parametrize(
+    "handler", [MixUp(loss="digit"), Every(2, "batch", LabelSmoothing())], ids=["MixUp", "a smoothing"]
+)
 @pytest.mark.parametrize("method", [GLS(), UPGrad()], ids=lambda method: type(method).__name__)
 def test_handlers_that_blend_losses_are_refused_before_the_first_batch(method: Any, handler: Any) -> None:
     class Unread(list):
