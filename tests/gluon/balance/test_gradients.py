@@ -313,10 +313,12 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(method: Any, tmp_path: Path) -> N
     assert resumed.history["train_conflict"] == through.history["train_conflict"]
 
 
-def test_searches_and_profiles_leave_a_method_as_it_is() -> None:
+@pytest.mark.parametrize("on", ["features", "parameters"])
+def test_searches_and_profiles_leave_a_method_as_it_is(on: str) -> None:
     plain, used = twins(two_heads, BATCHES[0][0])
     one, other = (
-        fitted(hybridized(net), GradNorm(learning_rate=0.5), 1, batches=BATCHES) for net in (plain, used)
+        fitted(hybridized(net), GradNorm(learning_rate=0.5, on=on), 1, batches=BATCHES)
+        for net in (plain, used)
     )
     other.find_learning_rate(BATCHES, batches=10)
     other.profile(BATCHES, batches=3)
