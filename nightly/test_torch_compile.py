@@ -15,7 +15,7 @@ import torch
 from multifit import SpecError
 from multifit.torch.translate import tensors_of, translate
 from tests.torch.graphs import traced_graphs
-from tests.torch.test_runner import BATCHES, assert_equal, estimator_of, values
+from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 
 def test_a_compiled_step_is_the_step() -> None:

@@ -137,7 +137,7 @@ WRONG = [3, -1, 0.5, float("nan")]
 @pytest.mark.parametrize("kind", ["hybrid", "not hybrid", "LabelSpec", "LabelSpec and own losses"])
 def test_classes_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, kind: str, devices: int) -> None:
     """Each of the wrong values is counted, in batches after those that were counted at once."""
-    monkeypatch.setattr("multifit.gluon.metrics.label_checks.HELD", 4)
+    monkeypatch.setattr("multifit.gluon.metrics.label_counts.HELD", 4)
     setup = new_setup()
     setup.net.collect_params().reset_ctx([mx.cpu(i) for i in range(devices)])
     if kind != "not hybrid":

@@ -32,9 +32,9 @@ def run(
     return dict(history), estimator.evaluate(data, event_handlers=[]), estimator.predict(data), values
 
 
-def assert_close(one: Any, other: Any, where: str = "") -> None:
+def assert_close(one: Any, other: Any, where: str = "", tolerance: float = TOLERANCE) -> None:
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_allclose(
-            other[name], one[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{where}{name}"
+            other[name], one[name], rtol=tolerance, atol=tolerance, err_msg=f"{where}{name}"
         )

@@ -11,8 +11,9 @@ import pytest
 
 from multifit import CheckpointHandler, Every, Priority, TrainerSpec
 from multifit.gluon.compat import mx
+from tests.torch.runs import BATCHES, PAIRS, estimator_of, values
 from tests.torch.test_engine import assert_close
-from tests.torch.test_runner import BATCHES, PAIRS, SkipThird, estimator_of, values
+from tests.torch.test_step_handlers import SkipThird
 
 SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 0.01}
 

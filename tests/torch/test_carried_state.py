@@ -32,6 +32,7 @@ from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageMo
 from tests.common.ranks import run_ranks
 from tests.tasks.commands import TASKS
 from tests.torch.fits import assert_close
+from tests.torch.runs import values
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, clip_norm=0.5)
 ALONG: Any = {"batch_axis": 1, "event_handlers": []}
@@ -75,10 +76,6 @@ def estimator_of(engine: str, net: Any = None, spec: Any = make_spec, **options:
     return MultiEstimator(net, spec(), ADAM, engine=engine, **options)
 
 
-def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
-    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
-
-
 def fit(engine: str, data: Any = BATCHES, event_handlers: Any = (), **options: Any) -> Any:
     estimator = estimator_of(engine, **options)
     history = estimator.fit(data, data, epochs=3, batch_axis=1, event_handlers=list(event_handlers))
@@ -111,8 +108,8 @@ class InPlace:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in BATCHES:
-            for array, values in zip(self._arrays, batch):
-                array[:] = values
+            for array, new in zip(self._arrays, batch):
+                array[:] = new
             yield tuple(self._arrays)
 
 

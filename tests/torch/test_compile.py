@@ -15,9 +15,9 @@ from torch._inductor import cudagraph_trees
 
 from multifit import GradientAccumulation, SpecError
 from multifit.torch.engine import compiled, program
+from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 from tests.torch.test_accumulation import rhythms
 from tests.torch.test_hooks import Double, Penalty
-from tests.torch.test_runner import BATCHES, assert_equal, estimator_of, values
 
 
 def test_every_program_is_compiled_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ from multifit import (
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from tests.common.specs import CE, L2, two_head_spec
+from tests.torch.runs import BATCHES, PAIRS, estimator_of, values
 from tests.torch.test_batch_scope import OfAll
 from tests.torch.test_engine import Scaled, assert_close
-from tests.torch.test_runner import BATCHES, PAIRS, estimator_of, values
 
 
 class Penalty:

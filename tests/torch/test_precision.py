@@ -15,7 +15,7 @@ from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
-from tests.torch.test_runner import BATCHES, assert_equal, estimator_of, values
+from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 CPU = torch.device("cpu")
 

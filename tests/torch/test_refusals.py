@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
 from multifit.gluon.compat import mx
+from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import hybridized, sequential, two_heads
-from tests.common.specs import CE, one_loss_spec, two_head_spec
+from tests.common.specs import CE, L2, one_loss_spec, two_head_spec
+from tests.torch.runs import ADAM, BATCHES, estimator_of
 
 SGD = TrainerSpec(".*", "sgd")
 ARRAYS = two_head_arrays(16)
-BATCHES = in_batches(ARRAYS.values())
 DIGITS = in_batches([ARRAYS["image"], ARRAYS["digit"]])
 
 
@@ -75,3 +77,67 @@ def test_a_loss_that_makes_its_own_gradient_is_refused() -> None:
     )
     with pytest.raises(SpecError, match=message):
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
+
+
+class Mean(mx.gluon.HybridBlock):
+    """A loss that is not hybridized."""
+
+    def hybrid_forward(self, F: Any, digit: Any, label: Any) -> Any:
+        return F.mean(digit) + 0 * F.mean(label)
+
+
+FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
+    "the net is not hybridized; call net.hybridize()": (SpecError, {"kind": "plain"}),
+    'losses["digit"] cannot be part of the graph': (
+        SpecError,
+        {"spec": two_head_spec(losses={"digit": LossSpec(Mean(), "digit", "digit")}, unused=["size"])},
+    ),
+    "forward= is no graph": (
+        SpecError,
+        {"spec": two_head_spec(forward=lambda net, slots: net(slots["image"]))},
+    ),
+    "LBSGD has no translation": (TrainerError, {"trainers": TrainerSpec(".*", "lbsgd")}),
+}
+
+
+@pytest.mark.parametrize("message", FITS)
+def test_fits_that_are_refused_move_nothing(message: str) -> None:
+    error, options = FITS[message]
+    estimator = estimator_of(**options)
+    with pytest.raises(error) as caught:
+        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+    assert message in str(caught.value) and 'use engine="mxnet"' in str(caught.value)
+    before = snapshot(estimator.net)
+    with pytest.raises(error) as again:
+        estimator.check(BATCHES)
+    assert message in str(again.value)
+    with pytest.raises(error):
+        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+    for name, value in snapshot(estimator.net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+class Untranslated(mx.gluon.HybridBlock):
+    """Sorts by an operator that has no translation."""
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        return F.Correlation(image, image, kernel_size=1, max_displacement=1, pad_size=1)
+
+
+def test_operators_that_have_no_translation_are_refused_by_name() -> None:
+    net = Untranslated()
+    net.hybridize()
+    layers = sequential(mx.gluon.nn.Conv2D(1, 1), net, mx.gluon.nn.Dense(1))
+    layers.hybridize()
+    data = [(np.ones((2, 3, 4, 4), "float32"), np.ones((2, 1), "float32"))]
+    estimator = MultiEstimator(layers, one_loss_spec(L2), ADAM, engine="torch")
+    for call in (lambda: estimator.check(data), lambda: estimator.fit(data, epochs=1, event_handlers=[])):
+        with pytest.raises(SpecError, match="Correlation.*no translation"):
+            call()
+
+
+def test_tools_are_refused() -> None:
+    with pytest.raises(ValueError, match='find_learning_rate does not work with engine="torch"'):
+        estimator_of().find_learning_rate(BATCHES)
+    with pytest.raises(ValueError, match='profile does not work with engine="torch"'):
+        estimator_of().profile(BATCHES)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Iterator, Mapping
+from itertools import compress
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from ..compat import mx
 from ..optim.gradients import fresh_flags, moved_parameters, replicas, set_fresh
 from ..optim.trainers import Trainers, updates_on_kvstore
 from .collectives import all_reduce
+
+
+def meet(world: World, reached: Sequence[bool], *facts: bool) -> tuple[np.ndarray, list[bool]]:
+    """Return which parameters the samples of any rank have reached; and of each fact, whether any has it.
+
+    `reached` says which ones those of this rank have, of parameters that are the same on all ranks.
+    """
+    flags = np.array(reached, bool)
+    table = world.meet("the gradients", *map(float, facts), float(zlib.crc32(flags.tobytes())))
+    if len(set(table[:, -1])) > 1:  # a net that goes other ways on other samples, or a rank without any
+        flags = world.sum(flags) > 0
+    return flags, table[:, :-1].any(axis=0).tolist()
 
 
 class Gradients:
@@ -30,14 +43,10 @@ class Gradients:
         if self._world.alone:
             return held
         parameters = _moved(trainers)
-        flags = np.array([any(fresh_flags(parameter)) for parameter in parameters], bool)
-        facts = self._world.meet("the gradients", float(held), float(zlib.crc32(flags.tobytes())))
-        if facts[:, 0].any():
-            return True
-        if len(set(facts[:, 1])) > 1:  # a net that goes other ways on other samples, or a rank without any
-            flags = self._world.sum(flags) > 0
-        self._fresh = [parameter for parameter, fresh in zip(parameters, flags) if fresh]
-        return False
+        flags = [any(fresh_flags(parameter)) for parameter in parameters]
+        reached, (held,) = meet(self._world, flags, held)
+        self._fresh = list(compress(parameters, reached))
+        return held
 
     def add_up(self) -> None:
         """Replace gradients, which are reduced over each rank's devices, by their sums over the ranks."""

@@ -90,7 +90,7 @@ class LossGraph:
         self.label_columns: LabelColumns | None = None
         if label_keys:
             start = self.slices[label_keys[0]].start
-            self.label_columns = LabelColumns(label_keys, start, self.width)
+            self.label_columns = LabelColumns(label_keys, start)
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.

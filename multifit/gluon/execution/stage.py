@@ -290,7 +290,9 @@ class Stage:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
                 sums.add(losses.layout, statistics)
                 if losses.label_columns is not None and statistics is not None:
-                    self.figures.labels.add(losses.label_columns, statistics, sums.batches + 1, size, device)
+                    self.figures.labels.add(
+                        losses.label_columns, [statistics], sums.batches + 1, size, device
+                    )
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         for key, norm in sums.norms.items():

@@ -13,9 +13,6 @@ from ..compat import mx
 from .base import sample_size
 from .label_rules import LabelRule, violations
 
-HELD = 256  # batches that are looked through in one call, which takes as long as a batch,
-MAX_HELD = 2**18  # unless they have more elements than this
-
 HOST = SimpleNamespace(cast=np.ndarray.astype, trunc=np.trunc, clip=np.clip, broadcast_not_equal=np.not_equal)
 """What rules call, for NumPy's arrays."""
 
@@ -46,24 +43,16 @@ class LabelChecks:
 
 
 class LabelColumns:
-    """Where a loss graph's statistics, of length `width`, have the counts of some rules: a slice.
+    """Where a loss graph's statistics have the counts of some rules: a slice, in the order of `keys`."""
 
-    The counts are in the order of `keys`.
-    """
-
-    def __init__(self, keys: tuple[str, ...], start: int, width: int) -> None:
+    def __init__(self, keys: tuple[str, ...], start: int) -> None:
         self.keys, self.slice = keys, slice(start, start + len(keys))
-        self._width = width
 
-    def most(self, size: int) -> int:
-        """Return how many batches are held."""
-        return max(1, min(HELD, MAX_HELD // self._width))
-
-    def count(self, held: Sequence[Array]) -> Array:
+    def count(self, held: Sequence[Sequence[Array]]) -> Array:
         """Return the counts in statistics of equal length: float64, of shape (batches, keys)."""
-        return mx.nd.concat(*held, dim=0).reshape((len(held), -1))[:, self.slice]
+        return mx.nd.stack(*[statistics for (statistics,) in held], axis=0)[:, self.slice]
 
-    def read(self, held: Sequence[Array]) -> np.ndarray:
+    def read(self, held: Sequence[Sequence[Array]]) -> np.ndarray:
         """Return the counts, as :meth:`count` does, on the host; this waits for the engine."""
         return self.count(held).asnumpy()
 
@@ -80,10 +69,6 @@ class LabelRows:
         rules = [rule for group in groups for rule in group]
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
-
-    def most(self, size: int) -> int:
-        """Return how many batches of so many samples are held."""
-        return max(1, min(HELD, MAX_HELD // (size * len(self.keys))))
 
     def count(self, held: Sequence[Sequence[Array]]) -> Array:
         """Return the counts in the labels of batches of equal size: float64, of shape (batches, keys)."""

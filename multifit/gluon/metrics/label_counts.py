@@ -8,6 +8,8 @@ from ...protocols import Array
 from ..compat import mx
 from .label_checks import LabelColumns, LabelRows
 
+HELD = 256  # batches that are looked through in one call, which takes as long as a batch,
+MAX_HELD = 2**18  # unless they have more elements than this
 NEVER = 2**52  # no batch has this number
 
 Source = Union[LabelColumns, LabelRows]
@@ -19,7 +21,7 @@ class _Held(NamedTuple):
     """Statistics or labels of at most so many batches, and the numbers of these."""
 
     most: int
-    values: list[Any]
+    values: list[Sequence[Array]]
     batches: list[int]
 
 
@@ -38,7 +40,13 @@ class LabelCounts:
         self._ids: set[int] = set()  # of labels that are held
 
     def add(
-        self, source: Source, values: Any, batch: int, size: int, device: int, reused: bool = False
+        self,
+        source: Source,
+        values: Sequence[Array],
+        batch: int,
+        size: int,
+        device: int,
+        reused: bool = False,
     ) -> None:
         """Add one device's statistics, or labels, of a batch of `size` samples, which has this number.
 
@@ -47,7 +55,8 @@ class LabelCounts:
         kind = source, size, device
         held = self._held.get(kind)
         if held is None:
-            held = self._held[kind] = _Held(source.most(size), [], [])
+            most = MAX_HELD // sum(array.size for array in values)
+            held = self._held[kind] = _Held(max(1, min(HELD, most)), [], [])
         if isinstance(source, LabelRows):
             # the same array once more has been written again
             self._copies = self._copies or reused or id(values[0]) in self._ids

@@ -153,7 +153,7 @@ class StageFigures:
     def hold_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:
         """Hold the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
         if rows is not None:
-            labels = [slots[name] for name in rows.names]
+            labels: list[Any] = [slots[name] for name in rows.names]
             self.labels.add(rows, labels, self.sums.batches + 1, size, device, reused)
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
+from itertools import compress
 from typing import Collection, NamedTuple
 
 import torch
 
 from ...distributed import World
+from ...gluon.distributed.gradients import meet
 from .collectives import all_reduce
 from .gradients import Gradients
 from .parameters import Parameters
@@ -35,13 +36,13 @@ class JointGradients:
         """
         if self._world.alone:
             return Verdict(held, overflowed)
-        names = sorted(gradients.tensors.keys() & due)
-        own = float(held), float(overflowed), float(gradients.added)
-        facts = self._world.meet("the gradients", *own, float(zlib.crc32("\n".join(names).encode())))
-        held, overflowed, gradients.added = (bool(each) for each in facts[:, :3].any(axis=0))
-        if not held and len(set(facts[:, 3])) > 1:
-            every = self._world.gather_json(names, "the names of the gradients")
-            for name in set().union(*every) - set(names):
+        names = sorted(due)
+        own = [name in gradients.tensors for name in names]
+        reached, (held, overflowed, gradients.added) = meet(
+            self._world, own, held, overflowed, gradients.added
+        )
+        for name in compress(names, reached):
+            if not held and name not in gradients.tensors:
                 gradients.tensors[name] = torch.zeros_like(self._parameters.tensors[name])
         return Verdict(held, overflowed)
 

@@ -9,10 +9,11 @@ import torch
 from ...gluon.data.batches import Batch
 from ...gluon.execution.loss_graph import LossGraph
 from ...gluon.execution.loss_weights import BatchLossScale
+from ...gluon.metrics.label_checks import LabelColumns
+from ...gluon.metrics.label_counts import NEVER
 from ...gluon.metrics.stage_figures import StageFigures
 from ...spec.terms import Term
 from .tensors import to_array, to_tensor
-from .wrong_labels import WrongLabels
 
 
 class Sums:
@@ -26,7 +27,7 @@ class Sums:
         """Discard everything."""
         self._totals: dict[Any, torch.Tensor] = {}
         self._weighted: dict[str, torch.Tensor] = {}
-        self._labels: dict[tuple[str, ...], WrongLabels] = {}
+        self._labels: dict[tuple[str, ...], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def add(
         self, losses: LossGraph, statistics: torch.Tensor | None, scale: BatchLossScale, batch: Batch
@@ -38,8 +39,7 @@ class Sums:
             self._add_total(losses.layout, statistics)
             self._add_weighted(losses, statistics, scale)
             if losses.label_columns is not None:
-                wrong = self._labels.setdefault(losses.label_columns.keys, WrongLabels())
-                wrong.add(statistics[losses.label_columns.slice], sums.batches + 1)
+                self._add_labels(losses.label_columns, statistics, sums.batches + 1)
         for key, norm in sums.norms.items():
             norm.add(scale.own[key])
         sums.batches += 1
@@ -64,7 +64,8 @@ class Sums:
             self._figures.sums.add(layout, to_array(total))
         for key, weighted in self._weighted.items():
             self._figures.sums.weighted[key].add(weighted.item())
-        self._figures.labels.merge([(keys, to_array(w.counts())) for keys, w in self._labels.items()])
+        pairs = [(keys, torch.stack([total, best.double()])) for keys, (total, best) in self._labels.items()]
+        self._figures.labels.merge([(keys, to_array(both)) for keys, both in pairs])
         self.clear()
 
     def _add_weighted(self, losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> None:
@@ -72,6 +73,15 @@ class Sums:
             if term.key in self._figures.sums.weighted:
                 part = statistics[losses.slices[term.where].start + term.minimized]
                 self._add_minimized(term, part, scale)
+
+    def _add_labels(self, columns: LabelColumns, statistics: torch.Tensor, batch: int) -> None:
+        """Add up how many labels of a batch broke each rule, and NEVER minus the first batch with one."""
+        total = statistics[columns.slice]
+        best = (total != 0) * (NEVER - batch)
+        if columns.keys in self._labels:
+            before, best_before = self._labels[columns.keys]
+            total, best = before + total, torch.maximum(best_before, best)
+        self._labels[columns.keys] = total, best
 
     def _add_total(self, layout: Any, statistics: torch.Tensor) -> None:
         total = self._totals.get(layout)

@@ -1,0 +1,30 @@
+"""Counts of wrong labels are held batch by batch, and looked through many at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from multifit.gluon.compat import mx
+from multifit.gluon.metrics.label_checks import LabelColumns
+from multifit.gluon.metrics.label_counts import LabelCounts
+
+COUNTS = [[0, 0, 0], [0, 2, 0], [1, 3, 0], [4, 0, 0], [0, 1, 0]]  # by batch and rule
+LIMITS = {"many": {}, "two batches": {"HELD": 2}, "ten elements": {"MAX_HELD": 10}}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_counts_and_the_first_batch_do_not_depend_on_how_many_are_held(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in LIMITS[limit].items():
+        monkeypatch.setattr(f"multifit.gluon.metrics.label_counts.{name}", value)
+    counts, columns = LabelCounts(), LabelColumns(("a", "b", "c"), 1)
+    for batch, row in enumerate(COUNTS, 1):
+        statistics = mx.nd.array([9, *row, 9], dtype="float64")  # five elements
+        counts.add(columns, [statistics], batch, 8, 0)
+        held = sum(len(each.batches) for each in counts._held.values())
+        assert held == (batch if limit == "many" else batch % 2)
+    assert counts.read() == {"a": (5, 3), "b": (6, 2)}
+    again = LabelCounts()
+    again.load(counts.state())
+    assert again.read() == {"a": (5, 3), "b": (6, 2)}

@@ -1,0 +1,91 @@
+"""Methods of balancing on torch where gradients add up over batches: equal to MXNet, in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    HandlerError,
+    MultiEstimator,
+    TrainerSpec,
+)
+from multifit.balance import (
+    DWA,
+    MGDA,
+    GradNorm,
+    UPGrad,
+)
+from tests.common.specs import two_head_spec
+from tests.torch.fits import assert_close
+from tests.torch.runs import values
+from tests.torch.test_balance import ADAM, BATCHES, SGD, net_of
+
+ADDED: dict[str, tuple[Callable[[], Any], Callable[[], list[Any]]]] = {
+    "by a handler": (lambda: ADAM, lambda: [GradientAccumulation(2)]),
+    "by the trainer": (lambda: TrainerSpec(".*", "sgd", SGD, every=2, accumulate=True), list),
+    "by one of two trainers": (
+        lambda: {
+            "body": TrainerSpec("body.*", "sgd", SGD, every=3, accumulate=True, clip_norm=0.2),
+            "heads": TrainerSpec("digit.*|size.*", "adam"),
+        },
+        list,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "method",
+    [UPGrad(on="parameters"), MGDA(on="parameters", every=2), GradNorm(on="body.0.weight"), UPGrad(), DWA()],
+    ids=["each update", "every second", "a pattern", "features", "losses"],
+)
+@pytest.mark.parametrize("how", ADDED)
+def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) -> None:
+    """Those of parameters once for each update; in two fits, of which the first leaves a batch over."""
+
+    def fit(engine: str) -> Any:
+        make_trainers, make_handlers = ADDED[how]
+        estimator = MultiEstimator(net_of(), two_head_spec(), make_trainers(), balance=method, engine=engine)
+        for _ in range(2):
+            history = estimator.fit(BATCHES, epochs=1, event_handlers=make_handlers())
+        return dict(history), values(estimator)
+
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_close(one, other)
+
+
+class CutsPower:
+    """Ends a fit after the checkpoint of 7 batches."""
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == 8:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize("how", ADDED)
+@pytest.mark.parametrize("engines", ["torch torch", "torch mxnet", "mxnet torch"])
+def test_a_run_resumes_amid_the_batches_of_an_update(engines: str, how: str, tmp_path: Path) -> None:
+    """Bit for bit on torch."""
+
+    def run(folder: str, engine: str, *further: Any, **options: Any) -> Any:
+        make_trainers, make_handlers = ADDED[how]
+        method = UPGrad(on="parameters")
+        estimator = MultiEstimator(net_of(), two_head_spec(), make_trainers(), balance=method, engine=engine)
+        handlers = [CheckpointHandler(tmp_path / folder, Every(7, "batch")), *make_handlers(), *further]
+        return dict(estimator.fit(BATCHES, epochs=3, event_handlers=handlers, **options)), values(estimator)
+
+    first, second = engines.split()
+    whole = run("whole", "torch")
+    with pytest.raises(HandlerError):
+        run("parts", first, CutsPower())
+    resumed = run("parts", second, resume=tmp_path / "parts")
+    for one, other in zip(whole, resumed):
+        assert_close(one, other)
+        if first == second:
+            np.testing.assert_equal(other, one)

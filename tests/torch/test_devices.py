@@ -1,0 +1,63 @@
+"""Devices and engines by name, and errors on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from multifit.gluon.compat import mx
+from multifit.torch.engine import runner
+from tests.torch.runs import BATCHES, estimator_of
+
+
+def test_the_plan_names_the_device() -> None:
+    estimator = estimator_of()
+    estimator.fit(BATCHES, epochs=1, event_handlers=[])
+    assert estimator.plan is not None and estimator.plan.devices == ("cpu (torch)",)
+
+
+@pytest.mark.parametrize("context", ["cuda:77", "nonsense", ["cpu", "cpu"], 3.5])
+def test_devices_that_do_not_exist(context: Any) -> None:
+    with pytest.raises(ValueError, match="context: .*give one device, such as"):
+        estimator_of(context=context)
+
+
+@pytest.mark.parametrize("context", [None, "cpu", mx.cpu(), [mx.cpu(0)], torch.device("cpu")], ids=str)
+def test_devices_that_do(context: Any) -> None:
+    estimator = estimator_of(context=context)
+    assert estimator.context == [mx.cpu(0)]
+
+
+def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
+    runners = estimator_of(engine="auto", context=torch.device("cpu"))._runners
+    assert runners.__name__ == "multifit.torch.engine.runner"
+    assert 'engine: torch, as context is "cpu"' in caplog.text
+    assert estimator_of(engine="auto", context=mx.cpu())._runners.__name__ == "multifit.gluon.steps.runner"
+    with pytest.raises(ValueError, match="CUDA"):
+        estimator_of(engine="auto", context="cuda:77")
+
+
+def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
+    """Which then says that there is no such GPU."""
+    assert runner.has(mx.cpu()) and not runner.has(mx.gpu(77))
+    with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
+        estimator_of(engine="auto", context=mx.gpu(77))
+
+
+def test_an_unknown_engine() -> None:
+    with pytest.raises(ValueError, match='valid is "auto", "mxnet" or "torch"'):
+        estimator_of(engine="keras")
+
+
+def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multifit import UserCodeError
+    from multifit.torch.engine.program import Program
+
+    def fail(self: Any, given: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Program, "__call__", fail)
+    with pytest.raises(UserCodeError, match="on torch raised RuntimeError.*out of memory"):
+        estimator_of().fit(BATCHES, epochs=1, event_handlers=[])

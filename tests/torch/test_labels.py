@@ -1,0 +1,72 @@
+"""Labels on torch: missing ones, and ones that are no class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    DataError,
+    LabelSpec,
+    MultiEstimator,
+)
+from multifit.gluon.snapshot.figures import save_figures
+from tests.common import language
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.language import make_net, make_spec
+from tests.common.specs import two_head_spec
+from tests.torch.runs import assert_equal, estimator_of, values
+
+
+def test_missing_labels() -> None:
+    arrays = {name: array.copy() for name, array in two_head_arrays(40).items()}
+    arrays["digit"][::3] = np.nan
+    data, spec = in_batches(arrays.values()), {"labels": [LabelSpec("digit", missing="nan"), "size"]}
+
+    def fit(engine: str) -> Any:
+        estimator = estimator_of("hybridized", engine, spec=two_head_spec(**spec))
+        return dict(estimator.fit(data, data, epochs=2, event_handlers=[])), values(estimator)
+
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_equal(one, other, 1e-5)
+
+
+def wrong_digits() -> Any:
+    arrays = {name: array.copy() for name, array in two_head_arrays(40).items()}
+    arrays["digit"][[25, 26, 35]] = 7
+    return in_batches(arrays.values()), {}
+
+
+def wrong_words() -> Any:
+    """A label for each of several words, of which wrong ones are counted in the graph."""
+    data = [(words, following.copy()) for words, following in language.BATCHES]
+    for batch, word in ((3, 0), (3, 2), (4, 1)):
+        data[batch][1][word, 1] = language.WORDS
+    return data, {"batch_axis": 1}
+
+
+LABELS: dict[str, tuple[Any, Any]] = {
+    "one a sample": (estimator_of, wrong_digits),
+    "several a sample": (lambda engine: MultiEstimator(make_net(), make_spec(), engine=engine), wrong_words),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_that_are_no_class_are_counted_and_named_with_their_first_batch(name: str) -> None:
+    """Also if a checkpoint is saved in between."""
+    make, wrong = LABELS[name]
+    data, options = wrong()
+
+    class Looks:
+        def batch_end(self, estimator: Any) -> None:
+            save_figures(estimator._engine.stages["train"].figures)
+
+    messages = []
+    for engine in ("mxnet", "torch"):
+        for handlers in ([], [Looks()]):
+            with pytest.raises(DataError, match="held 3 values, first in batch 4") as caught:
+                make(engine=engine).fit(data, epochs=1, event_handlers=handlers, **options)
+            messages.append(str(caught.value))
+    assert len(set(messages)) == 1

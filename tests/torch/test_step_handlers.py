@@ -1,0 +1,86 @@
+"""Handlers that change a step on torch: as with MXNet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    GradientNoise,
+    MultiEstimator,
+    SkipNonFinite,
+    TerminateOnNaN,
+    WeightAveraging,
+)
+from multifit.gluon.compat import mx
+from multifit.gluon.data.seeding import seed_everything
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import TWO_HEADS, Heads, sequential
+from tests.common.specs import two_head_spec
+from tests.torch.runs import ADAM, BATCHES, assert_equal, estimator_of, values
+
+
+class Halve:
+    """Halves the inputs, and the gradients of the biases."""
+
+    def change_batch(self, estimator: Any, slots: Any) -> Any:
+        return {"image": slots["image"] / 2}
+
+    def change_gradients(self, estimator: Any) -> None:
+        for name, (gradient,) in estimator.gradients()["trainer"].items():
+            if name.endswith("bias"):
+                gradient *= 0.5
+
+
+class SkipThird:
+    """Holds the update back after every third batch."""
+
+    def hold_update(self, estimator: Any, loss: Any) -> bool:
+        assert all(array.asnumpy().all() for arrays in loss.values() for array in arrays)
+        return estimator.state.step % 3 == 2
+
+
+CHANGES: dict[str, Any] = {
+    "batch and gradients": lambda: [Halve()],
+    "noise": lambda: [GradientNoise(0.1)],
+    "held": lambda: [SkipThird()],
+    "averages of batches": lambda: [WeightAveraging("ema", decay=0.8)],
+    "averages of epochs": lambda: [WeightAveraging("swa")],
+    "finite": lambda: [SkipNonFinite()],
+    "NaN": lambda: [TerminateOnNaN()],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_handlers_change_a_step_as_with_mxnet(name: str) -> None:
+    def fit(engine: str) -> Any:
+        estimator = estimator_of("float64", engine)
+        seed_everything(5)
+        history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=CHANGES[name]())
+        return dict(history), values(estimator), estimator.predict(BATCHES)
+
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_equal(one, other, 1e-10)
+
+
+@pytest.mark.parametrize("handler", [SkipNonFinite, TerminateOnNaN])
+def test_batches_with_nan(handler: Any) -> None:
+    arrays = two_head_arrays(40)
+    arrays["image"][20] = np.nan
+
+    def fit(engine: str) -> Any:
+        # without relu, which makes 0 of NaN in MXNet's operator for CPUs
+        net = Heads(
+            body=sequential(mx.gluon.nn.Dense(8, use_bias=False), mx.gluon.nn.BatchNorm()), **TWO_HEADS
+        )
+        net.hybridize()
+        seed_everything(5)
+        estimator = MultiEstimator(net, two_head_spec(), ADAM, engine=engine)
+        estimator.fit(in_batches(arrays.values()), epochs=1, event_handlers=[handler()])
+        return values(estimator), estimator.state.stop_reason
+
+    (one, reason), (other, same) = fit("mxnet"), fit("torch")
+    assert_equal(one, other, 1e-4)
+    assert reason == same
