@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import threading
 from functools import cache
 from typing import Any, Callable, Literal, Mapping, Optional, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +21,8 @@ Ints = tuple[int, ...]
 Floats = tuple[float, ...]
 Bounds = tuple[Optional[int], ...]  # of slices; None: the end of the axis
 Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
+
+_PARSER = threading.Lock()  # Python 3.11's raises SystemErrors if threads use it at the same time
 
 DTYPES = {
     "float16": torch.float16,
@@ -117,7 +120,8 @@ def _read(kind: Any, text: str) -> Any:
 
 def _literal(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        with _PARSER:
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
 
