@@ -96,7 +96,8 @@ class Meter:
         if not self._gpu:
             return None
         self._profile.stop()
-        kernels = [e for e in self._profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        on_gpu = [e for e in self._profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        kernels = [e for e in on_gpu if not e.is_user_annotation]  # PyTorch's optimizers mark whole steps
         return idle_share([(e.time_range.start, e.time_range.end) for e in kernels], 1e6 * seconds)
 
     def _synchronize(self) -> None:
