@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 from gluoncv.loss import SSDMultiBoxLoss
 from mxnet import autograd, gluon
 
@@ -34,6 +35,7 @@ class _SSD(Subject):
     @cache  # noqa: B019 - there is one of its kind
     def batches(self) -> list[tuple[Any, ...]]:
         """Return five batches of images (16, 3, 128, 128) with their targets."""
+        np.random.seed(0)  # all processes that are compared train on the same batches
         train, _ = self._task.data(self._task.net(self.contexts))
         return [tuple(batch) for batch in train]
 
