@@ -20,7 +20,7 @@ from multifit.gluon.execution.recording import Recording, record
 from multifit.gluon.precision.precisions import named_precision
 from multifit.gluon.validation.dry_run import dry_run
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import TWO_HEADS, PlainHeads, hybridized
+from tests.common.nets import TWO_HEADS, Heads, PlainHeads, hybridized
 from tests.common.specs import two_head_spec
 from tests.engines import new_engine
 
@@ -410,6 +410,11 @@ def test_nets_that_are_not_recorded(case: str) -> None:
     network = Network(change(on_arrays()), two_head_spec(), "train")
     assert network.obstacle is not None and network.obstacle[0] == why
     assert not network.recorded
+
+
+def test_a_net_that_is_traced_is_not_recorded() -> None:
+    network = Network(hybridized(Heads(**TWO_HEADS)), two_head_spec(), "train")
+    assert network.traced and network.obstacle is None and not network.recorded
 
 
 def test_a_function_in_place_of_the_net_is_not_recorded() -> None:
