@@ -151,7 +151,8 @@ def _norm(term: Term, batch: Batch) -> Any:
         return 0.0
     if term.optional and term.spec.normalize_by is None and not term.present:
         return float(batch.samples)
-    by, sums = term.spec.normalize_by or partial(present_share, term), []
+    by, sums = term.spec.normalize_by, []
+    by = partial(present_share, term) if by is None else by
     for slots in batch.slots:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
             value = by(slots) if callable(by) else slots[by]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
+import numpy as np
+
 from ...errors import Problem
-from ...spec import TrainerSpec
 from ..compat import mx
 from .gradients import fresh_flags, set_fresh
 from .parameters import listing
@@ -24,7 +25,8 @@ class Rhythm(NamedTuple):
 
 def rhythm_problems(where: str, declared: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> list[Problem]:
     """Return why the gradients of a trainer, `where` in messages, cannot be added up."""
-    if not isinstance(declared, TrainerSpec) or not declared.accumulate:
+    adds = getattr(declared, "accumulate", False)
+    if not isinstance(adds, (bool, np.bool_)) or not adds:  # what it is otherwise, its check says
         return []
     sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
     message = (
