@@ -72,9 +72,10 @@ def _loss(term: Term) -> Iterator[str]:
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
         yield f"{where}: trainers is empty; name at least one, or leave it out to move all parameters"
-    if term.trainers and loss.scope == "batch":
+    of_batch = isinstance(loss.scope, str) and loss.scope == "batch"
+    if term.trainers and of_batch:
         yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'
-    if term.present and loss.scope == "batch":
+    if term.present and of_batch:
         labels = names([ref.name.partition(".")[2] for ref in term.present])
         yield f'{where}: takes {labels}, which may be missing, with scope="batch"; use scope="device"'
 

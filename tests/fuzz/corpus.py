@@ -24,6 +24,7 @@ CORPUS = [
     *named("declare", "label.missing", "symbol", "1/2"),
     *named("fit", "label.missing", "1/2"),
     *named("check", "trainer.accumulate", "symbol"), *named("fit", "trainer.accumulate", "symbol"),
+    Case("declare", (("loss.scope", Named("array")), ("label.missing", Named("-10**400")))),
     *named("fit", "loss.normalize_by", "symbol"), *named("CheckpointHandler", "monitor", "300 names"),
     *named("declare", "label.classes", "10**400", "inf", "1/2", "0-d array"),
     *named("declare", "label.ignore", "nan", "10**400", "unprintable"),
