@@ -25,6 +25,7 @@ CORPUS = [
     *named("fit", "label.missing", "1/2"),
     *named("check", "trainer.accumulate", "symbol"), *named("fit", "trainer.accumulate", "symbol"),
     Case("declare", (("loss.scope", Named("array")), ("label.missing", Named("-10**400")))),
+    Case("check", (("label.missing", 0), ("batch.0.x", "0-d"))),
     *named("fit", "loss.normalize_by", "symbol"), *named("CheckpointHandler", "monitor", "300 names"),
     *named("declare", "label.classes", "10**400", "inf", "1/2", "0-d array"),
     *named("declare", "label.ignore", "nan", "10**400", "unprintable"),
