@@ -56,7 +56,7 @@ class Patient(nn.HybridBlock):
 def chosen():
     """Return the tasks to train: all of them, or one."""
     if only and only not in tasks():
-        raise ValueError(f'only="{only}" is no task; valid are {", ".join(tasks())}')
+        raise ValueError(f'only="{only}" is not a task; tasks are {", ".join(tasks())}')
     return (only,) if only else tasks()
 
 

@@ -52,7 +52,7 @@ class TwoDigitsNet(nn.HybridBlock):
 def chosen():
     """Return the tasks to train: all of them, or one."""
     if only and only not in TASKS:
-        raise ValueError(f'only="{only}" is no task; valid are {", ".join(TASKS)}')
+        raise ValueError(f'only="{only}" is not a task; tasks are {", ".join(TASKS)}')
     return (only,) if only else TASKS
 
 

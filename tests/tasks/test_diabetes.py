@@ -34,5 +34,5 @@ def test_beside_it(settings, tmp_path):
 
 
 def test_an_unknown_task_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match='only="blood" is no task; valid are progression, mass'):
+    with pytest.raises(ValueError, match='only="blood" is not a task; tasks are progression, mass'):
         train(FILE, tmp_path, "only=blood")

@@ -26,5 +26,5 @@ def test_beside_it_are_the_sum_and_single_tasks(tmp_path, settings):
 
 
 def test_an_unknown_task_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match='only="middle" is no task; valid are left, right, sum'):
+    with pytest.raises(ValueError, match='only="middle" is not a task; tasks are left, right, sum'):
         train(FILE, tmp_path, *SMALL, "only=middle")

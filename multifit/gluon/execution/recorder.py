@@ -20,7 +20,10 @@ WAY_OUT = 'or use engine="mxnet"'
 READS = "reads numbers out of an array, as asnumpy(), asscalar() and if do", "compute with operators of mx.nd"
 MODE = "changes autograd's mode", "leave record(), pause() and train_mode() out, and use detach()"
 GRADIENTS = "computes gradients, or attaches them", "let a loss do that"
-APART = "calls a graph of its own: a SymbolBlock or a block that is no child", "make it a child HybridBlock"
+APART = (
+    "calls a graph of its own: a SymbolBlock or one that is not a child",
+    "make it a child HybridBlock",
+)
 DRAWS = "draws random numbers with Python or NumPy", "draw them with mx.nd.random"
 IN_PLACE = "writes into an array that it has used", "compute a new one with operators of mx.nd"
 UNKNOWN = "uses an array, of shape {}, that comes neither from its inputs nor from operators in this call"

@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "pause": (lambda net, x: within(mx.autograd.pause(), net, x), "changes autograd's mode; leave record"),
     "mode": (lambda net, x: within(mx.autograd.train_mode(), net, x), "changes autograd's mode"),
     "gradient": (lambda net, x: x.attach_grad() or x, "computes gradients, or attaches them; let a loss"),
-    "another net": (lambda net, x: APART(x), "calls a graph of its own: a SymbolBlock or a block that is no"),
+    "another net": (lambda net, x: APART(x), "calls a graph of its own: a SymbolBlock or one that is not"),
     "in place": (lambda net, x: x.__iadd__(1), "writes into an array that it has used; compute a new one"),
     "part": (writing, "writes into an array that it has used"),
     "numbers in place": (filling, "writes into an array that it has used"),
