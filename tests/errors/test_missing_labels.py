@@ -69,6 +69,12 @@ def test_none_for_a_label(setup: Setup, batch: int) -> None:
         missing(lambda label: label < 0, data=[[x, digit, amount], *data[batch - 1 :]]).fit()
 
 
+def test_none_for_a_label_beside_arrays_without_samples(setup: Setup) -> None:
+    data = [setup.data[0], [np.float32(1), None, np.float32(2)]]
+    with pytest.raises(DataError, match=r'batch 2: 2 problems.*\n.*"x" is \(\) float32, which has no'):
+        missing("nan", data=data).fit()
+
+
 def test_a_loss_that_returns_one_number(setup: Setup) -> None:
     faulty = missing("nan", losses={"digit": mean, "amount": L2()})
     faulty.refused(SpecError, 'losses["digit"]: its label may be missing', "return a value for each sample")
