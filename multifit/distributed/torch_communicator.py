@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import torch.distributed as dist
 
 from .header import Vector
 from .launchers import TORCH, torch_variables
+from .star import Star
 
 LARGE = 2**18  # bytes, from which copying an array costs more than a sum of its own
 
@@ -43,6 +45,8 @@ class TorchCommunicator:
         else:
             self._group = dist.new_group(backend="gloo", timeout=wait)  # which takes a GPU's tensors too
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        host = os.environ.get("MASTER_ADDR", socket.gethostname())
+        self._star = Star(self.rank, self.size, host, self._all_gather)
 
     def all_reduce(self, arrays: Sequence[Vector]) -> None:
         """Sum the arrays over the ranks in place: each large one, and the small ones of a dtype at once."""
@@ -75,12 +79,11 @@ class TorchCommunicator:
 
     def all_gather(self, vector: Vector) -> list[Vector]:
         """Return the vectors of all ranks."""
-        rows = np.empty((self.size, vector.size), vector.dtype)
-        dist.all_gather([*map(torch.from_numpy, rows)], torch.from_numpy(vector), group=self._group)
-        return list(rows)
+        return self._star.all_gather(vector)
 
     def close(self) -> None:
         """Leave the group that was made."""
+        self._star.close()
         if self._store is not None:
             dist.destroy_process_group()
 
@@ -93,6 +96,11 @@ class TorchCommunicator:
         """Return the ranks that left such a note."""
         ranks = range(self.size if self._store is not None else 0)
         return [rank for rank in ranks if self._store.check([f"{rank}.{text}"])]
+
+    def _all_gather(self, vector: Vector) -> list[Vector]:
+        rows = np.empty((self.size, vector.size), vector.dtype)
+        dist.all_gather([*map(torch.from_numpy, rows)], torch.from_numpy(vector), group=self._group)
+        return list(rows)
 
     def _begin_sum(self, array: Vector) -> Any:
         return dist.all_reduce(torch.from_numpy(array), group=self._group, async_op=True)

@@ -28,7 +28,7 @@ def torch_communicator(monkeypatch):
     for name, module in fake_torch().items():
         monkeypatch.setitem(sys.modules, name, module)
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "1")
+        monkeypatch.setenv(name, "127.0.0.1")
     monkeypatch.delitem(sys.modules, "multifit.distributed.torch_communicator", raising=False)
     yield importlib.import_module("multifit.distributed.torch_communicator").TorchCommunicator
     sys.modules.pop("multifit.distributed.torch_communicator")

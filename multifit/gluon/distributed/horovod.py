@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import socket
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from urllib.error import HTTPError
 
 import numpy as np
 
+from ...distributed.star import Star
 from ...protocols import Array
 from ..compat import mx
 from .collectives import backward_groups
@@ -46,6 +48,8 @@ class HorovodCommunicator:
         self._horovod.init()
         atexit.unregister(self._horovod.shutdown)  # `close` does it
         self.rank, self.size = self._horovod.rank(), self._horovod.size()
+        host = os.environ.get("HOROVOD_HOSTNAME", socket.gethostname())
+        self._star = Star(self.rank, self.size, host, self._all_gather)
         self._gathering = False
 
     def all_reduce(self, arrays: Sequence[Array]) -> None:
@@ -68,13 +72,13 @@ class HorovodCommunicator:
     def all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
         """Return the vectors of all ranks."""
         self._gathering = True
-        own = mx.nd.array(vector, ctx=mx.cpu(), dtype=vector.dtype)
-        rows = self._horovod.allgather(own, name=f"multifit.gather.{vector.size}").asnumpy()
+        rows = self._star.all_gather(vector)
         self._gathering = False
-        return list(rows.reshape(self.size, vector.size))
+        return rows
 
     def close(self) -> None:
         """Shut Horovod down."""
+        self._star.close()
         self._horovod.shutdown()
 
     def leave_note(self, text: str) -> None:
@@ -90,6 +94,11 @@ class HorovodCommunicator:
                 urllib.request.urlopen(_url(rank, text)).close()
                 ranks.append(rank)
         return ranks
+
+    def _all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
+        own = mx.nd.array(vector, ctx=mx.cpu(), dtype=vector.dtype)
+        rows = self._horovod.allgather(own, name=f"multifit.gather.{vector.size}").asnumpy()
+        return list(rows.reshape(self.size, vector.size))
 
     def _notify_shutdown(self) -> None:
         """Do what MXNet does when Python ends, which waits for all that is queued."""
