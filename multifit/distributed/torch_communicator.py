@@ -50,18 +50,22 @@ class TorchCommunicator:
 
     def all_reduce(self, arrays: Sequence[Vector]) -> None:
         """Sum the arrays over the ranks in place: each large one, and the small ones of a dtype at once."""
-        sums, joined = [], []
+        little = self._star.takes(sum(array.nbytes for array in arrays))
+        works, joined = [], []
         small: dict[Any, list[Vector]] = {}
         for array in arrays:
-            if array.nbytes >= LARGE and array.flags.c_contiguous:
-                sums.append(self._begin_sum(array))
+            if array.nbytes >= LARGE and array.flags.c_contiguous and not little:
+                works.append(self._begin_sum(array))
             else:
                 small.setdefault(array.dtype, []).append(array)
         for group in small.values():
             flat = np.concatenate([array.ravel() for array in group])
-            sums.append(self._begin_sum(flat))
+            if little:
+                self._star.all_reduce(flat)
+            else:
+                works.append(self._begin_sum(flat))
             joined.append((flat, group))
-        for work in sums:
+        for work in works:
             work.wait()
         for flat, group in joined:
             for part, array in zip(np.split(flat, np.cumsum([array.size for array in group])[:-1]), group):

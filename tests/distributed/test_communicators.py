@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+from multifit.distributed import star
 from multifit.distributed.communicator import Notes
 from multifit.gluon.compat import mx
 from multifit.gluon.distributed import horovod
@@ -49,9 +50,13 @@ def horovod_communicator(monkeypatch):
         server.shutdown()
 
 
-@pytest.fixture(params=["torch", "horovod"])
-def make(request):
-    return request.getfixturevalue(f"{request.param}_communicator")
+@pytest.fixture(params=["torch", "torch alone", "horovod"])
+def make(request, monkeypatch):
+    """Return the class of a communicator; PyTorch's also without connections to rank 0."""
+    library, _, alone = request.param.partition(" ")
+    if alone:
+        monkeypatch.setattr(star, "RANKS", 1)
+    return request.getfixturevalue(f"{library}_communicator")
 
 
 def check(world):

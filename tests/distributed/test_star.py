@@ -49,6 +49,28 @@ def test_small_vectors_go_through_it_and_large_ones_through_the_library(size: in
     assert results == [None] * size and gathered == [*CONNECTING, SMALL + 1]
 
 
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_sums_are_added_in_the_order_of_ranks(size: int, dtype: str) -> None:
+    vectors = np.random.RandomState(0).normal(0, 1e3, (3, size, 1000)).astype(dtype)
+
+    def add_up(connected: Star, rank: int) -> None:
+        connected.all_gather(np.zeros(3, np.uint8))
+        for count, rows in zip((10, 1000, 5), vectors):
+            own = rows[rank, :count].copy()
+            assert connected.takes(own.nbytes)
+            connected.all_reduce(own)
+            np.testing.assert_array_equal(own, sum(row[:count] for row in rows))
+        assert not connected.takes(star.LITTLE // (size - 1) + 1)
+
+    assert run_stars(size, add_up)[:-1] == [None] * size
+
+
+def test_a_single_process_has_no_connections() -> None:
+    connected = Star(0, 1, "127.0.0.1", lambda vector: [vector])
+    assert len(connected.all_gather(np.zeros(3, np.uint8))) == 1 and not connected.takes(3)
+
+
 def unreachable(offer: Any, rank: int) -> Any:
     if rank == 2:
         raise ConnectionRefusedError("a firewall")
