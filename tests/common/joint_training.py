@@ -336,8 +336,10 @@ ON_TORCH: dict[str, dict[str, Any]] = {
             "smoothed labels", "mixed samples", "a trainer that accumulates",
         )
     },
-    "a normaliser": {"parity": LossSpec(Weighted(), "parity", ["parity", "weight"], normalize_by="weight")},
-    "a trainer that waits": {"rhythm": {"every": 3}},
+    "a normaliser of a graph": {
+        "parity": LossSpec(Weighted(), "parity", ["parity", "weight"], normalize_by="weight")
+    },
+    "a trainer of a graph that waits": {"rhythm": {"every": 3}},
 }  # fmt: skip
 
 Train = Callable[..., dict[str, np.ndarray]]
