@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import socket
 from collections.abc import Iterator
@@ -59,6 +60,8 @@ class Star:
         if self._connections is None:
             few = 1 < self._size <= RANKS
             self._connections = _connected(self._rank, self._size, self._host, self._library) if few else []
+            if hasattr(os, "register_at_fork"):  # else a loader's workers would keep them open
+                os.register_at_fork(after_in_child=self.close)
         if not self._connections or vector.nbytes > SMALL:
             return self._library(vector)
         with self._guarded() as connections:

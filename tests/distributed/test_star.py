@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from typing import Any, Callable
 
 import numpy as np
@@ -116,3 +119,23 @@ def test_a_rank_that_ends_ends_the_gather_of_all(lost: int) -> None:
 
     *results, _ = run_stars(3, end_one)
     assert [isinstance(result, OSError) for result in results] == [rank != lost for rank in range(3)]
+
+
+def test_a_forked_process_does_not_keep_connections_open() -> None:
+    children = []
+
+    def fork(connected: Star, rank: int) -> None:
+        connected.all_gather(np.zeros(3, np.uint8))
+        if rank == 0:
+            connected.all_gather(np.zeros(3, np.uint8))  # until the other ends
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+        children.append(child)
+
+    lost, *_ = run_stars(2, fork)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert isinstance(lost, OSError) and len(children) == 1
