@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import urllib.request
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -51,15 +52,16 @@ class HorovodCommunicator:
         host = os.environ.get("HOROVOD_HOSTNAME", socket.gethostname())
         self._star = Star(self.rank, self.size, host, self._all_gather)
         self._gathering = False
+        self._last: dict[str, Array] = {}  # the array of the last operation of each name
 
     def all_reduce(self, arrays: Sequence[Array]) -> None:
         """Queue sums over the ranks, in a few groups of arrays, the last arrays first.
 
         The gradients of the last layers are there first, and their sum need not wait for the others.
         """
-        groups = list(backward_groups(arrays, GROUP))
-        for number, group in enumerate(groups):
-            name = f"multifit.sum.{number}.{len(groups)}"
+        for number, group in enumerate(backward_groups(arrays, GROUP)):
+            form = zlib.crc32(repr([(array.shape, array.dtype) for array in group]).encode())
+            name = self._free(f"multifit.sum.{number}.{form}", group[0])
             self._horovod.grouped_allreduce_(group, average=False, name=name, priority=-number)
 
     def broadcast(self, arrays: Sequence[Array]) -> None:
@@ -67,7 +69,8 @@ class HorovodCommunicator:
         for number, array in enumerate(arrays):
             if array.context.device_type == "cpu":
                 host_view(array)  # Horovod cannot read the layouts of oneDNN
-            self._horovod.broadcast_(array, root_rank=0, name=f"multifit.broadcast.{number}")
+            name = self._free(f"multifit.broadcast.{number}", array)
+            self._horovod.broadcast_(array, root_rank=0, name=name)
 
     def all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
         """Return the vectors of all ranks."""
@@ -99,6 +102,18 @@ class HorovodCommunicator:
         own = mx.nd.array(vector, ctx=mx.cpu(), dtype=vector.dtype)
         rows = self._horovod.allgather(own, name=f"multifit.gather.{vector.size}").asnumpy()
         return list(rows.reshape(self.size, vector.size))
+
+    def _free(self, name: str, array: Array) -> str:
+        """Return a name, for an operation on an array, once no operation on another array bears it.
+
+        Horovod knows operations of all ranks by name, and remembers how names went before; those on one array
+        follow each other.
+        """
+        last = self._last.get(name, array)
+        if last is not array:
+            last.wait_to_read()
+        self._last[name] = array
+        return name
 
     def _notify_shutdown(self) -> None:
         """Do what MXNet does when Python ends, which waits for all that is queued."""
