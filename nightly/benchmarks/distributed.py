@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,17 +23,31 @@ from tests.common.launch import launch
 
 from .rows import OURS, Row
 from .subjects import SINGLES, Subject
+from .subjects.data import digit_batches
 
 __all__ = ["CASES", "NAME", "measure"]
 
 NAME = "distributed"
 SIZE = 2
-ROUNDS = 7
+ROUNDS = 5
 EPOCHS = 3  # of a fit, so that how it starts counts little
 LIMIT = 1800.0  # seconds
 MEGABYTES = (0.1, 1, 10, 45)
-NETS = ("MLP", "ResNet18 thumbnail", "U-Net of tasks/segmentation.py")  # the last computes most for its size
-SUBJECTS = {subject.name: subject for subject in SINGLES if subject.name in NETS}
+RESNET = next(subject for subject in SINGLES if subject.name == "ResNet18 thumbnail")
+
+
+def _large_batches() -> list[tuple[Any, Any]]:
+    """Return batches of 256 samples."""
+    images, kinds = (mx.nd.concat(*arrays, dim=0) for arrays in zip(*digit_batches(32, 16)))
+    return [(images[i : i + 256], kinds[i : i + 256]) for i in range(0, 1024, 256)]
+
+
+NETS = (
+    next(subject for subject in SINGLES if subject.name == "MLP"),
+    RESNET,
+    replace(RESNET, name=f"{RESNET.name}, 256 samples", batches=_large_batches),
+)
+SUBJECTS = {subject.name: subject for subject in NETS}
 COSTS = "meetings and sums"
 
 
