@@ -115,7 +115,7 @@ def is_finite_number(value: object) -> bool:
     """Return whether `value` is a real number that is finite as a float; a bool is not a number."""
     try:
         return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
-    except (OverflowError, TypeError, ValueError):  # 10**400, or a number that is none
+    except (OverflowError, TypeError, ValueError):  # 10**400, or something that only looks like a number
         return False
 
 

@@ -115,7 +115,7 @@ def _connected(rank: int, size: int, host: str, gather: Gather) -> list[socket.s
     listener, offer = _listen(host, size) if rank == 0 else (None, b"")
     offered = gather(pad(offer, OFFER))[0].tobytes().rstrip(b"\0")
     connections: list[socket.socket] = []
-    with suppress(OSError, ValueError):  # a firewall, a name that is none here, no offer
+    with suppress(OSError, ValueError):  # a firewall, or a name that means nothing here
         first = Offer(*json.loads(offered))
         connections = [_connect(first, rank)] if listener is None else _accept(listener, first, size)
     if listener is not None:
@@ -133,7 +133,7 @@ def _listen(host: str, size: int) -> tuple[socket.socket | None, bytes]:
     try:
         family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server(("", 0), family=family, backlog=size)
-    except (OSError, UnicodeError):  # a name that is none
+    except (OSError, UnicodeError):  # not a name
         return None, b""
     offer = Offer(host, listener.getsockname()[1], secrets.token_hex(TOKEN // 2))
     return listener, json.dumps(offer).encode()

@@ -102,7 +102,7 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         A context that does not exist, an unknown precision, or one that the devices do not support; a `world`
-        that is none, an unknown `engine`, or `compile` with MXNet.
+        that `connect` has not returned, an unknown `engine`, or `compile` with MXNet.
     ImportError
         The engine is not installed.
     """

@@ -92,7 +92,7 @@ FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
         SpecError,
         {"spec": two_head_spec(losses={"digit": LossSpec(Mean(), "digit", "digit")}, unused=["size"])},
     ),
-    "forward= is no graph": (
+    "forward= is not a graph": (
         SpecError,
         {"spec": two_head_spec(forward=lambda net, slots: net(slots["image"]))},
     ),

@@ -96,7 +96,10 @@ class Network:
         if self.traced:
             return None
         if self.spec.forward is not None:
-            return "the TaskSpec's forward= is no graph", "do what it does in a HybridBlock's hybrid_forward"
+            return (
+                "the TaskSpec's forward= is not a graph",
+                "do what it does in a HybridBlock's hybrid_forward",
+            )
         return obstacle_of(self.net)
 
     @property

@@ -164,7 +164,7 @@ class Runner:
         return self._step
 
     def evaluate_batch(self, raw: Any) -> Any:
-        """Measure losses and metrics on a batch; with MXNet, if the stage is no graph of torch."""
+        """Measure losses and metrics on a batch; with MXNet, if the stage is not a graph of torch."""
         engine, stage = self._engine, self._engine.stages[EVALUATE]
         if not self._on_host:
             batch = engine.splitter(EVALUATE).split(raw)

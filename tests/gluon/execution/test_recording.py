@@ -419,7 +419,7 @@ def test_a_net_that_is_traced_is_not_recorded() -> None:
 
 def test_a_function_in_place_of_the_net_is_not_recorded() -> None:
     network = Network(on_arrays(), two_head_spec(forward=lambda net, slots: ()), "train")
-    assert network.obstacle is not None and network.obstacle[0] == "the TaskSpec's forward= is no graph"
+    assert network.obstacle is not None and network.obstacle[0] == "the TaskSpec's forward= is not a graph"
 
 
 def test_a_recorded_net_is_lowered_to_a_lower_precision() -> None:
