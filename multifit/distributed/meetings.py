@@ -102,6 +102,8 @@ class Meetings:
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
         content = "\n".join([text, *lines[-LINES:]]).encode("utf-8", "replace")
         try:
+            if self.communicator.asynchronous and (known := self._fates()):
+                self._lose("lost the others", "a failure", known)  # who is stopped would be waited for
             self.exchange("a failure", content=content, failed=True)
         except PeerError:
             if self.communicator.asynchronous and isinstance(error, Exception):

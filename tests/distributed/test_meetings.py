@@ -84,6 +84,18 @@ def test_processes_that_ended_or_are_stopped_are_named(monkeypatch):
     assert "(fake: closed !!!" in str(error) and len(str(error)) < 500
 
 
+def test_a_rank_that_is_stopped_is_not_waited_for_when_a_sum_has_failed(monkeypatch):
+    monkeypatch.setattr("multifit.distributed.meetings.fate", lambda process: OTHERS.get(process.pid))
+    world = World(communicator_of(4, all_gather=lambda vector: 1 / 0), 0.05)
+    world.communicator.asynchronous = True
+    world._meetings.processes = [replace(this_process(), pid=pid) for pid in range(4)]
+    with (
+        pytest.raises(PeerError, match="lost the others .*: rank 1 .* ended; rank 3 .* is stopped"),
+        world.guarded(),
+    ):
+        raise RuntimeError("the sum has failed")
+
+
 @pytest.mark.parametrize("asynchronous, error", [(True, PeerError), (False, ValueError)])
 def test_an_error_of_the_engine_may_be_due_to_ranks_that_are_lost(asynchronous, error):
     def lose(vector):
