@@ -61,7 +61,7 @@ MODELS = {
         lambda: vision.VGG([1, 1, 1], [16, 32, 64], classes=10, batch_norm=True),
         32,
         "sgd",
-        {"learning_rate": 0.02, "momentum": 0.9},
+        {"learning_rate": 0.01, "momentum": 0.9},
     ),
     "resnet18": Choice(
         lambda: vision.ResNetV1(
