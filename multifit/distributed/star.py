@@ -15,9 +15,9 @@ import numpy as np
 
 from .header import Vector, pad
 
-RANKS = 64  # above, the messages of rank 0 would cost more than a library's collective operation
-SMALL = 4096  # bytes of a vector to gather, above which a library is as fast
-LITTLE = 2**22  # bytes to sum that rank 0 receives from all ranks, above which a library is as fast
+RANKS = 64  # for more, rank 0 would have too many messages to send (not measured)
+SMALL = 4096  # bytes of a vector to gather: what meetings send, and short texts
+LITTLE = 2**22  # bytes to sum that rank 0 receives from all ranks, for which gloo takes as long
 CONNECTING = 5.0  # seconds: all ranks connect at the same moment
 OFFER = 512  # bytes
 TOKEN, NUMBER = 32, 4  # bytes
