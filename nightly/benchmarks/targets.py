@@ -58,6 +58,8 @@ TARGETS = (
         for method in methods
     ),
     # two processes are worth .95 of two independent ones
+    Target("distributed", "ResNet18 thumbnail, torch", "/ independent processes", 1.05),
+    Target("distributed", "ResNet18 thumbnail, horovod", "/ independent processes", 1.05),
     Target("distributed", "ResNet18 thumbnail, 256 samples, torch", "/ independent processes", 1.05),
     Target("distributed", "ResNet18 thumbnail, 256 samples, horovod", "/ independent processes", 1.05),
     # faster than what people would use instead

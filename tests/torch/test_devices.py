@@ -40,7 +40,7 @@ def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
 
 
 def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
-    """MXNet's error says that there is no such GPU."""
+    """The error is the one that MXNet raises for a GPU that does not exist."""
     assert runner.has(mx.cpu()) and not runner.has(mx.gpu(77))
     with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
         estimator_of(engine="auto", context=mx.gpu(77))
