@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Collection, Iterator, Mapping, Sequence
+from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -13,7 +13,13 @@ from ..compat import mx
 from .base import sample_size
 from .label_rules import LabelRule, violations
 
-HOST = SimpleNamespace(cast=np.ndarray.astype, trunc=np.trunc, clip=np.clip, broadcast_not_equal=np.not_equal)
+HOST = SimpleNamespace(
+    cast=np.ndarray.astype,
+    trunc=np.trunc,
+    relu=lambda values: np.maximum(values, 0),
+    broadcast_minimum=np.minimum,
+    broadcast_not_equal=np.not_equal,
+)
 """What rules call, for NumPy's arrays."""
 
 
@@ -48,47 +54,67 @@ class LabelColumns:
     def __init__(self, keys: tuple[str, ...], start: int) -> None:
         self.keys, self.slice = keys, slice(start, start + len(keys))
 
-    def count(self, held: Sequence[Sequence[Array]]) -> Array:
-        """Return the counts in statistics of equal length: float64, of shape (batches, keys)."""
-        return mx.nd.stack(*[statistics for (statistics,) in held], axis=0)[:, self.slice]
+    def gather(self, held: Sequence[Sequence[Array]]) -> list[Array]:
+        """Return the statistics of batches, of equal length, as one array."""
+        return [mx.nd.stack(*[statistics for (statistics,) in held], axis=0)]
 
-    def read(self, held: Sequence[Sequence[Array]]) -> np.ndarray:
+    def count(self, gathered: Sequence[Array]) -> Array:
+        """Return the counts: float64, of shape (batches, keys)."""
+        return gathered[0][:, self.slice]
+
+    def read(self, gathered: Sequence[Array]) -> np.ndarray:
         """Return the counts, as :meth:`count` does, on the host; this waits for the engine."""
-        return self.count(held).asnumpy()
+        return self.count(gathered).asnumpy()
+
+
+class _Group(NamedTuple):
+    """Rules for labels of equal shape and dtype; if of classes, the last ones, of shape (1, rules, 1)."""
+
+    rules: Sequence[LabelRule]
+    last: np.ndarray | None
 
 
 class LabelRows:
     """Labels of one value per sample, which are small enough to be held until they are counted.
 
     An operator in the step graph takes as long for a few values as for many: the labels of many batches are
-    counted at once. The labels of a group have equal shapes, and the same rule.
+    counted at once. The labels of a group have equal shapes, and rules that differ in the number of classes.
     """
 
     def __init__(self, groups: Sequence[Sequence[LabelRule]]) -> None:
-        self._groups = groups
+        self._groups = [_Group(rules, _last_classes(rules)) for rules in groups]
         rules = [rule for group in groups for rule in group]
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
 
-    def count(self, held: Sequence[Sequence[Array]]) -> Array:
-        """Return the counts in the labels of batches of equal size: float64, of shape (batches, keys)."""
-        counts = [_sum_rows(mx.nd, labels, group) for group, labels in self._stacked(held)]
+    def gather(self, held: Sequence[Sequence[Array]]) -> list[Array]:
+        """Return the labels of batches of equal size, batch after batch, as one array for each group."""
+        arrays, start = [], 0
+        for group in self._groups:
+            end = start + len(group.rules)
+            arrays.append(_stack([label for batch in held for label in batch[start:end]]))
+            start = end
+        return arrays
+
+    def count(self, gathered: Sequence[Array]) -> Array:
+        """Return the counts: float64, of shape (batches, keys)."""
+        counts = []
+        for group, labels in zip(self._groups, gathered):
+            last = None if group.last is None else mx.nd.array(group.last, ctx=labels.context)
+            counts.append(_sum_rows(mx.nd, labels, group.rules, last))
         return mx.nd.concat(*counts, dim=1)
 
-    def read(self, held: Sequence[Sequence[Array]]) -> np.ndarray:
+    def read(self, gathered: Sequence[Array]) -> np.ndarray:
         """Return the counts on the host, where NumPy takes less time for them; this waits for the engine."""
         with np.errstate(invalid="ignore"):  # labels that are not finite
-            counts = [_sum_rows(HOST, labels.asnumpy(), group) for group, labels in self._stacked(held)]
+            pairs = zip(self._groups, gathered)
+            counts = [_sum_rows(HOST, labels.asnumpy(), *group) for group, labels in pairs]
         return np.concatenate(counts, axis=1)
 
-    def _stacked(self, held: Sequence[Sequence[Array]]) -> Iterator[tuple[Sequence[LabelRule], Array]]:
-        """Return each group with its labels, of one batch after the other, as one array."""
-        start = 0
-        for group in self._groups:
-            end = start + len(group)
-            labels = [label for batch in held for label in batch[start:end]]
-            yield group, _stack(labels)
-            start = end
+
+def _last_classes(rules: Sequence[LabelRule]) -> np.ndarray | None:
+    last = [rule.classes - 1 for rule in rules if rule.classes is not None]
+    return np.array(last, "float32").reshape((1, -1, 1)) if last else None
 
 
 def _stack(labels: Sequence[Array]) -> Array:
@@ -98,10 +124,11 @@ def _stack(labels: Sequence[Array]) -> Array:
         return mx.nd.stack(*[label.astype("float64") for label in labels], axis=0)
 
 
-def _sum_rows(F: Any, labels: Any, group: Sequence[LabelRule]) -> Any:
-    """Return how many values break the rule of a group, by batch and label, which take turns in `labels`."""
-    wrong: Any = violations(F, labels, group[0].classes, group[0].ignored)
-    return wrong.reshape((len(labels), -1)).sum(axis=1).astype("float64").reshape((-1, len(group)))
+def _sum_rows(F: Any, labels: Any, rules: Sequence[LabelRule], last: Any) -> Any:
+    """Return how many values break the rules, by batch and rule, whose labels take turns in `labels`."""
+    rows = labels.reshape((len(labels) // len(rules), len(rules), -1))
+    wrong: Any = violations(F, rows, rules[0].classes, rules[0].ignored, last)
+    return wrong.sum(axis=2).astype("float64")
 
 
 def label_checks(
@@ -114,10 +141,11 @@ def label_checks(
     groups: dict[Any, list[LabelRule]] = {}
     others = []
     for rule in rules:
-        shape = arrays[rule.label].shape
-        is_row = shape[:1] == (size,) and sample_size(shape) == 1
+        label = arrays[rule.label]
+        is_row = label.shape[:1] == (size,) and sample_size(label.shape) == 1
         if is_row and not rule.masks and (rule.output is None or rule.classes in constant):
-            groups.setdefault((shape, rule.classes, rule.ignored), []).append(rule)
+            alike = label.shape, np.dtype(label.dtype), rule.classes is None, rule.ignored
+            groups.setdefault(alike, []).append(rule)
         else:
             others.append(rule)
     rows = LabelRows(list(groups.values())) if groups else None

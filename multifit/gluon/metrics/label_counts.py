@@ -15,6 +15,8 @@ NEVER = 2**52  # no batch has this number
 Source = Union[LabelColumns, LabelRows]
 Kind = tuple[Source, int, int]
 """What counts, the number of samples, and the number of the device."""
+Gathered = tuple[Source, list[Array], list[int]]
+"""What counts, what it looks through, and the numbers of the batches."""
 
 
 class _Held(NamedTuple):
@@ -68,20 +70,27 @@ class LabelCounts:
         if len(held.batches) == held.most:
             self._count(kind)
 
-    def read(self) -> dict[str, tuple[int, int]]:
+    def gather(self) -> list[Gathered]:
+        """Let the engine put together what :meth:`read` looks through."""
+        return [
+            (source, source.gather(held.values), held.batches) for (source, _, _), held in self._held.items()
+        ]
+
+    def read(self, gathered: Sequence[Gathered]) -> dict[str, tuple[int, int]]:
         """Return by rule how many labels broke it, and the first batch with one; this waits for the engine.
 
-        Rules that no label broke are left out.
+        Rules that no label broke are left out. `gathered` is what :meth:`gather` has just returned: what the
+        engine has to do beside it, it can do meanwhile.
         """
         found: dict[str, tuple[int, int]] = {}
         for (keys, _), array in self._counts.items():
             for key, count, score in zip(keys, *array.asnumpy()):
                 _note(found, key, int(count), int(NEVER - score))
-        for (source, _, _), held in self._held.items():
-            counts = source.read(held.values)
+        for source, arrays, batches in gathered:
+            counts = source.read(arrays)
             if counts.any():
                 for key, column in zip(source.keys, counts.T):
-                    _note(found, key, int(column.sum()), held.batches[int((column != 0).argmax())])
+                    _note(found, key, int(column.sum()), batches[int((column != 0).argmax())])
         return found
 
     def state(self) -> list[tuple[list[str], Array]]:
@@ -103,7 +112,7 @@ class LabelCounts:
     def _count(self, kind: Kind) -> None:
         source, held = kind[0], self._held.pop(kind)
         self._ids.clear()
-        counts = source.count(held.values)
+        counts = source.count(source.gather(held.values))
         firsts = [[NEVER - batch] for batch in held.batches]
         scores = mx.nd.array(firsts, ctx=counts.context, dtype="float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)

@@ -47,7 +47,9 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     counts = {}
     if rows is not None:
         labels = [second[refs.index(Ref("labels", name))] for name in rows.names]
-        counts.update(zip(rows.keys, rows.count([labels]).asnumpy()[0]))
+        gathered = rows.gather([labels])
+        np.testing.assert_equal(rows.read(gathered), rows.count(gathered).asnumpy())
+        counts.update(zip(rows.keys, rows.read(gathered)[0]))
     if checks is not None:
         graph = Graph(checks, refs)
         eager = graph(*second)
