@@ -47,9 +47,11 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     counts = {}
     if rows is not None:
         labels = [second[refs.index(Ref("labels", name))] for name in rows.names]
-        gathered = rows.gather([labels])
-        np.testing.assert_equal(rows.read(gathered), rows.count(gathered).asnumpy())
-        counts.update(zip(rows.keys, rows.read(gathered)[0]))
+        gathered = rows.gather([[mx.nd.zeros_like(label) for label in labels], labels])
+        right, wrong = rows.read(gathered)
+        assert not right.any()
+        np.testing.assert_equal(rows.count(gathered).asnumpy(), [right, wrong])
+        counts.update(zip(rows.keys, wrong))
     if checks is not None:
         graph = Graph(checks, refs)
         eager = graph(*second)
@@ -101,3 +103,12 @@ def test_equal_rules_are_counted_together() -> None:
     losses["d"] = LossSpec(L2, "y", "d")
     labels = per_sample([0, 9, 9], [[4], [4], [9]], [0, 0, 0.5], [1, NAN, NAN])
     assert count(losses, labels, (3, 5)) == {"a": 2, "b": 1, "c": 1, "d": 2}
+
+
+def test_rules_that_differ_in_their_classes_are_counted_together() -> None:
+    losses = {"a": LossSpec(CE, "y", "a"), "b": LossSpec(lambda y, label: label, "y", "b")}
+    labels = {LabelSpec("b", classes=2): [0, 1, 2, -1, NAN], "a": [0, 1, 2, 5, 4]}
+    assert count(losses, {name: np.array(v, "float32") for name, v in labels.items()}, (5, 5)) == {
+        "a": 1,
+        "b": 3,
+    }
