@@ -11,8 +11,8 @@ import numpy as np
 from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import upload
+from ..in_place_call import InPlaceCall
 from ..optim.gradients import fresh_flags
-from ..optim.in_place_call import InPlaceCall
 from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))

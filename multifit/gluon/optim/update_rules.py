@@ -11,7 +11,7 @@ from typing import Any, Sequence, Union
 
 from ...protocols import Array
 from ..compat import mx
-from .in_place_call import InPlaceCall
+from ..in_place_call import InPlaceCall
 
 
 class ParameterGroup:

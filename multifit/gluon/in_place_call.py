@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Sequence
 
-from ...protocols import Array
-from ..compat import mx
+from ..protocols import Array
+from .compat import mx
 
 
 class InPlaceCall:
