@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from typing import Any, Mapping, Sequence
 
@@ -58,7 +59,16 @@ def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str
     """Set the values of parameters on all of their devices, also where something is recorded."""
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):
         for name, value in values.items():
+            for array in parameters[name]._data or ():
+                _make_plain(array)
             parameters[name].set_data(mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype))
+
+
+def _make_plain(array: mx.nd.NDArray) -> None:
+    """Bring what oneDNN keeps in a layout of its own into the usual one: nothing can be copied to it."""
+    if array.context.device_type == "cpu" and array.stype == "default":
+        array.wait_to_read()
+        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(ctypes.c_void_p())))
 
 
 LISTED = 6  # names in a message
