@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH := .venv-bench
 # Horovod is compiled against the mxnet of its environment, and by itself on Python 3.11 only.
-# TORCH chooses a build of PyTorch, such as one for CPUs.
+# TORCH chooses a build of PyTorch, such as torch==2.13.0; see .ci/install-torch.
 DISTRIBUTED := .venv-distributed
 TORCHED := .venv-torch
-TORCH ?= torch
+TORCH ?=
 # The Python of `make gpu`, which has torch
 GPU_PYTHON ?= $(or $(wildcard $(TORCHED)/bin/python),python3)
 
@@ -101,14 +101,13 @@ $(DISTRIBUTED)/.installed: setup.py requirements/constraints.txt
 	PATH="$(CURDIR)/$(DISTRIBUTED)/bin:$$PATH" HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 		HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 $(DISTRIBUTED)/bin/python -m pip install \
 		--quiet --disable-pip-version-check --no-build-isolation horovod==0.28.1
-	$(DISTRIBUTED)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" \
-		-c requirements/constraints.txt
+	.ci/install-torch $(DISTRIBUTED)/bin/python "$(TORCH)"
 	@touch $@
 
 $(TORCHED)/.installed: setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(TORCHED) && "$$python" -m venv $(TORCHED)
-	$(TORCHED)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" "$(TORCH)" \
-		-c requirements/constraints.txt
+	$(TORCHED)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c requirements/constraints.txt
+	.ci/install-torch $(TORCHED)/bin/python "$(TORCH)"
 	@touch $@
 
 clean:
