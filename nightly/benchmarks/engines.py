@@ -25,7 +25,8 @@ CASES = (
 )
 CONTENDERS = {OURS: {"engine": "torch"}, "MXNet as engine": {"engine": "mxnet"}, HAND: {"engine": "hand"}}
 LIMIT = 120  # seconds of a case after which no round begins
-NEAR = {"float32": 0.01, "bfloat16": 0.1}  # how far the losses of one net's first epoch may be apart
+# How far the losses of one net's first epoch may be apart; rounding moves ResNet18's by .02 in five steps
+NEAR = {"float32": 0.03, "bfloat16": 0.1}
 
 
 def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:

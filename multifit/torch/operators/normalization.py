@@ -28,23 +28,28 @@ def batch_norm(
 ) -> Tensor:
     """Normalise channels; training updates the running statistics.
 
-    The running variance is that of the batch divided by n, where torch divides by n - 1. MXNet updates them
-    in the backward pass, and so not at all where no gradient flows.
+    The running variance is that of the batch divided by n, where torch divides by n - 1: so torch returns the
+    batch's own, and they are updated here. MXNet updates them in the backward pass, and so not at all where
+    no gradient flows.
     """
     weight = None if fix_gamma else gamma
     x = x.movedim(axis, 1)
     if not training or use_global_stats:
         return F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps).movedim(1, axis)
-    axes = [0, *range(2, x.ndim)]
-    if any(each.requires_grad for each in (x, gamma, beta)):
+    values = x.numel() // x.shape[1]  # of a channel
+    learns = any(each.requires_grad for each in (x, gamma, beta))
+    mean, var = (torch.zeros_like(each) if learns else None for each in (running_mean, running_var))
+    if values > 1:
+        y = F.batch_norm(x, mean, var, weight, beta, True, 1.0, eps)
+    else:  # which torch refuses
+        y = x * 0 + beta.reshape(1, -1, *[1] * (x.ndim - 2))
+        mean = x.detach().reshape(running_mean.shape).to(running_mean.dtype)
+    if learns:
         with torch.no_grad():
-            var, mean = torch.var_mean(x.to(running_var.dtype), axes, correction=0)
             share = _single(1 - _single(momentum))  # MXNet's momentum is a float32
             running_mean.lerp_(mean, share)
-            running_var.lerp_(var, share)
-    if x.numel() == x.shape[1]:  # torch refuses one value a channel
-        return (x * 0 + beta.reshape(1, -1, *[1] * (x.ndim - 2))).movedim(1, axis)
-    return F.batch_norm(x, None, None, weight, beta, True, 0.0, eps).movedim(1, axis)
+            running_var.lerp_(var * ((values - 1) / values), share)
+    return y.movedim(1, axis)
 
 
 def _single(number: float) -> float:
