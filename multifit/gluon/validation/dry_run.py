@@ -16,6 +16,7 @@ from ..execution.result import StepResult
 from ..model.bound_losses import bound_problems
 from .first_batch import check_first_batch
 from .out_of_step import out_of_step, shared_out_of_step
+from .stuck_biases import stuck_biases
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
@@ -73,7 +74,10 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise
     raise_problems(problems)
     trainers = engine.trainers.get()
-    raise_problems(engine.trainers.unreached() or engine.gradients.problems(trainers) + out_of_step(engine))
+    unreached = engine.trainers.unreached()
+    raise_problems(
+        unreached or engine.gradients.problems(trainers) + out_of_step(engine) + stuck_biases(engine)
+    )
     results: dict[str, list[StepResult]] = {"train": [], "evaluate": []}
     for (name, batch), found in reversed(list(zip(batches, outputs))):
         results[name].insert(0, _run(engine, name, batch, found))

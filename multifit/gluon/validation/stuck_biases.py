@@ -1,0 +1,46 @@
+"""Biases that MXNet would leave as they are, though a trainer moves them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import Problem
+from ..compat import mx
+from ..engine import Engine
+
+KEYS = ("", "i2h_", "h2h_")  # of a Dense, and of recurrent cells
+
+
+def stuck_biases(engine: Engine) -> list[Problem]:
+    """Return the biases of dense layers whose weights have no gradient, which have none then either.
+
+    On CPUs, MXNet's FullyConnected computes that of the bias only along with that of the weight, and leaves
+    the array as it was. `frozen=` computes both.
+    """
+    on_cpu = any(context.device_type == "cpu" for context in engine.model.contexts)
+    blocks: list[Any] = []
+    if on_cpu and not engine.stages["train"].network.precision.elsewhere:
+        engine.model.net.apply(blocks.append)
+    names = {id(parameter): name for name, parameter in engine.model.parameters.items()}
+    frozen = {*engine.trainers.frozen()}
+    pairs = [pair for block in blocks for pair in _pairs(block) if id(pair[1]) in names]
+    of_names = [(names[id(weight)], names[id(bias)]) for weight, bias in pairs]
+    return [
+        Problem(
+            "trainer",
+            f'"{bias}" would not move: on CPUs, MXNet computes the gradient of a dense layer\'s bias only '
+            f'with that of its weight, and "{weight}" has grad_req="null"; set it to "write", and say '
+            f'frozen=["{weight}"] if it must stay as it is',
+        )
+        for weight, bias in dict.fromkeys(of_names)
+        if bias not in frozen
+    ]
+
+
+def _pairs(block: Any) -> list[tuple[Any, Any]]:
+    """Return the weights without a gradient, and the biases with one, that one operator takes."""
+    if not isinstance(block, (mx.gluon.nn.Dense, mx.gluon.rnn.RecurrentCell)):
+        return []
+    pairs = [(getattr(block, f"{key}weight", None), getattr(block, f"{key}bias", None)) for key in KEYS]
+    known = [(weight, bias) for weight, bias in pairs if weight is not None and bias is not None]
+    return [pair for pair in known if [each.grad_req == "null" for each in pair] == [True, False]]
