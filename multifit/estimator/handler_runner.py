@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping
 
 from ..events import (
-    BEFORE_UPDATE,
-    TRAINING_EVENTS,
     EstimatorProtocol,
     EventDispatcher,
     HandlerError,
@@ -16,12 +14,6 @@ from ..events import (
     handler_name,
 )
 from ..handlers import ProgressBar, StoppingHandler
-
-HOOKS_WITH_OUTPUTS = (
-    "change_objective",
-    "hold_update",
-    BEFORE_UPDATE,
-)  # may be handed a batch's outputs and losses
 
 
 class HandlerRunner:
@@ -53,8 +45,7 @@ class HandlerRunner:
 
     def needs_outputs(self, events: PassEvents) -> bool:
         """Whether a handler takes a batch's outputs or losses; without a run, the caller may."""
-        names = (events.batch_end, *(HOOKS_WITH_OUTPUTS if events is TRAINING_EVENTS else ()))
-        return self._events is None or any(self._events.accepts(name, "pred", "loss") for name in names)
+        return self._events is None or self._events.takes_outputs(events)
 
     def limit_reached(self) -> str | None:
         """Return the limit of a `StoppingHandler` that is already reached, or None."""

@@ -9,10 +9,20 @@ from typing import Any
 
 from ..errors import DataError, PeerError, SpecError, TrainerError, UserCodeError
 from .estimator_protocol import EstimatorProtocol
-from .events import BEFORE_UPDATE, EVENTS, HOOKS, Priority, implements, priority_of
+from .events import (
+    BEFORE_UPDATE,
+    EVENTS,
+    HOOKS,
+    TRAINING_EVENTS,
+    PassEvents,
+    Priority,
+    implements,
+    priority_of,
+)
 from .handler_validation import checked_handlers, handler_name
 
 VIEWS = ("pred", "label", "loss")  # facts of a batch's end that are sorted out of its result
+HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update", BEFORE_UPDATE)  # may be handed outputs and losses
 _CAN_STOP = ("batch_end", "epoch_end", BEFORE_UPDATE)  # a true return value of these methods stops the run
 
 
@@ -90,6 +100,11 @@ class EventDispatcher:
     def accepts(self, event: str, *facts: str) -> bool:
         """Return whether any handler of `event` accepts one of these facts."""
         return any(method.accepts(*facts) for method in self._methods[event])
+
+    def takes_outputs(self, events: PassEvents) -> bool:
+        """Return whether a handler takes a batch's outputs or losses."""
+        names = (events.batch_end, *(HOOKS_WITH_OUTPUTS if events is TRAINING_EVENTS else ()))
+        return any(self.accepts(name, "pred", "loss") for name in names)
 
     def emit(self, event: str, **facts: Any) -> bool:
         """Call all handlers that implement `event`, and return whether one of them stops the run.

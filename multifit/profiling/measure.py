@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 from ..arguments import Count, checked
 from ..checks import loader_problems
 from ..errors import DataError, raise_problems
-from ..events import EstimatorProtocol, TrainingHooks
+from ..events import TRAINING_EVENTS, EstimatorProtocol, TrainingHooks
 from ..gluon.data.loaders import batch_count, no_batch_problems, repeat
 from ..gluon.engine import Engine
 from ..gluon.operator_times import operator_times
@@ -47,6 +47,7 @@ def profile(
     with trial_run(engine, data, "train_data", "profile"):
         hooks = TrainingHooks(events)
         engine.restart(hooks if hooks.active() else None)
+        engine.stages["train"].needs_outputs = events.takes_outputs(TRAINING_EVENTS)
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
             steps = TimedSteps(estimator, engine, _batches(data), events, watch)
