@@ -11,6 +11,7 @@ import builtins
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 import types
 import warnings
@@ -68,6 +69,7 @@ def load_mxnet() -> types.ModuleType:
     """
     refuse_numpy_2(numpy.__version__)
     omp_threads()  # reads the environment now, as mxnet does
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else it logs that it changes no graph
     try:
         return importlib.import_module("mxnet")
     except ModuleNotFoundError as error:

@@ -27,6 +27,10 @@ class InPlaceCall:
         self._options: dict[str, Any] = {}
         self._names = self._values = (ctypes.c_char_p * 0)()
 
+    def take(self, source: Any) -> None:
+        """Let another array be the first input from now on."""
+        self._arrays[0], self._inputs[0] = source, source.handle
+
     def __call__(self, **options: Any) -> None:
         """Call the operator; its options are numbers, or lists of numbers."""
         if options.keys() != self._options.keys():

@@ -76,10 +76,11 @@ class CachedGraph(mx.gluon.HybridBlock):
             # A planned graph would silently continue to write gradients into the arrays that were replaced.
             self._release_plans()
         stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
-        return self._call(arguments, stability.repeats(signature), context)
+        return self._call(arguments, signature if stability.repeats(signature) else None, context)
 
-    def _call(self, arguments: list[Any], planned: bool, context: Any) -> list[Any]:
-        outputs = (self._static_op() if planned else self._cached_op)(*arguments)
+    def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
+        """Run the graph; `planned` is the signature for which memory is planned, else None."""
+        outputs = (self._cached_op if planned is None else self._static_op())(*arguments)
         return outputs if isinstance(outputs, list) else [outputs]
 
     def _release_plans(self) -> None:
@@ -139,6 +140,11 @@ class _Arguments:
         ]
         self._lists: list[Any] = []
         self._by_context: dict[Any, list[Any]] = {}
+
+    @property
+    def places(self) -> list[int]:
+        """Where the new arrays are among the arguments, in the order in which the graph is run on them."""
+        return [at for at, _ in sorted(self._arrays, key=lambda pair: pair[1])]
 
     @property
     def dense(self) -> bool:

@@ -6,7 +6,7 @@ The same functions run on NDArrays and, traced once, on symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Collection, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from ...protocols import Array, Tensor
 from ...spec.names import OUTPUTS, SLOTS, Ref
@@ -22,6 +22,9 @@ from .present_losses import present_loss
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
 
+Backward = Callable[[Optional[Array]], None]
+"""Computes the gradients of parameters for a head gradient of an objective, None for 1."""
+
 
 @dataclass
 class LossOutputs:
@@ -31,13 +34,15 @@ class LossOutputs:
     minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
     element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
     are the sums of every part, then each metric's statistics, with the counts of wrong labels between them.
-    ``objectives`` are those of the terms, where they are computed apart.
+    ``objectives`` are those of the terms, where they are computed apart. ``backward`` passes the objective
+    back, if autograd has not recorded it.
     """
 
     objective: Array | None = None
     parts: dict[str, Array] = field(default_factory=dict)
     statistics: Array | None = None
     objectives: dict[str, Array] = field(default_factory=dict)
+    backward: Backward | None = None
 
 
 class LossGraph:

@@ -12,7 +12,7 @@ from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ..data.arrays import uploaded
 from ..data.batches import Batch
-from .loss_graph import by_reference
+from .loss_graph import Backward, by_reference
 from .loss_weights import BatchLossScale
 from .parting import Parting
 
@@ -24,6 +24,7 @@ class StepResult:
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
     sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
     `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
+    `backwards` pass objectives back; None for those that autograd has recorded.
     `scale` holds the batch's weights and normalisers. `partings` are, for each device, where the tasks part,
     if their gradients are compared.
     """
@@ -34,14 +35,16 @@ class StepResult:
     parts: list[dict[str, Array]] = field(default_factory=list)
     objectives: list[Array] = field(default_factory=list)
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
+    backwards: list[Backward | None] = field(default_factory=list)
     head_gradients: list[Array] | None = None
     scale: BatchLossScale | None = None
     partings: list[Parting] = field(default_factory=list)
 
-    def add(self, objective: Array, losses: Sequence[str]) -> None:
-        """Add an array to the objective, and the losses that it is of."""
+    def add(self, objective: Array, losses: Sequence[str], backward: Backward | None = None) -> None:
+        """Add an array to the objective, the losses that it is of, and what passes it back."""
         self.objectives.append(objective)
         self.objective_losses.append(tuple(losses))
+        self.backwards.append(backward)
 
     def read_objectives(self) -> list[float]:
         """Return the elements of all objectives; this waits for them."""

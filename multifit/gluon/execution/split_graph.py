@@ -85,10 +85,11 @@ class SplitGraph(CachedGraph):
             texts.insert(1, f"{counted(len(apart), *many)} as orthogonal")
         return "; ".join(texts)
 
-    def _call(self, arguments: list[Any], planned: bool, context: Any) -> list[Any]:
+    def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
         if self._places is None:
             self._cut, self._places = self._new_cut()
-        body, rest = self._operators.get(planned) or self._new_operators(planned)
+        is_planned = planned is not None
+        body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
         places = self._places
         arrays = body(*[arguments[place] for place in places.body])
         arrays = arrays if isinstance(arrays, list) else [arrays]

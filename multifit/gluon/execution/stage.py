@@ -234,7 +234,7 @@ class Stage:
         result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
         for group, computed in zip(graph.loss_graphs, losses):
             if computed.objective is not None:
-                result.add(computed.objective, [term.key for term in group.terms])
+                result.add(computed.objective, [term.key for term in group.terms], computed.backward)
             for key, objective in computed.objectives.items():
                 result.add(objective, [key])
         if (parting := graph.parting) is not None:
@@ -309,8 +309,8 @@ class Stage:
 
 
 def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Array]:
-    """Return small arrays, of each device, that are computed last."""
+    """Return small arrays, of each device, that are computed last, and that no other batch writes to."""
     arrays = [
-        each.statistics if each.objective is None else each.objective for _, all_ in ran for each in all_
+        each.objective if each.statistics is None else each.statistics for _, all_ in ran for each in all_
     ]
     return [array for array in arrays if array is not None]

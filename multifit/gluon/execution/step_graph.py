@@ -13,8 +13,9 @@ from .balanced import NOTHING_BALANCED, Balanced
 from .batch_loss_graph import BatchLossGraph
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
+from .executed_graph import ExecutedGraph
 from .forms import ResultForms
-from .loss_graph import LossGraph, LossOutputs, by_reference
+from .loss_graph import APART, LossGraph, LossOutputs, by_reference
 from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
@@ -211,11 +212,18 @@ class StepGraph:
         arrays += [slots[name] for name in self._slot_names] + from_net
         values = dict(zip(names, graph.run(arrays, signature if self.network.repeats else None)))
         losses = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
+        if isinstance(graph, ExecutedGraph):
+            losses.backward = graph.backward
         groups = {"output": outputs, "part": losses.parts, "objective": losses.objectives}
         for name, value in values.items():
             kind, _, name = name.partition(".")
             groups[kind][name] = value
         return losses
+
+    @property
+    def _is_one_objective(self) -> bool:
+        """Whether one number, or a vector, is all that is differentiated, back through the net as well."""
+        return self._with_net and bool(self.traced.terms) and self._balanced.form != APART
 
     def _new_graph(self, full: bool, weighted: bool, signature: Hashable) -> tuple[CachedGraph, list[str]]:
         names: list[str] = []  # filled when the graph is traced
@@ -223,7 +231,9 @@ class StepGraph:
             self.network.release_graph()
         trace = partial(self._trace, names, full, weighted)
         if self._tasks is None:
-            return CachedGraph(trace, self._parameters, signature), names
+            if full or not weighted or not self._is_one_objective:
+                return CachedGraph(trace, self._parameters, signature), names
+            return ExecutedGraph(trace, self._parameters, signature, lambda: names.index("objective")), names
         tasks = {f"objective.{loss}": task for loss, task in self._tasks.items()}
         of_outputs = partial(_of_names, names, tasks)
         repeats = self._balanced.repeats, self._balanced.exact_dropout
