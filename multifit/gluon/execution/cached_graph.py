@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import threading
 import warnings
@@ -9,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
+from .traced_graph import as_json
 
 _TRACING = threading.RLock()  # warnings are filtered for the whole process, not for a thread
 MAX_CHANGES = 4  # of the shapes that memory is planned for: each change costs the time of several batches
@@ -107,10 +109,17 @@ class CachedGraph(mx.gluon.HybridBlock):
             ("param_indices", [i for i, each in enumerate(is_data) if not each]),
         ]
         # With static shapes, operators write running statistics without the engine's knowledge, and reading
-        # them after a batch would not wait for it. Then only the memory is planned.
+        # them after a batch would not wait for it; and the loops of F.contrib.foreach and while_loop compute
+        # nonsense. Then only the memory is planned.
         assert self._arguments is not None
-        static = not symbol.list_auxiliary_states() and self._arguments.dense
+        static = (
+            not symbol.list_auxiliary_states() and self._arguments.dense and not _has_control_flow(symbol)
+        )
         return mx.nd.CachedOp(symbol, [*flags, ("static_alloc", True), ("static_shape", static)])
+
+
+def _has_control_flow(symbol: Any) -> bool:
+    return any("subgraphs" in node for node in json.loads(as_json(symbol))["nodes"])
 
 
 class _ShapeStability:
