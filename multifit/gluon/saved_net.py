@@ -10,12 +10,14 @@ from typing import Sequence
 from ..errors import last_line, names
 from ..files import atomic_path
 from .compat import mx
+from .waiting import wait_for_operators
 
 
 def save_net(net: mx.gluon.Block, path: Path) -> None:
     """Write a net's parameters, atomically; OSError if the disk does not take all of them."""
     try:
         with atomic_path(path) as temporary:
+            wait_for_operators()
             net.save_parameters(str(temporary))
             mx.nd.load(str(temporary))  # MXNet does not report a disk that is full at the last bytes
     except mx.base.MXNetError as error:

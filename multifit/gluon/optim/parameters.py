@@ -12,6 +12,7 @@ from ...errors import Problem, shown, suggest
 from ...errors import names as quoted
 from ...protocols import Parameter
 from ..compat import mx
+from ..waiting import wait_for_operators
 
 
 def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
@@ -52,6 +53,7 @@ def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.P
 
 def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
     """Return the values of the parameters that have some, those of the first device; waits for the engine."""
+    wait_for_operators()
     return {name: p._data[0].asnumpy() for name, p in parameters.items() if p._data is not None}
 
 

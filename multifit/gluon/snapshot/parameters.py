@@ -14,6 +14,7 @@ from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..optim.parameters import listing
+from ..waiting import wait_for_operators
 
 NET, OTHERS = "net.params", "losses.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
@@ -25,6 +26,7 @@ def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) 
     Parameters that have no shape yet, as no batch reached them, are left out. Raises OSError if a file cannot
     be written completely.
     """
+    wait_for_operators()
     of_net = net._collect_params_with_prefix()
     others = {name: parameter for name, parameter in parameters.items() if name not in of_net}
     for file, group in ((NET, of_net), (OTHERS, others)):
@@ -61,6 +63,7 @@ def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[st
     Each device has its own running statistics, of which Gluon's format stores the mean. Because of rounding,
     even the mean of equal values can differ from them.
     """
+    wait_for_operators()
     dense = {n: p for n, p in parameters.items() if p._data is not None and p._stype == "default"}
     several = {name: p for name, p in dense.items() if len(p.list_ctx()) > 1}
     pending = {name: parameters[name] for name in trained if _is_pending(parameters[name])}

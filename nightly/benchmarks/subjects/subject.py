@@ -80,6 +80,7 @@ class Subject:
         if settled:
             with autograd.train_mode():
                 net(*self._inputs())
+            mx.nd.waitall()  # a weight that is read while an operator uses it may be transposed
         net.hybridize(**STATIC)
         return net
 
