@@ -12,5 +12,5 @@ def wait_for_operators() -> None:
 
     With oneDNN, MXNet lays the weight of a Conv2DTranspose out anew while it reads it, and back again.
     """
-    with suppress(mx.MXNetError):  # of an operator that failed: whoever reads its result is told
+    with suppress(mx.MXNetError):  # an operator's error is raised again when its result is read
         mx.nd.waitall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, Iterable, Union
 
@@ -79,6 +80,11 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
 def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
     """Return the shape of each array; None for None."""
     return tuple([None if array is None else array.shape for array in arrays])
+
+
+def size_in_bytes(array: RawArray) -> int:
+    """Return how many bytes the elements of an array take; of a sparse one, as if it were dense."""
+    return math.prod(array.shape) * np.dtype(array.dtype).itemsize
 
 
 def place(array: RawArray | None, context: Context, dtype: str | None = None) -> Array | None:

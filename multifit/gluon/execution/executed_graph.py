@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Hashable, Mapping, Sequence
-
-import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
+from ..data.arrays import size_in_bytes
 from ..in_place_call import InPlaceCall
 from ..optim.gradients import set_fresh
 from .cached_graph import CachedGraph
@@ -58,7 +56,7 @@ class ExecutedGraph(CachedGraph):
     def _new_executor(self, arguments: Sequence[Any], context: Any) -> _Executor | None:
         assert self._arguments is not None
         data, symbol = self._arguments.places, self._cached_graph[1]
-        size = sum(math.prod(arguments[at].shape) * np.dtype(arguments[at].dtype).itemsize for at in data)
+        size = sum(size_in_bytes(arguments[at]) for at in data)
         # running statistics would be written without the engine's knowledge, as with planned operators
         if size > MAX_BYTES or symbol.list_auxiliary_states() or not self._arguments.dense:
             return None

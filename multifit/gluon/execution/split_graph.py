@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
-import numpy as np
-
 from ...errors import SpecError, counted, memory
 from ...protocols import Array
 from ..compat import mx
+from ..data.arrays import size_in_bytes
 from ..optim.parameters import listing
 from .cached_graph import CachedGraph
 from .graph_cut import Cut, cut_graph
@@ -68,9 +67,11 @@ class SplitGraph(CachedGraph):
         used = [{task for task in taken if task is not None} for taken in self._cut.copies]
         counts = counted(len(self._cut.shared), "parameter"), counted(sum(map(bool, used)), "array")
         shared = [parameter for parameter in self._body_parameters if parameter.name in self._cut.shared]
-        size = sum(map(_bytes, (parameter.data() for parameter in shared)))
+        size = sum(map(size_in_bytes, (parameter.data() for parameter in shared)))
         tasks = sorted(set().union(*used))
-        gradients = sum(_bytes(each.values) for each in self.parting.rows) + self._repeats * len(tasks) * size
+        gradients = (
+            sum(size_in_bytes(each.values) for each in self.parting.rows) + self._repeats * len(tasks) * size
+        )
         texts = [
             "tasks share {} and part at {}".format(*counts),
             f"shared: {listing([names.get(p.name, p.name) for p in shared])} ({memory(size)})",
@@ -183,7 +184,3 @@ def _places(cut: Cut, inputs: Sequence[str]) -> _Places:
     taken = [copies.index((number, task)) for number in ends for task in by_end[number]]
     tasks = [by_end[number] for number in ends]
     return _Places(body, rest, in_both, [number for number, _ in copies], ends, tasks, taken)
-
-
-def _bytes(array: Array) -> int:
-    return int(array.size * np.dtype(array.dtype).itemsize)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import Iterable
 
-import numpy as np
-
 from ...protocols import Array
+from ..data.arrays import size_in_bytes
 
 MAX_BATCHES = 64  # that may wait for the engine at most, and
 MIN_BATCHES = 2  # at least
@@ -30,7 +28,7 @@ class Throttle:
     def fit_to(self, arrays: Iterable[Array | None]) -> None:
         """Lower the limit if these arrays of one batch are large."""
         # sparse arrays have no size; MXNet makes them dense for operators that know nothing else
-        size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in arrays if a is not None)
+        size = sum(size_in_bytes(array) for array in arrays if array is not None)
         self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 
     def push(self, arrays: Iterable[Array]) -> None:
