@@ -1,7 +1,8 @@
 """Batches from the workers of a DataLoader, which are watched: one that dies, hangs or raises is named.
 
 A pool silently replaces a worker that dies, but neither repeats its task nor frees the locks that it held:
-Gluon's own iteration then waits for its whole timeout, and the pool cannot be ended.
+Gluon's own iteration then waits for its whole timeout, and the pool cannot be ended. Here, no worker is
+replaced, because one that died ends the pass.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import time
 from collections import deque
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Callable, Iterable, Iterator
-from weakref import WeakKeyDictionary
 
 from ...errors import DataError, UserCodeError, last_line, shown
 from ..compat import mx
@@ -20,7 +20,23 @@ from ..compat import mx
 LOOK = 0.5  # seconds between two looks at the workers
 PATIENCE = 2.0  # seconds in which a pool can be ended whose workers are alive
 
-_workers: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()  # by pool: those that it began with
+
+class _Watched:
+    """A worker as its pool sees it: one that never ends, so that the pool forks no other in its place.
+
+    The pool would fork in a thread of its own. MXNet's engine stops before a fork and starts after it, and
+    the work that another thread gives it meanwhile can be lost: this process, or a worker, then hangs.
+    """
+
+    exitcode = None
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "sentinel":  # the pool's thread would wake for it again and again
+            raise AttributeError(name)
+        return getattr(self.process, name)
 
 
 def batches_from_workers(
@@ -58,8 +74,8 @@ def batches_from_workers(
 
 
 def watch(pool: Any) -> None:
-    """Remember a pool's workers, before the pool replaces any."""
-    _workers.setdefault(pool, list(pool._pool))
+    """Keep a pool from replacing its workers; to be called before it is given a task."""
+    pool._pool[:] = [worker if isinstance(worker, _Watched) else _Watched(worker) for worker in pool._pool]
 
 
 def wait(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> None:
@@ -120,7 +136,8 @@ def _unpickle(pool: Any, batch: bytes, where: str) -> Any:
 
 
 def _raise_if_dead(pool: Any, where: str) -> None:
-    codes = [worker.exitcode for worker in _workers[pool] if worker.exitcode is not None]
+    watch(pool)  # one that took another's place just before the pool was watched
+    codes = [worker.process.exitcode for worker in pool._pool if worker.process.exitcode is not None]
     if codes:
         end_pool(pool)
         killed = f"was killed by signal {-codes[0]}" if codes[0] < 0 else f"ended with exit code {codes[0]}"

@@ -108,11 +108,11 @@ def _can_import(pool: Any, timeout: float) -> bool:
     """Whether a pool's workers can import this file; otherwise they would fail silently on a first task."""
     if pool not in _importing_pools:
         name = f"{__name__}.{_make_batch.__name__}.__name__"  # a string, because the result is pickled
+        watch(pool)
         try:
             result = pool.apply_async(pydoc.locate, (name,))
         except ValueError:  # it has ended; Gluon's own iteration, which is used then, says so
             return False
-        watch(pool)
         wait(pool, result, "the loader's first task", timeout)
         if not (result.successful() and result.get()):
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -110,6 +111,20 @@ def test_workers_that_died_with_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
         worker.join()
     with pytest.raises(DataError, match="was killed by signal 9"):
         list(iterate(data))
+
+
+def test_a_worker_that_died_is_not_replaced() -> None:
+    """The pool would fork in its own thread, beside which MXNet's engine can lose what it was given."""
+    before = {worker.pid for worker in multiprocessing.active_children()}
+    data = DataLoader(Failing(miss, at=-1), 2, num_workers=2)
+    assert len(list(iterate(data))) == SAMPLES / 2
+    workers = list(data._worker_pool._pool)
+    os.kill(workers[0].pid, signal.SIGKILL)
+    workers[0].join()
+    time.sleep(0.3)  # the pool replaces a worker at once
+    assert data._worker_pool._pool == workers
+    assert not {worker.pid for worker in multiprocessing.active_children()} - before - {workers[1].pid}
+    worker_batches.end_pool(data._worker_pool)
 
 
 def test_a_worker_that_died_after_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
