@@ -155,9 +155,12 @@ def _accept(listener: socket.socket, offer: Offer, size: int) -> list[socket.soc
 
 
 def _connect(offer: Offer, rank: int) -> socket.socket:
-    connection = socket.create_connection((offer.host, offer.port), CONNECTING)
-    connection.sendall(offer.token.encode() + rank.to_bytes(NUMBER, "little"))
-    return _ready(connection)
+    with ExitStack() as opened:
+        connection = opened.enter_context(socket.create_connection((offer.host, offer.port), CONNECTING))
+        connection.sendall(offer.token.encode() + rank.to_bytes(NUMBER, "little"))
+        _ready(connection)
+        opened.pop_all()  # it stays open
+    return connection
 
 
 def _ready(connection: socket.socket) -> socket.socket:

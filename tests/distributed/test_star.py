@@ -84,6 +84,10 @@ def as_a_stranger(offer: Any, rank: int) -> Any:
     return connect(offer._replace(token="0" * len(offer.token)) if rank == 2 else offer, rank)
 
 
+def reset(connection: Any) -> Any:
+    raise ConnectionResetError("rank 0 has closed it already")
+
+
 connect = star._connect
 
 
@@ -92,10 +96,11 @@ connect = star._connect
     [
         ({"_connect": unreachable}, "127.0.0.1"),
         ({"_connect": as_a_stranger}, "127.0.0.1"),
+        ({"_ready": reset}, "127.0.0.1"),
         ({}, "no..name"),
         ({"RANKS": 2}, "127.0.0.1"),
     ],
-    ids=["unreachable", "a stranger", "no name", "many ranks"],
+    ids=["unreachable", "a stranger", "reset", "no name", "many ranks"],
 )
 def test_the_library_gathers_where_ranks_do_not_connect(
     changes: dict[str, Any], host: str, monkeypatch: pytest.MonkeyPatch
