@@ -62,15 +62,19 @@ def batches_from_workers(
 
     submit(data._prefetch)
     number = first
-    while True:
-        submit(1)
-        if not waiting:
-            return
-        result, samples = waiting.popleft()
-        where = f"the loader's batch {number + 1}, of samples {shown(samples)}"
-        batch = _receive(pool, result, where, data._timeout)
-        yield pin(batch, mx.context.cpu_pinned(data._pin_device_id)) if data._pin_memory else batch
-        number += 1
+    try:
+        while True:
+            submit(1)
+            if not waiting:
+                return
+            result, samples = waiting.popleft()
+            where = f"the loader's batch {number + 1}, of samples {shown(samples)}"
+            batch = _receive(pool, result, where, data._timeout)
+            yield pin(batch, mx.context.cpu_pinned(data._pin_device_id)) if data._pin_memory else batch
+            number += 1
+    finally:
+        if _exit_codes(pool):  # the loader would hang when it is deleted
+            end_pool(pool)
 
 
 def watch(pool: Any) -> None:
@@ -135,9 +139,13 @@ def _unpickle(pool: Any, batch: bytes, where: str) -> Any:
         raise DataError(f"{where}: its shared memory cannot be read: {last_line(error)}") from error
 
 
-def _raise_if_dead(pool: Any, where: str) -> None:
+def _exit_codes(pool: Any) -> list[int]:
     watch(pool)  # one that took another's place just before the pool was watched
-    codes = [worker.process.exitcode for worker in pool._pool if worker.process.exitcode is not None]
+    return [worker.process.exitcode for worker in pool._pool if worker.process.exitcode is not None]
+
+
+def _raise_if_dead(pool: Any, where: str) -> None:
+    codes = _exit_codes(pool)
     if codes:
         end_pool(pool)
         killed = f"was killed by signal {-codes[0]}" if codes[0] < 0 else f"ended with exit code {codes[0]}"

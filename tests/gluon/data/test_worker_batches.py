@@ -140,6 +140,22 @@ def test_a_worker_that_died_after_its_batch(monkeypatch: pytest.MonkeyPatch) -> 
         list(batches)
 
 
+@pytest.mark.parametrize("rest", [0, 1])
+def test_a_worker_that_died_after_its_last_batch(rest: int) -> None:
+    """Deleting the loader would wait for the lock that it held, also where the pass is left early."""
+    data = DataLoader(Failing(miss, at=-1), 2, num_workers=1)
+    batches = iterate(data)
+    for _ in range(SAMPLES // 2 - rest):
+        next(batches)
+    (worker,) = data._worker_pool._pool
+    time.sleep(0.1)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+    batches.close() if rest else next(batches, None)  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="the loader's workers have ended; make a new DataLoader"):
+        list(iterate(data))
+
+
 def test_memory_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(batch: bytes) -> None:
         raise OSError("too many open files")
