@@ -9,8 +9,9 @@ import pytest
 
 from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.arrays import from_numpy, shared
+from multifit.gluon.data.arrays import shared
 from multifit.gluon.data.batches import Batch
+from multifit.gluon.data.new_array import new_array
 from multifit.gluon.data.seeding import SEEDERS, seed_everything
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.carried_state import CarriedState
@@ -163,7 +164,7 @@ def test_values_can_be_read_and_set(engine: Any) -> None:
     set_values(engine.model.parameters, values)
     for name, value in values_of(engine.model.parameters).items():
         np.testing.assert_array_equal(value, values[name])
-    array = from_numpy(np.arange(3, dtype="int64"))
+    array = new_array(np.arange(3, dtype="int64"))
     assert array.dtype == np.int64 and array.context == mx.cpu()
 
 

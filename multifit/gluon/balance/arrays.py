@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Protocol
 
-import numpy as np
-
 from ...distributed import World
 from ...protocols import Array, Context
 from ..compat import mx
+from ..data.new_array import new_array
 from ..metrics.accumulators import Accumulator
 from ..metrics.means import Sums
 from .parameter_gradients import ParameterGradients
@@ -57,7 +56,7 @@ class MXNetArrays:
 
     def new(self, values: Any) -> Array:
         """Return numbers as an NDArray."""
-        return mx.nd.array(np.asarray(values), ctx=self._context, dtype="float64")
+        return new_array(values, self._context, "float64")
 
     def saved(self, array: Array) -> Array:
         """Return the array."""

@@ -11,7 +11,7 @@ from ...distributed import ALONE, World
 from ...errors import SpecError
 from ...protocols import Array
 from ..compat import mx
-from ..data.arrays import uploaded
+from ..data.new_array import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.parting import Parting, Rows
 from ..execution.result import StepResult
@@ -117,7 +117,8 @@ class ParameterGradients:
     def _set(self, weights: Numbers) -> None:
         for rows in self._rows:
             for parameter, row in rows.items():
-                gradient, factors = parameter.grad(row.context), uploaded(weights[np.newaxis], row)
+                gradient = parameter.grad(row.context)
+                factors = new_array(weights[np.newaxis], row.context, row.dtype)
                 mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
 
     def _joined(self, losses: Numbers) -> tuple[Numbers, Numbers]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Iterator, Union
 
 import numpy as np
 
-from ...protocols import Array, Shape
+from ...protocols import Array
 from ..compat import mx
+from .new_array import new_array, new_rows
 
 DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # MXNet's
 
@@ -85,34 +85,8 @@ def _are_valid(rows: np.ndarray, size: int) -> bool:
 
 def _gather(column: Any, rows: np.ndarray) -> Array:
     if type(column) is mx.nd.NDArray:
-        index = _new_array(len(rows), np.where(rows < 0, rows + len(column), rows))
-        return mx.nd.take(column, index.as_in_context(column.context))
+        index = new_array(np.where(rows < 0, rows + len(column), rows), column.context)
+        return mx.nd.take(column, index)
     if column.flags.c_contiguous:
-        return _new_array(len(rows), column, rows)
-    return _new_array(len(rows), column[rows])  # np.take would make the whole column contiguous first
-
-
-def _new_array(count: int, column: np.ndarray, rows: np.ndarray | None = None) -> Array:
-    """Return a NumPy array, or `count` rows of it, as an NDArray in the current context.
-
-    The values are written straight into the new array's memory: ``mx.nd.array`` first asks the engine whether
-    the array is in use, which takes several times as long as copying a small batch.
-    """
-    if mx.context.current_context().device_type != "cpu":
-        return mx.nd.array(column if rows is None else column[rows], dtype=column.dtype)
-    shape = (count, *column.shape[1:])
-    array = mx.nd.empty(shape, dtype=column.dtype)
-    memory = _memory_of(array, shape, column.dtype)
-    if rows is None:
-        memory[...] = column
-    else:
-        np.take(column, rows, axis=0, out=memory, mode="wrap")  # mode="raise" would copy through a buffer
-    return array
-
-
-def _memory_of(array: mx.nd.NDArray, shape: Shape, dtype: np.dtype) -> np.ndarray:
-    """Return the memory of a new NDArray, which nothing uses yet, as a NumPy array."""
-    address = ctypes.c_void_p()
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
-    raw = (ctypes.c_byte * (array.size * dtype.itemsize)).from_address(address.value or 0)
-    return np.frombuffer(raw, dtype).reshape(shape)
+        return new_rows(column, rows)
+    return new_array(column[rows])  # np.take would make the whole column contiguous first

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...protocols import Array, Context, Shape
 from ..compat import mx
+from .new_array import new_array
 
 RawArray = Union[Array, np.ndarray]
 """An array as a loader yields it."""
@@ -40,21 +41,6 @@ def as_array(value: Any) -> Any:
     if hasattr(value, "__array__") or isinstance(value, (int, float, np.generic)):
         return np.asarray(value)
     return value
-
-
-def uploaded(values: np.ndarray, like: Array) -> Array:
-    """Return numbers as an array of the dtype and on the device of another one.
-
-    ``mx.nd.array`` takes six times as long for a few numbers.
-    """
-    array = mx.nd.empty(values.shape, like.context, like.dtype)
-    upload(values, array)
-    return array
-
-
-def upload(values: np.ndarray, array: mx.nd.NDArray) -> None:
-    """Copy numbers into an array of their shape; waits until nothing uses what it had."""
-    array._sync_copyfrom(values)
 
 
 def cast_dtype(array: RawArray, real: str = "float32") -> str | None:
@@ -96,7 +82,7 @@ def place(array: RawArray | None, context: Context, dtype: str | None = None) ->
         return None
     target = np.dtype(dtype) if dtype else None
     if isinstance(array, np.ndarray):
-        return mx.nd.array(array, ctx=context, dtype=target or array.dtype)
+        return new_array(array, context, target)
     if target is not None and array.dtype != target:
         array = array.astype(target)
     return array.as_in_context(context)
@@ -115,11 +101,6 @@ def shared(array: Any) -> Any:
     if type(array) is not mx.nd.NDArray or np.dtype(array.dtype).name not in DLPACK:
         return None
     return array.to_dlpack_for_read()
-
-
-def from_numpy(array: np.ndarray) -> Array:
-    """Return a NumPy array as an NDArray of its dtype, on the CPU."""
-    return mx.nd.array(array, ctx=mx.cpu(), dtype=array.dtype)
 
 
 def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> np.ndarray | list[np.ndarray]:

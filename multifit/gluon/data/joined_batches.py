@@ -10,6 +10,7 @@ from ...checks import describe
 from ...errors import Problem, names
 from ...spec import TaskSpec
 from ..compat import mx
+from .arrays import place
 from .missing_labels import MissingLabels
 
 
@@ -62,10 +63,4 @@ def _concatenated(arrays: Sequence[Any]) -> Any:
     first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
     if first is None:
         return np.concatenate(arrays)
-    pieces = [
-        (array if isinstance(array, mx.nd.NDArray) else mx.nd.array(array, dtype=array.dtype))
-        .as_in_context(first.context)
-        .astype(first.dtype, copy=False)
-        for array in arrays
-    ]
-    return mx.nd.concat(*pieces, dim=0)
+    return mx.nd.concat(*(place(array, first.context, first.dtype) for array in arrays), dim=0)

@@ -19,6 +19,7 @@ import numpy as np
 from ...distributed.star import Star
 from ...protocols import Array
 from ..compat import mx
+from ..data.new_array import new_array
 from .collectives import backward_groups
 from .host_memory import host_view
 
@@ -99,7 +100,7 @@ class HorovodCommunicator:
         return ranks
 
     def _all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
-        own = mx.nd.array(vector, ctx=mx.cpu(), dtype=vector.dtype)
+        own = new_array(vector, mx.cpu())
         rows = self._horovod.allgather(own, name=f"multifit.gather.{vector.size}").asnumpy()
         return list(rows.reshape(self.size, vector.size))
 

@@ -7,8 +7,8 @@ from typing import Any, Sequence
 import numpy as np
 
 from ...distributed import World
-from ..compat import mx
 from ..data.arrays import to_numpy
+from ..data.new_array import new_array
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
 
@@ -64,6 +64,6 @@ class HostMetrics:
 
 
 def _by_device(names: Sequence[Any], values: Sequence[np.ndarray]) -> list[dict[Any, Any]]:
-    arrays = [mx.nd.array(value, dtype=value.dtype) for value in values]
+    arrays = [new_array(value) for value in values]
     width = len(names)
     return [dict(zip(names, arrays[i : i + width])) for i in range(0, len(arrays), width or 1)]

@@ -46,7 +46,7 @@ class BatchLosses:
                 parts.update(named_parts(term, of_device))
             if self._training:
                 for value in values[term.minimized]:
-                    result.add(_weighted(value, term, scale), [term.key])
+                    result.add({(term.key,): _weighted(value, term, scale)})
             with mx.autograd.pause():
                 sums[term.where] = [_total(value) for value in values]
         return sums

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
+from .loss_graph import Backward
 from .traced_graph import as_json
 
 _TRACING = threading.RLock()  # warnings are filtered for the whole process, not for a thread
@@ -47,6 +48,11 @@ class CachedGraph(mx.gluon.HybridBlock):
     def collect_params(self, select: str | None = None) -> Any:
         """Return the parameters of everything in the graph (`select` is Gluon's and unused here)."""
         return self._parameters()
+
+    @property
+    def backward(self) -> Backward | None:
+        """What passes the objectives of the last run back; None if autograd has recorded them."""
+        return None
 
     @property
     def is_traced(self) -> bool:
@@ -160,6 +166,11 @@ class _Arguments:
         """Whether no parameter or gradient is sparse."""
         kinds = {kind for _, p in self._parameters for kind in (p._stype, p._grad_stype)}
         return kinds <= {"default"}
+
+    def gradients(self, arguments: Sequence[Any]) -> dict[int, tuple[Any, str]]:
+        """Return where the gradients of parameters that learn go, by place, and how they are written."""
+        requests = {at: parameter.grad_req for at, parameter in self._parameters}
+        return {at: (arguments[at].grad, how) for at, how in requests.items() if how != "null"}
 
     def fill(self, arrays: Sequence[Any], context: Any) -> tuple[list[Any], bool]:
         """Return all arguments, and whether a parameter's arrays were replaced since the last call."""

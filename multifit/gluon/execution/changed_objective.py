@@ -33,7 +33,7 @@ def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balance
         of_what = "of which task" if balanced.bound is None else "which trainers it moves"
         does = f"adds to the objective, or takes from it, and it is not known {of_what}"
         raise SpecError(_not_with(balanced, f"a handler ({hooks.names('change_objective')}) {does}"))
-    result.objectives, result.backwards = objectives, [None] * len(objectives)
+    result.objectives, result.backwards = objectives, [(len(objectives), None)]
 
 
 def refuse_blends(hooks: TrainingHooks, balanced: Balanced) -> None:
@@ -54,12 +54,14 @@ def _not_with(balanced: Balanced, problem: str) -> str:
 def differentiate(result: StepResult) -> None:
     """Compute the gradients of a result's objectives; raises SpecError if there are none."""
     heads: Sequence[Array | None] = result.head_gradients or [None] * len(result.objectives)
-    recorded = []
-    for objective, head, backward in zip(result.objectives, heads, result.backwards):
+    recorded, start = list[Any](), 0
+    for count, backward in result.backwards:
+        of_these = slice(start, start + count)
+        start += count
         if backward is None:
-            recorded.append((objective, head))
+            recorded += zip(result.objectives[of_these], heads[of_these])
         else:
-            backward(head)
+            backward(heads[of_these])
     if not recorded:
         return
     try:
@@ -93,7 +95,7 @@ class ChangedObjective:
         self._result = StepResult(spec, batch, [self._outputs], [self._parts], scale=scale)
         with mx.autograd.record():
             self._result.objectives = _identities(objectives)
-        self._result.backwards = [None] * len(objectives)
+        self._result.backwards = [(len(objectives), None)]
 
     def change(self, hooks: TrainingHooks, balanced: Balanced) -> None:
         """Call the handlers, as :func:`change_objective` does."""

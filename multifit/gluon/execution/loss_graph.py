@@ -22,8 +22,8 @@ from .present_losses import present_loss
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
 
-Backward = Callable[[Optional[Array]], None]
-"""Computes the gradients of parameters for a head gradient of an objective, None for 1."""
+Backward = Callable[[Sequence[Optional[Array]]], None]
+"""Computes the gradients of parameters for a head gradient of each objective, None for 1."""
 
 
 @dataclass
@@ -34,8 +34,8 @@ class LossOutputs:
     minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
     element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
     are the sums of every part, then each metric's statistics, with the counts of wrong labels between them.
-    ``objectives`` are those of the terms, where they are computed apart. ``backward`` passes the objective
-    back, if autograd has not recorded it.
+    ``objectives`` are those of the terms, where they are computed apart. ``backward`` passes all objectives
+    back, if autograd has not recorded them.
     """
 
     objective: Array | None = None
@@ -43,6 +43,11 @@ class LossOutputs:
     statistics: Array | None = None
     objectives: dict[str, Array] = field(default_factory=dict)
     backward: Backward | None = None
+
+    def by_losses(self, keys: Sequence[str]) -> dict[tuple[str, ...], Array]:
+        """Return all objectives by the losses that they are of, which are these `keys` for the whole."""
+        whole = {} if self.objective is None else {tuple(keys): self.objective}
+        return {**whole, **{(key,): objective for key, objective in self.objectives.items()}}
 
 
 class LossGraph:

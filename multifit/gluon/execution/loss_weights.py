@@ -15,6 +15,7 @@ from ...spec.validate import weight_problem
 from ...state import RunState
 from ..compat import mx
 from ..data.batches import Batch
+from ..data.new_array import new_array
 from ..distributed.normalizers import Normalizers
 from ..user_code import user_code
 from .loss_graph import LossGraph
@@ -130,7 +131,7 @@ class LossScaler:
         if (values, context) not in self._vectors:
             if len(self._vectors) > MAX_VECTORS:
                 self._vectors.clear()
-            self._vectors[values, context] = mx.nd.array(values, ctx=context, dtype=self._dtype)
+            self._vectors[values, context] = new_array(values, context, self._dtype)
         return self._vectors[values, context]
 
 

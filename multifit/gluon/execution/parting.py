@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import cache
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
-from ..data.arrays import upload
+from ..data.new_array import new_array
 from ..in_place_call import InPlaceCall
 from ..optim.gradients import fresh_flags
 from ..optim.preserve_state import kept_statistics
@@ -28,16 +28,15 @@ class TaskRows:
     """
 
     def __init__(self, array: Array, tasks: Sequence[int]) -> None:
-        def zeros(rows: int, columns: int, dtype: Any) -> Array:
-            return mx.nd.zeros((rows, columns), ctx=array.context, dtype=dtype)
+        def zeros(rows: int, columns: int) -> Array:
+            return mx.nd.zeros((rows, columns), ctx=array.context, dtype=array.dtype)
 
         self.tasks, self.shape, count = list(tasks), array.shape, len(tasks)
-        self.values = zeros(count, array.size, array.dtype)
+        self.values = zeros(count, array.size)
         self.views = [self.values[number].reshape(self.shape) for number in range(count)]
-        self._weights: Any = zeros(1, count, array.dtype)
-        self._sum = zeros(1, array.size, array.dtype)
-        self._head, self._last = self._sum.reshape(self.shape), [0.0] * count  # what the weights are
-        self._combine = InPlaceCall("dot", [self._weights, self.values], [self._sum])
+        combined = zeros(1, array.size)
+        self._head, self._last = combined.reshape(self.shape), [0.0] * count  # what the weights are
+        self._combine = InPlaceCall("dot", [zeros(1, count), self.values], [combined])
         self.is_float = np.dtype(array.dtype).kind == "f"
 
     def combined(self, weights: np.ndarray[Any, Any]) -> Array:
@@ -46,7 +45,7 @@ class TaskRows:
         values = own.tolist()
         if values != self._last:
             self._last = values
-            upload(own[np.newaxis], self._weights)  # nothing waits to read what it had
+            self._combine.take(new_array(own[np.newaxis], self.values.context, self.values.dtype))
         self._combine()
         return self._head
 
@@ -54,21 +53,21 @@ class TaskRows:
 class Parting:
     """The arrays of one device and batch at which tasks part, and `rows` for each.
 
-    `copies` are those that tasks take, in the order of the rows: after a backward pass of the losses, the
-    rows have each task's gradient. `parameters` are those of the body.
+    After a backward pass of the losses, the rows have each task's gradient. `parameters` are those of the
+    body; ``pass_back(arrays, heads)`` computes their gradients, for what autograd has recorded by default.
     """
 
     def __init__(
         self,
         rows: Sequence[TaskRows],
         arrays: Sequence[Array],
-        copies: Sequence[Array],
         parameters: Sequence[Any],
-        train_mode: bool,
+        train_mode: bool = False,
+        pass_back: Callable[[Sequence[Array], Sequence[Array]], None] = mx.autograd.backward,
     ) -> None:
         self.rows, self.arrays, self.parameters = rows, arrays, parameters
         self._train_mode = train_mode  # a layer's gradient depends on it too
-        mx.autograd.mark_variables(copies, [view for each in rows for view in each.views])
+        self._pass_back = pass_back
 
     def measure(self, losses: Sequence[Array]) -> tuple[list[Any], list[float]]:
         """Return the Gramian of each array's gradients, with its tasks, and losses; reads them at once."""
@@ -83,7 +82,7 @@ class Parting:
 
     def backward(self, weights: np.ndarray[Any, Any]) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
-        mx.autograd.backward(self.arrays, [each.combined(weights) for each in self.rows])
+        self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
     @property
     def adds(self) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
-from ..data.arrays import uploaded
 from ..data.batches import Batch
+from ..data.new_array import new_array
 from .loss_graph import Backward, by_reference
 from .loss_weights import BatchLossScale
 from .parting import Parting
@@ -24,7 +24,8 @@ class StepResult:
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
     sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
     `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
-    `backwards` pass objectives back; None for those that autograd has recorded.
+    `backwards` are, in the order of the objectives, numbers of them and what passes these back at once; None
+    if autograd has recorded them.
     `scale` holds the batch's weights and normalisers. `partings` are, for each device, where the tasks part,
     if their gradients are compared.
     """
@@ -35,16 +36,16 @@ class StepResult:
     parts: list[dict[str, Array]] = field(default_factory=list)
     objectives: list[Array] = field(default_factory=list)
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
-    backwards: list[Backward | None] = field(default_factory=list)
+    backwards: list[tuple[int, Backward | None]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
     scale: BatchLossScale | None = None
     partings: list[Parting] = field(default_factory=list)
 
-    def add(self, objective: Array, losses: Sequence[str], backward: Backward | None = None) -> None:
-        """Add an array to the objective, the losses that it is of, and what passes it back."""
-        self.objectives.append(objective)
-        self.objective_losses.append(tuple(losses))
-        self.backwards.append(backward)
+    def add(self, objectives: Mapping[tuple[str, ...], Array], backward: Backward | None = None) -> None:
+        """Add arrays to the objectives, by the losses that they are of, and what passes them back."""
+        self.objectives += objectives.values()
+        self.objective_losses += objectives
+        self.backwards.append((len(objectives), backward))
 
     def read_objectives(self) -> list[float]:
         """Return the elements of all objectives; this waits for them."""
@@ -52,7 +53,7 @@ class StepResult:
 
     def like_objectives(self, values: Sequence[np.ndarray]) -> list[Array]:
         """Return numbers as arrays of the dtypes and on the devices of the objectives."""
-        return [uploaded(*pair) for pair in zip(values, self.objectives)]
+        return [new_array(each, to.context, to.dtype) for each, to in zip(values, self.objectives)]
 
     def objective_dtypes(self) -> list[str]:
         """Return the names of the objectives' dtypes."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Hashable, Mapping, Sequence
 
 from ...errors import SpecError, counted, memory
 from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import size_in_bytes
 from ..optim.parameters import listing
+from .bound_executor import BatchArrays, ExecutedSteps, suits
 from .cached_graph import CachedGraph
+from .cut_places import CutPlaces, cut_places
+from .executed_split import ExecutedSplit
 from .graph_cut import Cut, cut_graph
+from .loss_graph import Backward
 from .parting import Parting, TaskRows
 from .second_backward import drops
 
@@ -38,8 +42,6 @@ class SplitGraph(CachedGraph):
     `tasks` returns the task of each output of the graph once it is traced, None for outputs without one. Each
     operator is passed back once, unless the body `repeats`. Raises SpecError if the tasks share no parameter,
     or if a body that repeats cannot be passed back several times.
-
-    `parting` is that of the last run.
     """
 
     def __init__(
@@ -58,8 +60,19 @@ class SplitGraph(CachedGraph):
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
-        self._places: _Places | None = None
-        self.parting: Parting | None = None
+        self._places: CutPlaces | None = None
+        self._recorded: Parting | None = None
+        self._executed = ExecutedSteps(self._new_step)
+
+    @property
+    def parting(self) -> Parting | None:
+        """Where the tasks part in the last run."""
+        return self._recorded if self._executed.running is None else self._executed.running.parting
+
+    @property
+    def backward(self) -> Backward | None:
+        """What passes the objectives of the last run back; None if autograd has recorded them."""
+        return self._executed.backward
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the tasks share, for the plan; `names` are structural names, by MXNet's."""
@@ -89,6 +102,9 @@ class SplitGraph(CachedGraph):
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
         if self._places is None:
             self._cut, self._places = self._new_cut()
+        executed = self._executed.run(arguments, planned, context)
+        if executed is not None:
+            return executed
         is_planned = planned is not None
         body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
         places = self._places
@@ -99,9 +115,9 @@ class SplitGraph(CachedGraph):
         again = [arguments[place].detach() for place in places.in_both]
         ends = [arrays[number] for number in places.ends]
         rows, taken = self._rows_for(ends, context), [copies[place] for place in places.taken]
+        mx.autograd.mark_variables(taken, [view for each in rows for view in each.views])
         train_mode = self._repeats and mx.autograd.is_training()
-        parting = Parting(rows, ends, taken, self._body_parameters, train_mode)
-        object.__setattr__(self, "parting", parting)  # a Block would look at what it gets
+        self._recorded = Parting(rows, ends, self._body_parameters, train_mode)
         arguments += copies + again
         outputs = rest(*[arguments[place] for place in places.rest])
         return outputs if isinstance(outputs, list) else [outputs]
@@ -114,7 +130,7 @@ class SplitGraph(CachedGraph):
             rows = self._rows[context] = [TaskRows(*pair) for pair in zip(ends, self._places.tasks)]
         return rows
 
-    def _new_cut(self) -> tuple[Cut, _Places]:
+    def _new_cut(self) -> tuple[Cut, CutPlaces]:
         parameters = self._parameters().values()
         trained = {parameter.name for parameter in parameters if parameter.grad_req != "null"}
         cut = cut_graph(self._cached_graph[1], self._tasks(), trained)
@@ -124,7 +140,7 @@ class SplitGraph(CachedGraph):
         self._body_parameters[:] = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
-        return cut, _places(cut, self._cached_graph[1].list_inputs())
+        return cut, cut_places(cut, self._cached_graph[1].list_inputs())
 
     def _check_repeated(self, cut: Cut) -> None:
         if not self._exact_dropout and drops(cut.body):
@@ -146,41 +162,23 @@ class SplitGraph(CachedGraph):
         is_data = [name not in parameters for name in symbol.list_inputs()]
         return self._planned_operator(symbol, is_data)
 
+    def _new_step(self, arguments: Sequence[Array], context: Any) -> ExecutedSplit | None:
+        assert self._arguments is not None and self._cut is not None and self._places is not None
+        places = self._arguments.places
+        is_small = suits(self._cached_graph[1], [arguments[at] for at in places])
+        if self._repeats or not (is_small and self._arguments.dense):
+            return None
+        objectives = [number for number, task in enumerate(self._tasks()) if task is not None]
+        return ExecutedSplit(
+            self._cut,
+            self._places,
+            BatchArrays(arguments, places),
+            self._arguments.gradients(arguments),
+            self._body_parameters,
+            objectives,
+            context,
+        )
+
     def _release_plans(self) -> None:
         self._operators.pop(True, None)
-
-
-class _Places(NamedTuple):
-    """What goes where in a cut graph, by number.
-
-    `body` and `rest` are the inputs of both: the whole graph's arguments, copies of what the body computes,
-    and `in_both`, data of the arguments that both take. `copied` is, for each copy, the output of the body.
-    `ends` are the outputs of the body that tasks take, `tasks` these tasks for each, and `taken` their
-    copies.
-    """
-
-    body: list[int]
-    rest: list[int]
-    in_both: list[int]
-    copied: list[int]
-    ends: list[int]
-    tasks: list[list[int]]
-    taken: list[int]
-
-
-def _places(cut: Cut, inputs: Sequence[str]) -> _Places:
-    """Return the places in a graph with these inputs."""
-    copies = [(number, task) for number, variables in enumerate(cut.copies) for task in variables]
-    names = [*inputs, *(cut.copies[number][task] for number, task in copies)]
-    at = {name: place for place, name in enumerate(names)}
-    body, in_both = [at[name] for name in cut.body.list_inputs()], list[int]()
-    for name in cut.rest.list_inputs():
-        if at[name] in body:
-            in_both.append(at[name])
-            at[name] = len(names) + len(in_both) - 1
-    rest = [at[name] for name in cut.rest.list_inputs()]
-    by_end = [sorted(task for task in variables if task is not None) for variables in cut.copies]
-    ends = [number for number, tasks in enumerate(by_end) if tasks]
-    taken = [copies.index((number, task)) for number in ends for task in by_end[number]]
-    tasks = [by_end[number] for number in ends]
-    return _Places(body, rest, in_both, [number for number, _ in copies], ends, tasks, taken)
+        self._executed.clear()

@@ -233,10 +233,7 @@ class Stage:
         result.outputs.append(outputs)
         result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
         for group, computed in zip(graph.loss_graphs, losses):
-            if computed.objective is not None:
-                result.add(computed.objective, [term.key for term in group.terms], computed.backward)
-            for key, objective in computed.objectives.items():
-                result.add(objective, [key])
+            result.add(computed.by_losses([term.key for term in group.terms]), computed.backward)
         if (parting := graph.parting) is not None:
             result.partings.append(parting)
         return graph, losses

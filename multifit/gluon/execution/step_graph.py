@@ -212,8 +212,7 @@ class StepGraph:
         arrays += [slots[name] for name in self._slot_names] + from_net
         values = dict(zip(names, graph.run(arrays, signature if self.network.repeats else None)))
         losses = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
-        if isinstance(graph, ExecutedGraph):
-            losses.backward = graph.backward
+        losses.backward = graph.backward
         groups = {"output": outputs, "part": losses.parts, "objective": losses.objectives}
         for name, value in values.items():
             kind, _, name = name.partition(".")

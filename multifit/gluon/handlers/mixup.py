@@ -13,6 +13,7 @@ from ...events import EstimatorProtocol
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
+from ..data.new_array import new_array
 from ..execution.loss_graph import call_loss
 from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
@@ -107,7 +108,7 @@ class MixUp:
         first = _real_array(slots, self._inputs[0])
         axis = estimator.batch_axis
         order = self._random.permutation(first.shape[axis])
-        permutation = mx.nd.array(order, ctx=first.context, dtype="int32")
+        permutation = new_array(order, first.context, "int32")
         self._permutations.append(permutation)
         mixed = {}
         for name in self._inputs:

@@ -10,6 +10,7 @@ import numpy as np
 from ...protocols import Array
 from ...spec.names import Ref
 from ..compat import mx
+from ..data.new_array import new_array
 from .base import sample_size
 from .label_rules import LabelRule, violations
 
@@ -100,7 +101,7 @@ class LabelRows:
         """Return the counts: float64, of shape (batches, keys)."""
         counts = []
         for group, labels in zip(self._groups, gathered):
-            last = None if group.last is None else mx.nd.array(group.last, ctx=labels.context)
+            last = None if group.last is None else new_array(group.last, labels.context, "float32")
             counts.append(_sum_rows(mx.nd, labels, group.rules, last))
         return mx.nd.concat(*counts, dim=1)
 

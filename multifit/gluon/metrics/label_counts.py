@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Sequence, Union
 
 from ...protocols import Array
 from ..compat import mx
+from ..data.new_array import new_array
 from .label_checks import LabelColumns, LabelRows
 
 HELD = 256  # batches that are looked through in one call, which takes as long as a batch,
@@ -114,7 +115,7 @@ class LabelCounts:
         self._ids.clear()
         counts = source.count(source.gather(held.values))
         firsts = [[NEVER - batch] for batch in held.batches]
-        scores = mx.nd.array(firsts, ctx=counts.context, dtype="float64")
+        scores = new_array(firsts, counts.context, "float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)
         self._add((source.keys, counts.context), total, best)
 

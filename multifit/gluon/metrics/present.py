@@ -10,6 +10,7 @@ import numpy as np
 from ...protocols import Array, Shape, Tensor
 from ...spec.names import Ref
 from ..compat import mx
+from ..data.new_array import new_array
 from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
 
@@ -77,7 +78,7 @@ def present_rows(
     rows = np.all([mask.reshape(len(mask), -1).all(axis=1) for mask in masks], axis=0)
     if not rows.any():
         return None
-    index = mx.nd.array(np.flatnonzero(rows), ctx=arrays[present[0]].context, dtype="int32")
+    index = new_array(np.flatnonzero(rows), arrays[present[0]].context, "int32")
 
     def chosen(array: Any) -> Any:
         is_per_sample = array is not None and array.shape[:1] == (len(rows),)

@@ -12,6 +12,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 
 from ..compat import mx
+from ..data.new_array import new_array
 
 
 def is_fresh(values: mx.nd.NDArray) -> bool:
@@ -51,7 +52,7 @@ def set_pending(parameters: Mapping[str, mx.gluon.Parameter], gradients: Mapping
         discard_gradients(parameter for name, parameter in trained.items() if name not in gradients)
         for name, value in gradients.items():
             (values,), (gradient,) = replicas(trained[name]), trained[name].list_grad()
-            gradient[:] = mx.nd.array(value, ctx=gradient.context, dtype=gradient.dtype)
+            gradient[:] = new_array(value, gradient.context, gradient.dtype)
             set_fresh(values, True)
 
 

@@ -12,6 +12,7 @@ from ...errors import Problem, shown, suggest
 from ...errors import names as quoted
 from ...protocols import Parameter
 from ..compat import mx
+from ..data.new_array import new_array
 from ..waiting import wait_for_operators
 
 
@@ -63,7 +64,7 @@ def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str
         for name, value in values.items():
             for array in parameters[name]._data or ():
                 _make_plain(array)
-            parameters[name].set_data(mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype))
+            parameters[name].set_data(new_array(value, mx.cpu()))
 
 
 def _make_plain(array: mx.nd.NDArray) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-import numpy as np
-
 from ..compat import mx
+from ..data.new_array import new_array
 
 
 class UpdateNumbers:
@@ -50,12 +49,8 @@ class UpdateNumbers:
         """Set the states of some parameters, as :meth:`states` returns them."""
         updater = self._trainer._updaters[0]
         for index, state in zip([self._indices[number] for number in numbers], states):
-            updater.states[index] = _mapped(state, _array)
+            updater.states[index] = _mapped(state, new_array)
             updater.states_synced[index] = True
-
-
-def _array(value: np.ndarray) -> Any:
-    return mx.nd.array(value, ctx=mx.cpu(), dtype=value.dtype)
 
 
 def _mapped(state: Any, function: Any) -> Any:

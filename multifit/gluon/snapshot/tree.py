@@ -18,6 +18,7 @@ import numpy as np
 from ...errors import shown
 from ...files import atomic_path, atomic_write, read_json
 from ..compat import mx
+from ..data.new_array import new_array
 
 MOST_BYTES = 1 << 30  # of a structure: metrics can store much text
 DEEPEST = 60  # containers in each other, of which each takes up to three levels of JSON
@@ -133,7 +134,7 @@ def _key(key: object, where: str) -> str | int:
 
 
 def _array_on(array: np.ndarray, device: str) -> mx.nd.NDArray:
-    return mx.nd.array(array, ctx=_context(device), dtype=array.dtype)
+    return new_array(array, _context(device))
 
 
 def _rows_on(rows: Sequence[np.ndarray], shape: Sequence[int], device: str) -> mx.nd.sparse.RowSparseNDArray:

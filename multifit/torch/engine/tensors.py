@@ -6,7 +6,8 @@ from typing import Any, Mapping
 
 import torch
 
-from ...gluon.data.arrays import from_numpy, shared, to_numpy
+from ...gluon.data.arrays import shared, to_numpy
+from ...gluon.data.new_array import new_array
 
 Tensors = dict[str, torch.Tensor]
 
@@ -27,7 +28,7 @@ def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
 
 def to_array(tensor: torch.Tensor) -> Any:
     """Return a tensor as an NDArray on the CPU; this waits for the device."""
-    return from_numpy(tensor.detach().cpu().numpy())
+    return new_array(tensor.detach().cpu().numpy())
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import MultiEstimator, TrainerSpec
-from multifit.gluon.execution import executed_graph
+from multifit.gluon.execution import bound_executor
 from multifit.gluon.execution.executed_graph import ExecutedGraph
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
@@ -64,7 +64,7 @@ def test_gradients_are_those_of_autograd_and_outputs_stay(sizes: list[int], head
         means, objective = run(graph, x, weight)
         executed += graph.backward is not None
         if graph.backward is not None:
-            graph.backward(None if head is None else nd.array([head]))
+            graph.backward([None if head is None else nd.array([head])])
         else:
             objective.backward(None if head is None else nd.array([head]))
         results.append((means, nd.sum(nd.square(net(x))).asscalar() / count))
@@ -85,7 +85,7 @@ def test_arrays_that_change_are_seen() -> None:
             weight = nd.array([scale])
         run(graph, x, weight)
     assert graph.backward is not None
-    graph.backward(None)
+    graph.backward([None])
     for one, other in zip(gradients(net), expected(net, x, 2.0)):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -101,7 +101,7 @@ def test_parameters_that_change_are_seen() -> None:
         for _ in range(3):
             run(graph, x, weight)
             assert graph.backward is not None
-            graph.backward(None)
+            graph.backward([None])
         for one, other, count in zip(gradients(net), wanted, [times, 1]):
             np.testing.assert_allclose(one, count * other, rtol=1e-5, atol=1e-6)
 
@@ -128,7 +128,7 @@ def test_what_an_executor_does_not_suit(what: str, monkeypatch: pytest.MonkeyPat
         "sparse gradients": gluon.nn.Embedding(4, 2, sparse_grad=True),
     }
     if what == "a large batch":
-        monkeypatch.setattr(executed_graph, "MAX_BYTES", 4 * 3 * 4)
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", 4 * 3 * 4)
     _, graph = make_graph(layers[what])
     for _ in range(3):
         x = nd.abs(rows(4))
@@ -143,8 +143,8 @@ def test_a_fit_is_the_same_bit_for_bit(
     devices: int, trainers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits = []
-    for most in (executed_graph.MAX_BYTES, 0):
-        monkeypatch.setattr(executed_graph, "MAX_BYTES", most)
+    for most in (bound_executor.MAX_BYTES, 0):
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
         mx.random.seed(4)
         trainer = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **trainers)
         net, spec = two_heads("hybridized"), two_head_spec()

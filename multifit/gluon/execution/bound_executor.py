@@ -1,0 +1,130 @@
+"""Graphs that are bound to arrays once: MXNet's Executor, which starts a small graph faster than autograd."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Collection, Hashable, Iterable, Mapping, Optional, Protocol, Sequence
+
+from ...protocols import Array
+from ..compat import mx
+from ..data.arrays import size_in_bytes
+from ..in_place_call import InPlaceCall
+from ..optim.gradients import set_fresh
+from .loss_graph import Backward
+
+MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
+CONSTANTS = 2  # the first arrays of a run, the number of samples and weights, which nobody writes to
+
+Gradients = Mapping[int, "tuple[Array, str]"]
+"""Where the gradients of arguments go, by place, and whether they are written or added up there."""
+
+
+class ExecutedStep(Protocol):
+    """Runs a training batch on Executors."""
+
+    def forward(self, arguments: Sequence[Array]) -> list[Array]:
+        """Return the outputs of the graph; its objectives hold until the next run."""
+
+    @property
+    def backward(self) -> Backward:
+        """What passes the objectives back."""
+
+
+class ExecutedSteps:
+    """What runs batches on Executors, by device and by the signature of batches.
+
+    ``new(arguments, context)`` makes it, or returns None if the graph or the size of its batches does not
+    suit; :attr:`running` runs the batch that was found last, None if autograd does.
+    """
+
+    def __init__(self, new: Callable[[Sequence[Array], Any], Optional[ExecutedStep]]) -> None:
+        self._new = new
+        self._by_signature: dict[Any, ExecutedStep | None] = {}
+        self.running: Any = None
+
+    def run(self, arguments: Sequence[Array], planned: Hashable, context: Any) -> list[Array] | None:
+        """Run a batch; None if autograd must. `planned` is its signature if it comes again and again."""
+        self.running = None
+        if planned is None or not (mx.autograd.is_recording() and mx.autograd.is_training()):
+            return None
+        with mx.autograd.pause(train_mode=True):
+            if (context, planned) not in self._by_signature:
+                self._by_signature[context, planned] = self._new(arguments, context)
+            self.running = self._by_signature[context, planned]
+            return None if self.running is None else list(self.running.forward(arguments))
+
+    @property
+    def backward(self) -> Backward | None:
+        """What passes the objectives of the last run back; None if autograd has recorded them."""
+        return None if self.running is None else self.running.backward
+
+    def clear(self) -> None:
+        """Forget all, as when the arrays of parameters were replaced."""
+        self._by_signature.clear()
+
+
+def suits(symbol: Any, data: Iterable[Array]) -> bool:
+    """Whether batches of these arrays should run on an Executor.
+
+    Running statistics would be written without the engine's knowledge, as with planned operators.
+    """
+    return sum(map(size_in_bytes, data)) <= MAX_BYTES and not symbol.list_auxiliary_states()
+
+
+class BatchArrays:
+    """Arrays of a graph's own, to which each batch is copied.
+
+    `places` are those of data among `arguments`, in the order in which the graph is run on them; all others
+    are parameters, which are `bound` as they are. The first data are constants.
+    """
+
+    def __init__(self, arguments: Sequence[Array], places: Sequence[int]) -> None:
+        self.bound = list(arguments)
+        for at in places:
+            self.bound[at] = arguments[at].copy()
+        self._constants = {at: arguments[at] for at in places[:CONSTANTS]}
+        self._copies = {at: InPlaceCall("_copyto", [arguments[at]], [self.bound[at]]) for at in places}
+
+    def take(self, arguments: Sequence[Array]) -> None:
+        """Copy a batch."""
+        for at, copy in self._copies.items():
+            array = arguments[at]
+            if at in self._constants:
+                if array is self._constants[at]:
+                    continue
+                self._constants[at] = array
+            copy.take(array)
+            copy()
+
+
+class BoundExecutor:
+    """A graph bound to `arguments`, whose gradients go where `gradients` says.
+
+    `outputs` hold until the next run.
+    """
+
+    def __init__(self, symbol: Any, arguments: Sequence[Array], gradients: Gradients, context: Any) -> None:
+        differentiated: list[Any] = [arguments[at] for at in gradients]
+        self._parameters = [array for array in differentiated if array.grad is not None]
+        names = symbol.list_inputs()
+        self._executor = symbol.bind(
+            context,
+            args=list(arguments),
+            args_grad={names[at]: array for at, (array, _) in gradients.items()},
+            grad_req=[gradients[at][1] if at in gradients else "null" for at in range(len(names))],
+        )
+        self.outputs: list[Array] = self._executor.outputs
+        self._zeros = [mx.nd.zeros_like(each) for each in self.outputs]
+
+    def forward(self) -> None:
+        """Compute the outputs."""
+        self._executor.forward(is_train=True)
+
+    def copied(self, but: Collection[int]) -> list[Array]:
+        """Return the outputs as copies that the next run does not change, `but` some as they are."""
+        return [each if at in but else each.copy() for at, each in enumerate(self.outputs)]
+
+    def backward(self, heads: Mapping[int, Array]) -> None:
+        """Compute the gradients; `heads` are those of outputs, by number, 0 for all others."""
+        self._executor.backward([heads.get(at, zeros) for at, zeros in enumerate(self._zeros)])
+        for array in self._parameters:
+            set_fresh(array, True)

@@ -1,0 +1,43 @@
+"""What goes where between the two parts of a cut graph."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+from .graph_cut import Cut
+
+
+class CutPlaces(NamedTuple):
+    """What goes where in a cut graph, by number.
+
+    `body` and `rest` are the inputs of both: the whole graph's arguments, copies of what the body computes,
+    and `in_both`, data of the arguments that both take. `copied` is, for each copy, the output of the body.
+    `ends` are the outputs of the body that tasks take, `tasks` these tasks for each, and `taken` their
+    copies.
+    """
+
+    body: list[int]
+    rest: list[int]
+    in_both: list[int]
+    copied: list[int]
+    ends: list[int]
+    tasks: list[list[int]]
+    taken: list[int]
+
+
+def cut_places(cut: Cut, inputs: Sequence[str]) -> CutPlaces:
+    """Return the places in a graph with these inputs."""
+    copies = [(number, task) for number, variables in enumerate(cut.copies) for task in variables]
+    names = [*inputs, *(cut.copies[number][task] for number, task in copies)]
+    at = {name: place for place, name in enumerate(names)}
+    body, in_both = [at[name] for name in cut.body.list_inputs()], list[int]()
+    for name in cut.rest.list_inputs():
+        if at[name] in body:
+            in_both.append(at[name])
+            at[name] = len(names) + len(in_both) - 1
+    rest = [at[name] for name in cut.rest.list_inputs()]
+    by_end = [sorted(task for task in variables if task is not None) for variables in cut.copies]
+    ends = [number for number, tasks in enumerate(by_end) if tasks]
+    taken = [copies.index((number, task)) for number in ends for task in by_end[number]]
+    tasks = [by_end[number] for number in ends]
+    return CutPlaces(body, rest, in_both, [number for number, _ in copies], ends, tasks, taken)

@@ -1,0 +1,66 @@
+"""A cut graph whose two parts run on MXNet's Executors."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from ...protocols import Array
+from ..compat import mx
+from .bound_executor import BatchArrays, BoundExecutor, Gradients
+from .cut_places import CutPlaces
+from .graph_cut import Cut
+from .parting import Parting, TaskRows
+
+
+class ExecutedSplit:
+    """Runs batches through a body, and the tasks' own parts on what it computes, without copies between.
+
+    `gradients` are where those of the `batch`'s arguments go; `parameters` are those of the body, and
+    `objectives` the numbers of the outputs that are differentiated. `parting` is always the same: its arrays
+    are written anew by each batch.
+    """
+
+    def __init__(
+        self,
+        cut: Cut,
+        places: CutPlaces,
+        batch: BatchArrays,
+        gradients: Gradients,
+        parameters: Sequence[Any],
+        objectives: Sequence[int],
+        context: Any,
+    ) -> None:
+        self._batch, self._objectives, self._ends = batch, objectives, places.ends
+        self._body = _bound(cut.body, places.body, batch.bound, gradients, context)
+        ends = [self._body.outputs[number] for number in places.ends]
+        rows = [TaskRows(*pair) for pair in zip(ends, places.tasks)]
+        arguments = [*batch.bound, *(self._body.outputs[number] for number in places.copied)]
+        views = iter([view for each in rows for view in each.views])
+        to_rows = {len(batch.bound) + copy: (next(views), "write") for copy in places.taken}
+        arguments += [batch.bound[place] for place in places.in_both]
+        self._rest = _bound(cut.rest, places.rest, arguments, {**gradients, **to_rows}, context)
+        self._ones = [mx.nd.ones_like(self._rest.outputs[number]) for number in objectives]
+        self.parting = Parting(rows, ends, parameters, pass_back=self._pass_back)
+
+    def forward(self, arguments: Sequence[Array]) -> list[Array]:
+        """Return the outputs for a batch."""
+        self._batch.take(arguments)
+        self._body.forward()
+        self._rest.forward()
+        return self._rest.copied(but=self._objectives)
+
+    def backward(self, heads: Sequence[Array | None]) -> None:
+        """Compute the tasks' gradients where they part, and of their own parameters."""
+        given = [one if head is None else head for head, one in zip(heads, self._ones)]
+        self._rest.backward(dict(zip(self._objectives, given)))
+
+    def _pass_back(self, _: Sequence[Array], heads: Sequence[Array]) -> None:
+        self._body.backward(dict(zip(self._ends, heads)))
+
+
+def _bound(
+    symbol: Any, places: Sequence[int], arguments: Sequence[Array], gradients: Gradients, context: Any
+) -> BoundExecutor:
+    """Return a symbol bound to those of the arguments that are at its places."""
+    of_symbol = {at: gradients[place] for at, place in enumerate(places) if place in gradients}
+    return BoundExecutor(symbol, [arguments[place] for place in places], of_symbol, context)

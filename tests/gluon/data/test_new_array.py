@@ -1,0 +1,63 @@
+"""new_array makes an NDArray of anything like an array, with values of its own, and waits for nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.gluon.data.new_array import new_array, new_rows
+from tests.gluon.data.test_array_batching import DTYPES, column
+
+import mxnet as mx  # isort: skip
+
+GRID = np.arange(24).reshape(2, 3, 4)
+VALUES: dict[str, Any] = {
+    **{dtype: column(dtype, 3) for dtype in DTYPES},
+    "a view": GRID.astype("float32")[:, ::2].transpose(2, 0, 1),
+    "another order of bytes": GRID.astype(">f4"),
+    "read only": np.broadcast_to(np.float32(3), (2, 2)),
+    "numbers": (1.0, 2.5),
+    "a number": np.float32(3.0),
+    "nothing": np.zeros((0, 3), "float32"),
+}
+
+
+@pytest.mark.parametrize("context", [None, mx.cpu(0), mx.cpu(1)], ids=str)
+@pytest.mark.parametrize("name", VALUES)
+def test_values_and_dtype_are_kept(name: str, context: Any) -> None:
+    values = np.asarray(VALUES[name])
+    array = new_array(VALUES[name], context)
+    assert (np.dtype(array.dtype).name, array.context) == (values.dtype.name, context or mx.cpu(0))
+    assert array.shape in (values.shape, (1,))
+    np.testing.assert_array_equal(array.asnumpy().reshape(values.shape), values)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "uint8"])
+def test_another_dtype(dtype: str) -> None:
+    array = new_array(GRID, dtype=dtype)
+    assert np.dtype(array.dtype) == dtype
+    np.testing.assert_array_equal(array.asnumpy(), GRID)
+
+
+def test_the_memory_is_its_own() -> None:
+    source = GRID.astype("float32")
+    array, rows = new_array(source), new_rows(source, np.array([1, -1]))
+    source[:] = 0
+    np.testing.assert_array_equal(array.asnumpy(), GRID)
+    np.testing.assert_array_equal(rows.asnumpy(), GRID[[1, 1]])
+
+
+def test_the_engine_is_not_waited_for() -> None:
+    large = mx.nd.ones((1500, 1500))
+    mx.nd.waitall()
+    start = time.perf_counter()
+    for _ in range(4):
+        large = mx.nd.dot(large, large) * 1e-4
+    started = time.perf_counter()
+    new_array(np.ones(3))
+    made = time.perf_counter()
+    large.wait_to_read()
+    assert made - started < (time.perf_counter() - start) / 2
