@@ -1,0 +1,176 @@
+"""What a step graph computes, from symbols: net, losses and metrics."""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Mapping
+
+from ...errors import SpecError
+from ..compat import mx
+from .balanced import NOTHING_BALANCED, Balanced
+from .batch_loss_graph import BatchLossGraph
+from .bound_graph import bound_graph, reaches_any
+from .cached_graph import CachedGraph
+from .loss_graph import LossGraph, by_reference
+from .network import Network
+from .traced_graph import BATCH_WEIGHTS, OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
+
+
+class StepFunction:
+    """The losses and metrics of `losses`, with the net before them if it can be traced.
+
+    `differentiable` says whether something outside of the graph differentiates through its outputs. The
+    gradients of losses that `balanced` has bound reach some parameters only. `taken` are the outputs of the
+    net that are computed if these are not all: no gradient, not even one of 0, must reach what is behind the
+    others.
+
+    `with_net` says whether the net is part of it. It is computed from the slots named `slot_names` and, if
+    the net is not part of it, from the net's outputs in `outputs_read`.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        losses: LossGraph,
+        differentiable: bool = False,
+        balanced: Balanced = NOTHING_BALANCED,
+        taken: Collection[str] | None = None,
+    ) -> None:
+        self._network, self._losses = network, losses
+        self._differentiable, self._balanced = differentiable, balanced
+        self.with_net = network.joins_losses
+        self._output_names = [name for name in network.paths or {} if taken is None or name in taken]
+        refs = {ref for term in losses.terms for ref in term.refs}
+        refs |= {ref for metric, _ in losses.metrics for ref in metric.refs}
+        refs |= losses.label_checks.refs if losses.label_checks else set()
+        inputs = network.spec.inputs if self.with_net else ()
+        self.slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
+        self.outputs_read = [ref.name for ref in refs if ref.space == "outputs"]
+
+    def arguments(
+        self, outputs: Mapping[str, Any], slots: Mapping[str, Any], weights: Any, size: Any
+    ) -> list[Any]:
+        """Return what it is called with, after `F`, for arrays; `weights` are None when evaluating."""
+        from_net = [] if self.with_net else [outputs[name] for name in self.outputs_read]
+        return [
+            size,
+            *[weights] * (weights is not None),
+            *(slots[name] for name in self.slot_names),
+            *from_net,
+        ]
+
+    def __call__(
+        self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any
+    ) -> list[Any]:
+        """Return symbols, and fill in their `names`; with all outputs and losses of samples if `full`."""
+        weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
+        slots = dict(zip(self.slot_names, arrays))
+        outputs: Mapping[str, Any] = dict(zip(self.outputs_read, arrays[len(self.slot_names) :]))
+        if self.with_net:
+            outputs = self._network.symbols([slots[name] for name in self._network.spec.inputs])
+        results = self._results(F, outputs, slots, weights, size, full, self.with_net)
+        names[:] = results
+        return self._bind(F, results)
+
+    def trace(self, slots: Mapping[str, Any], weighted: bool, of_batch: BatchLossGraph | None) -> TracedGraph:
+        """Trace everything for another engine, with all outputs and the losses `of_batch`.
+
+        A net that no symbol runs through is recorded, for batches of the same form as these slots.
+        `weighted` says whether there is an objective. Besides slots, the inputs are SAMPLES, and the WEIGHTS
+        and BATCH_WEIGHTS of the losses that there are; and, if the net is not part of it, its outputs, each
+        named OUTPUT and then its name.
+        """
+        names: list[str] = []
+        network = self._network
+        with_net = self.with_net or (network.recorded and network.change_outputs is None)
+        inputs = network.spec.inputs if with_net else ()
+        slot_names = sorted({*self.slot_names, *inputs, *(of_batch.slots if of_batch else ())})
+        read = sorted({*self.outputs_read, *(of_batch.outputs if of_batch else ())})
+        given = [SAMPLES, *[WEIGHTS] * bool(weighted and self._losses.terms)]
+        given += [BATCH_WEIGHTS] * bool(weighted and of_batch)
+        given += [*slot_names, *([] if with_net else [OUTPUT + name for name in read])]
+
+        def trace(F: Any, *arrays: Any) -> list[Any]:
+            values = dict(zip(given, arrays))
+            of_slots = {name: values[name] for name in slot_names}
+            outputs = {name: values.get(OUTPUT + name) for name in read}
+            if with_net:
+                outputs = network.symbols([values[name] for name in inputs], [slots[name] for name in inputs])
+            loss_inputs = of_slots, values.get(WEIGHTS), values[SAMPLES]
+            results = self._results(F, outputs, *loss_inputs, full=True, with_net=with_net)
+            if of_batch is not None:
+                refs = by_reference(outputs, of_slots)
+                results.update(of_batch(F, refs, values.get(BATCH_WEIGHTS)))
+            names[:] = results
+            return self._bind(F, results)
+
+        graph = CachedGraph(trace, self.parameters)
+        stand_in = next(iter(slots.values()))  # only whether an array is None matters
+        with network.lowering():
+            variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
+        present = [name for name in given if slots.get(name, stand_in) is not None]
+        return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names), network.constants)
+
+    def parameters(self) -> Any:
+        """Return the ParameterDict of all that is part of it."""
+        parameters = mx.gluon.ParameterDict()
+        blocks = [term.spec.fn for term in self._losses.terms]
+        for block in [self._network.net, *blocks] if self.with_net else blocks:
+            if isinstance(block, mx.gluon.Block):
+                parameters.update(block.collect_params())
+        return parameters
+
+    def _results(
+        self,
+        F: Any,
+        outputs: Mapping[str, Any],
+        slots: Mapping[str, Any],
+        weights: Any,
+        size: Any,
+        full: bool,
+        with_net: bool,
+    ) -> dict[str, Any]:
+        """Return everything that follows from outputs and slots, by name, the outputs first."""
+        losses = self._losses(F, by_reference(outputs, slots), weights, size)
+        results = {name: getattr(losses, name) for name in ("objective", "statistics")}
+        results = {name: symbol for name, symbol in results.items() if symbol is not None}
+        results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
+        views = {f"output.{name}": outputs[name] for name in self._output_names if with_net}
+        # With the outputs first, dropout draws its masks in the order of a hand-written loop.
+        if full or not results or not _keeps_order(F, views, results):
+            views.update({f"part.{name}": part for name, part in losses.parts.items()})
+            results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
+        return results
+
+    def _bind(self, F: Any, results: Mapping[str, Any]) -> list[Any]:
+        """Return the graph's outputs; the gradients of losses that are bound to trainers stop elsewhere."""
+        outputs = list(results.values())
+        if self._balanced.bound is None:
+            return outputs
+        graph, bound = F.Group(outputs), self._balanced.bound()
+        trained = frozenset(p.name for p in self.parameters().values() if p.grad_req != "null")
+        reaches = [bound.get(name.partition("objective.")[2], trained) for name in results]
+        for name, learns in zip(results, reaches_any(graph, reaches)):
+            loss = name.partition("objective.")[2]
+            if loss in bound and not learns:
+                raise SpecError(
+                    f'losses["{loss}"]: its gradient reaches no parameter of the trainers that it is bound '
+                    "to; name others, or take out what stops it on its way, such as BlockGrad"
+                )
+        return list(bound_graph(graph, reaches, trained))
+
+    def _view(self, F: Any, symbol: Any) -> Any:
+        """Return an output of the graph, without its gradient if nothing outside needs one.
+
+        MXNet would otherwise make an array of zeros as its gradient and add that to the real one.
+        """
+        return symbol if self._differentiable else F.BlockGrad(symbol)
+
+
+def _keeps_order(F: Any, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether a graph of `second` alone runs the operators of `first` in the order of `first`."""
+    operators, all_operators = (
+        F.Group(list(symbols.values())).get_internals().list_outputs() if symbols else []
+        for symbols in (first, second)
+    )
+    known = set(operators)
+    return operators == [name for name in all_operators if name in known]
