@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.losses import SequenceCELoss
 from tests.common.compare import copy_parameters
 from tests.common.data import digit_batches
@@ -26,7 +26,7 @@ class Waits:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.listening, self.count = False, 0
-        for name in ("asnumpy", "asscalar", "wait_to_read"):
+        for name in ("asnumpy", "asscalar", "wait_to_read", "_sync_copyfrom"):  # the last in mx.nd.array
             patch.setattr(mx.nd.NDArray, name, self.counted(getattr(mx.nd.NDArray, name)))
         patch.setattr(mx.nd, "waitall", self.counted(mx.nd.waitall))
 
@@ -74,6 +74,15 @@ def test_stock_metrics_wait_for_nothing(
     history = estimator.fit(batches, epochs=2, event_handlers=[*SILENT, waits])
     assert waits.count == 0
     assert 0 < history["train_acc"][1] < 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numpy_batches_wait_for_nothing(dtype: str, waits: Waits) -> None:
+    batches = [(x.astype(dtype), *labels) for x, *labels in digit_batches([8] * 8)]
+    spec = digit_spec(metrics=METRICS)
+    handlers = [*SILENT, MixUp(inputs="x"), waits]
+    MultiEstimator(hybridized(Heads(digit=5, parity=1)), spec).fit(batches, epochs=1, event_handlers=handlers)
+    assert waits.count == 0
 
 
 @two_settings
