@@ -1,7 +1,8 @@
 """Contenders take turns, so that changes of the machine's speed affect all of them.
 
-After the others' turns, the processor's caches hold their data, which never happens to a training that runs
-alone. So each turn is two runs, of which the second one counts.
+After the others' turns, the processor's caches hold their data, and a contender's threads may share a core
+for a while, neither of which happens to a training that runs alone. So a turn is repeated for a while before
+the run that counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ Turn = Callable[[], float]  # runs a contender once; returns the seconds
 
 WARM = 2  # rounds at the start that do not count: graphs are traced, memory is allocated
 FEWEST = 3  # rounds that count, however long they take
+STEADY = 0.05  # seconds that a contender runs in each turn, at least once, before the run that counts
+MOST = 10**6  # epochs, which no fit reaches
 
 
 def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Turn:
@@ -50,7 +53,7 @@ def alternate(
         if done >= FEWEST + WARM and clock() > end:
             break
         for name, turn in turns.items():
-            times[name].append(_second(turn))
+            times[name].append(_steady(turn))
     return {name: values[WARM:] for name, values in times.items()}
 
 
@@ -72,9 +75,9 @@ class Rounds:
         self._times: dict[str, list[float]] = {OURS: [], **{name: [] for name in others}}
 
     def run(self, estimator: Any, batches: Any, rounds: int) -> dict[str, list[float]]:
-        """Fit for two epochs per round, after the warm-up; return every contender's seconds."""
-        self._epochs = 0
-        estimator.fit(batches, epochs=2 * (rounds + WARM), event_handlers=self)
+        """Fit until there are as many rounds, after the warm-up; return every contender's seconds."""
+        self._spent, self._rounds = 0.0, rounds + WARM
+        estimator.fit(batches, epochs=MOST, event_handlers=self)
         return {name: values[WARM:] for name, values in self._times.items()}
 
     def epoch_begin(self, estimator: Any) -> None:
@@ -82,17 +85,23 @@ class Rounds:
         mx.nd.waitall()
         self._start = self._clock()
 
-    def epoch_end(self, estimator: Any) -> None:
-        """Stop the clock, and run the others."""
+    def epoch_end(self, estimator: Any) -> bool:
+        """Stop the clock, and run the others if this epoch counts; return whether all rounds are done."""
         mx.nd.waitall()
-        ended = self._clock()
-        self._epochs += 1
-        if self._epochs % 2 == 0:
-            self._times[OURS].append(ended - self._start)
+        seconds = self._clock() - self._start
+        if self._spent >= STEADY:
+            self._spent = 0.0
+            self._times[OURS].append(seconds)
             for name, turn in self._others.items():
-                self._times[name].append(_second(turn))
+                self._times[name].append(_steady(turn))
+        else:
+            self._spent += seconds
+        return len(self._times[OURS]) == self._rounds
 
 
-def _second(turn: Turn) -> float:
-    turn()
+def _steady(turn: Turn) -> float:
+    """Return the seconds of a turn's last run."""
+    spent = turn()
+    while spent < STEADY:
+        spent += turn()
     return turn()
