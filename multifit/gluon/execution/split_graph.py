@@ -39,9 +39,10 @@ SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=Fa
 class SplitGraph(CachedGraph):
     """Runs a graph as two: a body, and the tasks' own parts on copies of what the body computes.
 
-    `tasks` returns the task of each output of the graph once it is traced, None for outputs without one. Each
-    operator is passed back once, unless the body `repeats`. Raises SpecError if the tasks share no parameter,
-    or if a body that repeats cannot be passed back several times.
+    `tasks` returns the task of each output of the graph once it is traced, None for outputs without one, and
+    `objectives` the numbers of the outputs that are differentiated. Each operator is passed back once, unless
+    the body `repeats`. Raises SpecError if the tasks share no parameter, or if a body that repeats cannot be
+    passed back several times.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class SplitGraph(CachedGraph):
         parameters: Callable[[], Any],
         signature: Hashable,
         tasks: Callable[[], Sequence[int | None]],
+        objectives: Callable[[], Sequence[int]],
         repeats: bool = False,
         exact_dropout: bool = False,
     ) -> None:
@@ -57,6 +59,7 @@ class SplitGraph(CachedGraph):
         self._repeats, self._exact_dropout = repeats, exact_dropout
         object.__setattr__(self, "_body_parameters", [])
         object.__setattr__(self, "_tasks", tasks)
+        object.__setattr__(self, "_objectives", objectives)
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
@@ -168,14 +171,13 @@ class SplitGraph(CachedGraph):
         is_small = suits(self._cached_graph[1], [arguments[at] for at in places])
         if self._repeats or not (is_small and self._arguments.dense):
             return None
-        objectives = [number for number, task in enumerate(self._tasks()) if task is not None]
         return ExecutedSplit(
             self._cut,
             self._places,
             BatchArrays(arguments, places),
             self._arguments.gradients(arguments),
             self._body_parameters,
-            objectives,
+            self._objectives(),
             context,
         )
 

@@ -186,7 +186,12 @@ class StepGraph:
         common = partial(self._function, names, full, weighted), self._function.parameters, signature
         if of_task is not None:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
-            return SplitGraph(*common, lambda: [tasks.get(name) for name in names], *repeats), names
+            of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
+            return SplitGraph(*common, *of_outputs, *repeats), names
         if full or not weighted or not self._is_one_objective:
             return CachedGraph(*common), names
         return ExecutedGraph(*common, lambda: names.index("objective")), names
+
+
+def _objectives(names: Sequence[str]) -> list[int]:
+    return [number for number, name in enumerate(names) if name.startswith("objective.")]

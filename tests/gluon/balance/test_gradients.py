@@ -58,10 +58,10 @@ class Skips(gluon.HybridBlock):
         return self.digit(pair), self.parity(pair + F.relu(features)), size
 
 
-def three_tasks() -> TaskSpec:
+def three_tasks(parity: float = 0.5) -> TaskSpec:
     losses = {
         "digit": CE,
-        "parity": LossSpec(BCE, weight=0.5),
+        "parity": LossSpec(BCE, weight=parity),
         "size": LossSpec(L2, "size", "parity", weight=0.1),
     }
     return digit_spec(outputs=["digit", "parity", "size"], losses=losses)

@@ -13,8 +13,12 @@ from multifit.gluon.execution.executed_split import ExecutedSplit
 from tests.common.compare import assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
-from tests.gluon.balance.test_gradients import NETS, fitted
+from tests.gluon.balance.test_gradients import NETS, fitted, three_tasks
 
+KINDS = {
+    **NETS,
+    "a weight of 0": (NETS["skips"][0], lambda: three_tasks(parity=0.0)),
+}
 METHODS = {
     "UPGrad": lambda: UPGrad(),
     "MGDA, every second batch": lambda: MGDA(every=2),
@@ -39,7 +43,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[ExecutedSplit]:
 @pytest.mark.parametrize(
     "name,method,trainer,devices",
     [
-        *((name, "UPGrad", "each batch", None) for name in NETS),
+        *((name, "UPGrad", "each batch", None) for name in KINDS),
         *(("two heads", "UPGrad", trainer, devices) for trainer in TRAINERS for devices in (None, TWO)),
         *(("skips", method, "each batch", TWO) for method in METHODS),
     ],
@@ -52,7 +56,7 @@ def test_a_fit_is_the_same_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch,
     runs: list[ExecutedSplit],
 ) -> None:
-    make, spec = NETS[name]
+    make, spec = KINDS[name]
     nets, figures = twins(make, BATCHES[0][0]), []
     for net, most in zip(nets, (bound_executor.MAX_BYTES, 0)):
         monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
