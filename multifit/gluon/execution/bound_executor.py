@@ -30,10 +30,10 @@ class ExecutedStep(Protocol):
 
 
 class ExecutedSteps:
-    """What runs batches on Executors, by device and by the signature of batches.
+    """Runs batches on Executors where they suit: one step for each device and signature of batches.
 
-    ``new(arguments, context)`` makes it, or returns None if the graph or the size of its batches does not
-    suit; :attr:`running` runs the batch that was found last, None if autograd does.
+    ``new(arguments, context)`` makes a step; it returns None if the graph, or the size of its batches, does
+    not suit. `running` is the step that ran the last batch; None if autograd must run it.
     """
 
     def __init__(self, new: Callable[[Sequence[Array], Any], Optional[ExecutedStep]]) -> None:
