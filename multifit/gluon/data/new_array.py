@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
 from ...protocols import Array, Context
 from ..compat import mx
+from .host_memory import host_view
 
 
 def new_array(values: Any, context: Context | None = None, dtype: Any = None) -> Array:
@@ -23,23 +23,15 @@ def new_array(values: Any, context: Context | None = None, dtype: Any = None) ->
     if context.device_type != "cpu" or target.kind == "V" or not (values.ndim and values.size):
         return mx.nd.array(values, ctx=context, dtype=target)
     array = mx.nd.empty(values.shape, context, target)
-    memory_of(array)[...] = values
+    host_view(array, idle=True)[...] = values
     return array
 
 
 def new_rows(column: np.ndarray, rows: np.ndarray) -> Array:
     """Return some rows of a contiguous array as an NDArray in the current context."""
     if mx.context.current_context().device_type != "cpu":
-        return mx.nd.array(column[rows], dtype=column.dtype)
+        return new_array(column[rows])
     array = mx.nd.empty((len(rows), *column.shape[1:]), dtype=column.dtype)
     # mode="raise" would copy through a buffer
-    np.take(column, rows, axis=0, out=memory_of(array), mode="wrap")
+    np.take(column, rows, axis=0, out=host_view(array, idle=True), mode="wrap")
     return array
-
-
-def memory_of(array: mx.nd.NDArray) -> np.ndarray:
-    """Return the memory of a new NDArray on a CPU, which nothing uses yet, as a NumPy array."""
-    address, dtype = ctypes.c_void_p(), np.dtype(array.dtype)
-    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
-    raw = (ctypes.c_byte * (array.size * dtype.itemsize)).from_address(address.value or 0)
-    return np.frombuffer(raw, dtype).reshape(array.shape)

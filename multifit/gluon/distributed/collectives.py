@@ -11,7 +11,7 @@ import numpy as np
 from ...distributed import World
 from ...protocols import Array
 from ..compat import mx
-from .host_memory import host_view
+from ..data.host_memory import host_view
 
 GROUP = 8 * 2**20  # bytes that are summed while the gradients of earlier layers are computed
 

@@ -19,9 +19,9 @@ import numpy as np
 from ...distributed.star import Star
 from ...protocols import Array
 from ..compat import mx
+from ..data.host_memory import host_view
 from ..data.new_array import new_array
 from .collectives import backward_groups
-from .host_memory import host_view
 
 GROUP = 16 * 2**20  # bytes that are summed at once
 

@@ -49,8 +49,8 @@ class ExecutedSteps:
         with mx.autograd.pause(train_mode=True):
             if (context, planned) not in self._by_signature:
                 self._by_signature[context, planned] = self._new(arguments, context)
-            self.running = self._by_signature[context, planned]
-            return None if self.running is None else list(self.running.forward(arguments))
+            self.running = step = self._by_signature[context, planned]
+            return None if step is None else step.forward(arguments)
 
     @property
     def backward(self) -> Backward | None:

@@ -7,8 +7,8 @@ import pytest
 
 from multifit.distributed import ALONE
 from multifit.gluon.compat import mx
+from multifit.gluon.data.host_memory import host_view
 from multifit.gluon.distributed.collectives import all_reduce, broadcast
-from multifit.gluon.distributed.host_memory import host_view
 from tests.common.ranks import run_ranks
 
 

@@ -15,9 +15,9 @@ from ..compat import mx
 def host_view(array: Array, idle: bool = False) -> np.ndarray:
     """Return a NumPy array that shares the memory of a dense array on the CPU.
 
-    Waits until nothing reads or writes the array, unless the engine is `idle`. What oneDNN keeps in a layout
-    of its own is brought into the usual one, also for libraries that take the array itself. The view is good
-    until the engine writes the array again.
+    Waits until nothing reads or writes the array, unless the engine is `idle` or does not know it yet. What
+    oneDNN keeps in a layout of its own is brought into the usual one, also for libraries that take the array
+    itself. The view is good until the engine writes the array again.
     """
     handle = array.handle  # type: ignore[attr-defined]
     data = ctypes.c_void_p()
