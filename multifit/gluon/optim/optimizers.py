@@ -111,9 +111,9 @@ def _try_step(
     """Let a copy of the optimizer move a small array of one kind of parameter.
 
     An error within an update would leave half of it done, and a kvstore, which moves sparse parameters, would
-    even ignore it. Only MXNet's optimizers are tried: a user's own may rely on its parameters.
+    even ignore it. Only those of MXNet and gluonnlp are tried: a user's own may rely on its parameters.
     """
-    if not type(optimizer).__module__.startswith("mxnet."):
+    if not type(optimizer).__module__.startswith(("mxnet.", "gluonnlp.")):
         return []
     kind, ones = type(optimizer).__name__.lower(), mx.nd.ones((2,) * axes, dtype=dtype)
     weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
