@@ -80,6 +80,10 @@ def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[s
         raise ValueError(
             f"export: the inputs {names(ambiguous)} have the names of parameters; rename them in the TaskSpec"
         )
+    if "self" in inputs:
+        raise ValueError(
+            'export: MXNet cannot infer shapes by the name "self"; rename the input in the TaskSpec'
+        )
     foreign = [name for name in sorted(read) if name not in parameters and name not in inputs]
     if foreign:
         raise ValueError(
