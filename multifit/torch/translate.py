@@ -7,6 +7,7 @@ import operator
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Union
 
 import numpy as np
@@ -91,7 +92,8 @@ def translate(
     training : bool
         Whether dropout drops, and batches are normalised by their own statistics.
     names : mapping of str to str, optional
-        The names of variables in the module, such as ``body.0.weight``; by default those in the symbol.
+        The names of variables in the module, such as ``body.0.weight``; by default those in the symbol. A
+        part that every module of torch has an attribute of, such as "type", becomes "type_".
     name : str
         The name of the module's class.
 
@@ -147,14 +149,15 @@ class _Translation:
     def _variable(self, name: str) -> fx.Node:
         if name in self._inputs:
             return self._inputs[name]
-        target = self._names.get(name, name)
+        target = _free_path(self._names.get(name, name))
         _set_tensor(self._root, target, self._tensors[name])
         return self._made.get_attr(target)
 
     def _call(self, at: int, node: Node) -> None:
         function = OPERATORS[node.operator]
         options = read_attributes(function, node.attributes)
-        options.update((k, v) for k, v in self._given.items() if k in table(function))
+        given = {**self._given, "operator": node.operator}
+        options.update((name, value) for name, value in given.items() if name in table(function))
         result = self._made.call_function(
             function, tuple(self._outputs[each] for each in node.inputs), options
         )
@@ -163,6 +166,17 @@ class _Translation:
             return
         for number in sorted(self._read[at]):
             self._outputs[at, number] = self._made.call_function(operator.getitem, (result, number))
+
+
+def _free_path(target: str) -> str:
+    """Return a path whose parts are not names of a module's own attributes; equal only for equal ones."""
+    parts = target.split(".")
+    return ".".join(f"{each}_" if each.rstrip("_") in _attributes_of_modules() else each for each in parts)
+
+
+@cache
+def _attributes_of_modules() -> frozenset[str]:
+    return frozenset(dir(fx.GraphModule(torch.nn.Module(), fx.Graph())))
 
 
 def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Optional, Union
 
@@ -70,10 +71,10 @@ def port_types(
     samples = next(iter(signatures[-1].values()))[0][0]
     input_shapes = [_with_samples(signature, samples) for signature in signatures]
     output_shapes = [_infer_shapes(group, shapes, parameters) for shapes in input_shapes]
-    try:
-        larger = _infer_shapes(group, _with_samples(signatures[-1], samples + 1), parameters)
-    except mx.base.MXNetError:
-        larger = output_shapes[-1]
+    larger, more = output_shapes[-1], samples
+    for size in (2 * samples, samples + 1):  # a net may take pairs of samples only
+        with suppress(mx.base.MXNetError):
+            larger, more = _infer_shapes(group, _with_samples(signatures[-1], size), parameters), size
     # If no output grows with the batch, the net was written for batches of one size.
     any_size = larger != output_shapes[-1] or any(_is_unknown(shape) for shape in larger)
     batch = BATCH if any_size else samples
@@ -84,7 +85,7 @@ def port_types(
     outputs = {}
     for i, (name, dtype) in enumerate(zip(symbols, _infer_dtypes(group, signatures[-1], parameters))):
         sizes = zip(_common_sizes([shapes[i] for shapes in output_shapes]), larger[i])
-        outputs[name] = PortType(tuple(_open_size(*pair, samples) for pair in sizes) or None, dtype)
+        outputs[name] = PortType(tuple(_open_size(*pair, samples, more) for pair in sizes) or None, dtype)
     return inputs, outputs
 
 
@@ -117,8 +118,8 @@ def _is_unknown(shape: Shape) -> bool:
     return not shape or min(shape) < 1  # MXNet's sign for what it cannot infer
 
 
-def _open_size(size: int | str | None, size_of_larger: int, samples: int) -> int | str | None:
-    """Return an axis's size, given that of a batch with one sample more."""
+def _open_size(size: int | str | None, size_of_larger: int, samples: int, more: int) -> int | str | None:
+    """Return an axis's size in a batch of that many samples, given that in a batch of `more`."""
     if size == size_of_larger != 0:
         return size
-    return BATCH if (size, size_of_larger) == (samples, samples + 1) else None
+    return BATCH if (size, size_of_larger) == (samples, more) else None

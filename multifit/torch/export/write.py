@@ -15,6 +15,7 @@ import torch
 
 from ...errors import last_line
 from ...files import atomic_path
+from ...log_once import get_logger
 from ..translate import tensors_of, translate
 from .module_file import module_text
 
@@ -83,10 +84,10 @@ def write_module(net: PlainNet, folder: Path) -> list[Path]:
 def write_program(net: PlainNet, folder: Path) -> list[Path]:
     """Write ``net.pt2``, which holds what ``export.json`` says of a module as an extra file of that name.
 
-    Raises SpecError if operators have no translation; ValueError if `torch.export` cannot take the net.
+    If it takes batches of one size only, that is logged. Raises SpecError if operators have no translation;
+    ValueError if `torch.export` cannot take the net.
     """
     module = _translated(net)
-    examples = tuple(torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, dtype in net.example.values())
     auto = getattr(
         torch.export.Dim, "AUTO", None
     )  # torch 2.6 and newer; before, sizes are those of the batch
@@ -94,16 +95,38 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.export.export(module, examples, dynamic_shapes=sizes, strict=False)
+            program = torch.export.export(module, _batch(net, 1), dynamic_shapes=sizes, strict=False)
     except Exception as error:
         raise ValueError(
             f"torch.export failed ({type(error).__name__}: {last_line(error)}); "
             'format="torch" writes the net as a module instead'
         ) from error
+    _log_fixed_sizes(net, program)
     with atomic_path(folder / PROGRAM) as temporary:
         record = json.dumps({"format": "pt2", **net.record})
         torch.export.save(program, temporary, extra_files={RECORD: record})
     return [folder / PROGRAM]
+
+
+def _batch(net: PlainNet, times: int) -> tuple[torch.Tensor, ...]:
+    """Return a batch of zeros, that many times as large along all axes that may have any size."""
+    tensors = []
+    for name, (shape, dtype) in net.example.items():
+        sizes = [size * times if axis in net.open_axes[name] else size for axis, size in enumerate(shape)]
+        tensors.append(torch.zeros(sizes, dtype=getattr(torch, dtype)))
+    return tuple(tensors)
+
+
+def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram) -> None:
+    """Log whether a program refuses a larger batch than the one that it was made with."""
+    try:
+        program.module()(*_batch(net, 2))
+    except Exception as error:  # what it raises differs between versions of torch
+        shapes = ", ".join(f'"{name}" {shape}' for name, (shape, _) in net.example.items())
+        get_logger().warning(
+            f"{PROGRAM} takes batches of the sizes of the last one only ({shapes}), to which torch.export "
+            f'fixed it: {last_line(error)}; format="torch" writes a net that takes any'
+        )
 
 
 def _translated(net: PlainNet) -> torch.fx.GraphModule:

@@ -105,6 +105,31 @@ def suppressed(net, F, boxes):
     return F.contrib.box_nms(boxes)
 
 
+def test_a_program_that_takes_batches_of_one_size_says_so(tmp_path, caplog):
+    estimator = estimator_of(
+        lambda net, F, x: F.slice(x, begin=(None,), end=(None,), step=(-1,)), outputs=["out"]
+    )
+    with caplog.at_level("WARNING", logger="multifit"):
+        estimator.export(tmp_path, [X], format="pt2")
+    assert 'of the last one only ("image" (5, 3, 8, 8))' in caplog.text
+    assert 'format="torch" writes a net that takes any' in caplog.text
+
+
+def test_parts_may_be_named_as_attributes_of_modules(tmp_path):
+    names = ("type", "type_", "train", "graph", "code", "children")
+    layers = {name: nn.Dense(2, in_units=3) for name in names}
+    estimator = estimator_of(
+        lambda net, F, x: [getattr(net, name)(x) for name in names], outputs=names, **layers
+    )
+    rows = X[:, :, 0, 0]
+    expected = estimator.predict([rows])
+    estimator.export(tmp_path, [rows], format="torch")
+    net = load(tmp_path)
+    assert {"type_.weight", "type__.weight"} <= set(net.state_dict())
+    for name, values in net(torch.from_numpy(rows)).items():
+        np.testing.assert_allclose(values.detach(), expected[name], rtol=1e-5)
+
+
 def test_a_net_that_torch_export_does_not_take(tmp_path):
     rows = np.random.RandomState(0).rand(2, 4, 6).astype("float32")
     estimator = estimator_of(suppressed, outputs=["boxes"])
