@@ -18,7 +18,6 @@ from ..errors import shown, suggest
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
-Floats = tuple[float, ...]
 Bounds = tuple[Optional[int], ...]  # of slices; None: the end of the axis
 Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
 
@@ -37,8 +36,9 @@ DTYPES = {
 }
 # How and where MXNet computes, not what; and the number of inputs, which is seen anyway.
 IGNORED = {"workspace", "cudnn_tune", "cudnn_off", "ctx", "num_args", "key", "ndev"}
-# What the translation gives to functions that ask for it: the mode, and a tensor of the graph's device.
-GIVEN = {"training", "like"}
+# What the translation gives to functions that ask for it: the mode, a tensor of the graph's device, and
+# MXNet's name of the operator.
+GIVEN = {"training", "like", "operator"}
 
 
 class AttributeProblem(ValueError):

@@ -20,6 +20,18 @@ def test_the_first_of_equal_elements_gets_the_gradient():
     assert_agree(lambda x, y: S.broadcast_maximum(x, y), TIES, TIES[:1])
 
 
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_nan_is_an_extreme_and_has_no_gradient(name):
+    x, y = np.array([np.nan, 1.0, np.nan, 2.0]), np.array([0.0, np.nan, np.nan, 3.0])
+    assert_agree(getattr(S, f"broadcast_{name}"), x, y)
+
+
+def test_the_remainder_of_a_division_by_zero_is_zero():
+    assert_agree(S.broadcast_mod, TIES, np.array([0.0, 2, 0]), constant=(1,))
+    assert_agree(lambda x: x % 0, np.array([1, -3, 0], "int32"))
+    assert_agree(lambda x: S._internal._rmod_scalar(x, scalar=5), np.array([2, -3, 0], "int32"))
+
+
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_all_equal_extremes_get_the_gradient(name):
     assert_agree(lambda x: getattr(S, name)(x, axis=1), TIES)
@@ -92,15 +104,12 @@ def test_no_class_is_hot_for_an_index_outside():
 @pytest.mark.parametrize("convention", ["valid", "full"])
 @pytest.mark.parametrize("kind", ["max", "avg", "sum", "lp"])
 def test_pooling_with_padding(kind, convention, include):
-    options = {
-        "pool_type": kind,
-        "pooling_convention": convention,
-        "count_include_pad": include,
-        "p_value": 2,
-    }
-    for kernel, stride, pad in (((3, 3), (2, 2), (1, 1)), ((2, 3), (3, 2), (1, 0)), ((2, 2), (3, 3), (1, 1))):
-        window = {"kernel": kernel, "stride": stride, "pad": pad}
-        assert_agree(lambda x, w=window: S.Pooling(x, **w, **options), normal(2, 3, 8, 7))
+    options = {"pool_type": kind, "pooling_convention": convention, "count_include_pad": include}
+    for power, *window in (
+        (2, (3, 3), (2, 2), (1, 1)), (1, (2, 3), (3, 2), (1, 0)), (3, (2, 2), (3, 3), (1, 1)),
+    ):  # fmt: skip
+        sizes = {**dict(zip(("kernel", "stride", "pad"), window)), "p_value": power}
+        assert_agree(lambda x, sizes=sizes: S.Pooling(x, **sizes, **options), normal(2, 3, 8, 7))
 
 
 def test_pooling_of_equal_pixels():

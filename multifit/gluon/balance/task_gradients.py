@@ -16,10 +16,6 @@ from .tasks import Tasks
 Numbers = np.ndarray
 
 
-Weights = np.ndarray
-"""The weights of the tasks, of shape (tasks,)."""
-
-
 class TaskGradients(Protocol):
     """Finds the inner products of gradients, and combines the gradients."""
 

@@ -7,35 +7,60 @@ from typing import Any
 import torch
 
 from ..attributes import Tensor
+from .integers import as_float, of_type
 
 
-class Larger(torch.autograd.Function):
-    """The larger of two elements; where they are equal the first gets the gradient, which torch divides."""
+class Extreme(torch.autograd.Function):
+    """The larger or smaller of two elements; where they are equal the first gets the gradient.
+
+    Torch divides it between them. NaN is returned, and receives no gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, larger: bool) -> Tensor:
         """Compare."""
-        is_first = x >= y
-        ctx.save_for_backward(is_first)
+        masks = (x >= y, x < y) if larger else (x <= y, x > y)
+        ctx.save_for_backward(*masks)
         ctx.shapes = x.shape, y.shape
-        return torch.where(is_first, x, y)
+        return torch.maximum(x, y) if larger else torch.minimum(x, y)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the gradient to the larger."""
-        (is_first,) = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Give the gradient to the one that was returned."""
+        is_first, is_second = ctx.saved_tensors
         first, second = ctx.shapes
-        return (gradient * is_first).sum_to_size(first), (gradient * ~is_first).sum_to_size(second)
+        return (gradient * is_first).sum_to_size(first), (gradient * is_second).sum_to_size(second), None
 
 
 def maximum(x: Tensor, y: Tensor) -> Tensor:
     """Return the larger elements."""
-    return Larger.apply(x, y)
+    return Extreme.apply(x, y, True)
 
 
 def minimum(x: Tensor, y: Tensor) -> Tensor:
     """Return the smaller elements."""
-    return -Larger.apply(-x, -y)
+    return Extreme.apply(x, y, False)
+
+
+def div(x: Tensor, y: Tensor | float) -> Tensor:
+    """Return x / y; of integers, towards zero."""
+    return torch.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc")
+
+
+def mod(x: Tensor, y: Tensor) -> Tensor:
+    """Return the remainder of x / y, with the sign of `y`; 0 where `y` is, with a gradient of 1."""
+    is_zero = y == 0
+    return torch.where(is_zero, x - x.detach(), torch.remainder(x, y.masked_fill(is_zero, 1)))
+
+
+def power(x: Tensor, y: Tensor) -> Tensor:
+    """Return x to the power of y."""
+    return of_type(torch.pow(as_float(x), as_float(y)), x)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """Return the root of x² + y²."""
+    return of_type(torch.hypot(as_float(x), as_float(y)), x)
 
 
 def equal(x: Tensor, y: Tensor) -> Tensor:
@@ -103,10 +128,10 @@ _BROADCAST = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
-    "div": torch.div,
-    "mod": torch.remainder,
-    "power": torch.pow,
-    "hypot": torch.hypot,
+    "div": div,
+    "mod": mod,
+    "power": power,
+    "hypot": hypot,
     "maximum": maximum,
     "minimum": minimum,
     "equal": equal,

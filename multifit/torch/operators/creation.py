@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Optional
 
 import torch
 
 from ..attributes import Ints, Tensor
+from .integers import number
 
 
 def sizes(shape: Ints) -> list[int]:
@@ -44,7 +46,8 @@ def arange(
 ) -> Tensor:
     """Return numbers from `start` up to `stop`, or from 0 up to `start`, each of them repeated."""
     start, stop = (0.0, start) if stop is None else (start, stop)
-    return torch.arange(start, stop, step, dtype=dtype, device=like.device).repeat_interleave(repeat)
+    places = torch.arange(max(0, math.ceil((stop - start) / step)), dtype=dtype, device=like.device)
+    return (places * number(places, step) + number(places, start)).repeat_interleave(repeat)
 
 
 def arange_like(
@@ -53,7 +56,7 @@ def arange_like(
     """Return numbers in the shape of `x`, or as many as one of its axes has elements."""
     size = x.numel() if axis is None else x.shape[axis]
     places = torch.arange(size, device=x.device).div(repeat, rounding_mode="floor")
-    numbers = places.to(x.dtype) * step + start
+    numbers = places.to(x.dtype) * number(x, step) + number(x, start)
     return numbers.reshape(x.shape) if axis is None else numbers
 
 

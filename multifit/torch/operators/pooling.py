@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ..attributes import Ints, Layout, Tensor
+from .unary import cbrt
 
 
 def pooling(
@@ -20,11 +21,11 @@ def pooling(
     pooling_convention: Literal["valid", "full"] = "valid",
     stride: Ints = (),
     pad: Ints = (),
-    p_value: Optional[int] = None,
+    p_value: Literal[None, 1, 2, 3] = None,
     count_include_pad: Optional[bool] = True,
     layout: Layout = None,
 ) -> Tensor:
-    """Return the maximum, mean, sum or norm of each window.
+    """Return the maximum, mean, sum or norm of each window; norms of odd powers keep the signs.
 
     With the convention "full" windows may stand out of the padded map. Means count the padding unless
     `count_include_pad` is false, but never what is beyond it.
@@ -40,7 +41,8 @@ def pooling(
         return plain_pooling(padded(x, pad, beyond, torch.finfo(x.dtype).min), "max", kernel, stride)
     if pool_type == "lp":
         power = p_value or 2
-        return window_sums(padded(x.abs() ** power, pad, beyond, 0.0), kernel, stride) ** (1 / power)
+        powers = window_sums(padded(x**power, pad, beyond, 0.0), kernel, stride)
+        return cbrt(powers) if power == 3 else powers ** (1 / power)
     total = window_sums(padded(x, pad, beyond, 0.0), kernel, stride)
     if pool_type == "sum":
         return total

@@ -7,6 +7,7 @@ from typing import Any, Literal, Optional
 import torch
 
 from ..attributes import Ints, Tensor
+from .integers import as_float, of_type
 
 
 def reduced_axes(x: Tensor, axis: Ints | None, exclude: bool = False) -> list[int]:
@@ -33,19 +34,19 @@ def nansum(
 ) -> Tensor:
     """Return sums, NaN counting as 0."""
     axes = reduced_axes(x, axis, exclude)
-    return at_least_1d(x.nansum(axes, keepdim=keepdims)) if axes else x
+    return at_least_1d(x.nansum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
 
 def mean(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return means."""
     axes = reduced_axes(x, axis, exclude)
-    return at_least_1d(x.mean(axes, keepdim=keepdims)) if axes else x
+    return of_type(at_least_1d(as_float(x).mean(axes, keepdim=keepdims)), x) if axes else x
 
 
 def prod(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return products."""
     for each in sorted(reduced_axes(x, axis, exclude), reverse=True):
-        x = x.prod(each, keepdim=keepdims)
+        x = x.prod(each, keepdim=keepdims, dtype=x.dtype)
     return at_least_1d(x)
 
 
@@ -96,7 +97,7 @@ def norm(
 ) -> Tensor:
     """Return sums of magnitudes, or roots of sums of squares."""
     axes = reduced_axes(x, axis)
-    return at_least_1d(torch.linalg.vector_norm(x, ord, axes, keepdims))
+    return of_type(at_least_1d(torch.linalg.vector_norm(as_float(x), ord, axes, keepdims)), x)
 
 
 def argmax(x: Tensor, *, axis: Optional[int] = None, keepdims: bool = False) -> Tensor:

@@ -1,15 +1,12 @@
-"""Operators on each element and a number. With an integer tensor the number is made one, towards zero."""
+"""Operators on each element and a number. Beside integers the number is made one, towards zero."""
 
 from __future__ import annotations
 
 import torch
 
 from ..attributes import Tensor
-
-
-def number(x: Tensor, scalar: float) -> float:
-    """Return the number as one of the type of `x`."""
-    return scalar if x.is_floating_point() else int(scalar)
+from .binary import div, mod
+from .integers import as_float, number, of_type
 
 
 def plus_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
@@ -34,7 +31,7 @@ def mul_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
 
 def div_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
     """Return x / scalar; of integers, towards zero."""
-    return torch.div(x, number(x, scalar), rounding_mode=None if x.is_floating_point() else "trunc")
+    return div(x, number(x, scalar))
 
 
 def rdiv_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
@@ -43,23 +40,24 @@ def rdiv_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
 
 
 def mod_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return the remainder of x / scalar, with the sign of `scalar`."""
-    return torch.remainder(x, number(x, scalar))
+    """Return the remainder of x / scalar, with the sign of `scalar`; 0 if that is 0."""
+    divisor = number(x, scalar)
+    return torch.remainder(x, divisor) if divisor else x - x.detach()
 
 
 def rmod_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return the remainder of scalar / x, with the sign of `x`."""
-    return torch.remainder(torch.full_like(x, number(x, scalar)), x)
+    """Return the remainder of scalar / x, with the sign of `x`; 0 where that is 0."""
+    return mod(torch.full_like(x, number(x, scalar)), x)
 
 
 def power_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
     """Return x to the power of scalar."""
-    return torch.pow(x, number(x, scalar))
+    return of_type(torch.pow(as_float(x), number(x, scalar)), x)
 
 
 def rpower_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
     """Return scalar to the power of x."""
-    return torch.pow(number(x, scalar), x)
+    return of_type(torch.pow(number(x, scalar), as_float(x)), x)
 
 
 def maximum_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:

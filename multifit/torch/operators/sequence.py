@@ -21,7 +21,7 @@ def sequence_mask(
     if length is None or not use_sequence_length:
         return x
     steps = torch.arange(x.shape[axis], device=x.device)
-    is_behind = steps.unsqueeze(1 - axis) >= length.unsqueeze(axis)
+    is_behind = steps.unsqueeze(1 - axis) >= length.long().unsqueeze(axis)
     return x.masked_fill(is_behind.reshape(*is_behind.shape, *[1] * (x.ndim - 2)), value)
 
 

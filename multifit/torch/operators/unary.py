@@ -8,6 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from ..attributes import Tensor
+from .binary import div
+from .integers import as_float, number, of_type
+
+
+def elementwise(x: Tensor, *, operator: str) -> Tensor:
+    """Return torch's function of that name; of integers as integers."""
+    return of_type(getattr(torch, operator)(x), x)
 
 
 def round_half_away(x: Tensor) -> Tensor:
@@ -35,27 +42,37 @@ def identity(x: Tensor) -> Tensor:
 def gamma(x: Tensor) -> Tensor:
     """Return the gamma function; correct for positive numbers and, by reflection, for negative ones."""
     positive = torch.exp(torch.lgamma(torch.where(x > 0, x, 1 - x)))
-    return torch.where(x > 0, positive, math.pi / (torch.sin(math.pi * x) * positive))
+    return of_type(torch.where(x > 0, positive, math.pi / (torch.sin(math.pi * x) * positive)), x)
+
+
+def gammaln(x: Tensor) -> Tensor:
+    """Return the logarithm of the gamma function's magnitude."""
+    return of_type(torch.lgamma(x), x)
+
+
+def softsign(x: Tensor) -> Tensor:
+    r"""Return x / (1 + \|x\|)."""
+    return of_type(F.softsign(as_float(x)), x)
 
 
 def rcbrt(x: Tensor) -> Tensor:
     """Return the reciprocal of the cube root."""
-    return torch.reciprocal(cbrt(x))
+    return of_type(torch.sign(x) * as_float(x).abs().pow(-1 / 3), x)
 
 
 def cbrt(x: Tensor) -> Tensor:
     """Return the cube root, of negative numbers too."""
-    return torch.sign(x) * x.abs().pow(1 / 3)
+    return of_type(torch.sign(x) * as_float(x).abs().pow(1 / 3), x)
 
 
 def degrees(x: Tensor) -> Tensor:
     """Return degrees for radians."""
-    return x * (180 / math.pi)
+    return of_type(x * (180 / math.pi), x)
 
 
 def radians(x: Tensor) -> Tensor:
     """Return radians for degrees."""
-    return x * (math.pi / 180)
+    return of_type(x * (math.pi / 180), x)
 
 
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
@@ -65,13 +82,14 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
 
 def clip(x: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """Return elements between two bounds; at the bounds themselves the gradient flows."""
-    return torch.clamp(x, a_min, a_max)
+    return torch.clamp(x, number(x, a_min), number(x, a_max))
 
 
 def smooth_l1(x: Tensor, *, scalar: float = 1.0) -> Tensor:
     """Return half the square near zero, where it is below 1 / scalar², and the distance beyond."""
     square = scalar * scalar
-    return torch.where(x.abs() < 1 / square, 0.5 * square * x * x, x.abs() - 0.5 / square)
+    result = torch.where(x.abs() < 1 / square, 0.5 * square * x * x, x.abs() - 0.5 / square)
+    return of_type(result, x)
 
 
 def cast(x: Tensor, *, dtype: torch.dtype) -> Tensor:
@@ -81,7 +99,7 @@ def cast(x: Tensor, *, dtype: torch.dtype) -> Tensor:
 
 def div_sqrt_dim(x: Tensor) -> Tensor:
     """Divide by the square root of the last axis's size."""
-    return x / math.sqrt(x.shape[-1])
+    return div(x, number(x, math.sqrt(x.shape[-1])))
 
 
 def amp_multicast(*xs: Tensor, num_outputs: int, cast_narrow: bool = False) -> tuple[Tensor, ...]:
@@ -97,48 +115,32 @@ def amp_multicast(*xs: Tensor, num_outputs: int, cast_narrow: bool = False) -> t
 
 
 OPERATORS = {
+    **dict.fromkeys(
+        (
+            "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "cos", "cosh", "erf", "erfinv",
+            "exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh",
+            "sqrt", "tan", "tanh",
+        ),
+        elementwise,
+    ),
     "abs": torch.abs,
-    "arccos": torch.arccos,
-    "arccosh": torch.arccosh,
-    "arcsin": torch.arcsin,
-    "arcsinh": torch.arcsinh,
-    "arctan": torch.arctan,
-    "arctanh": torch.arctanh,
-    "cbrt": cbrt,
     "ceil": torch.ceil,
-    "cos": torch.cos,
-    "cosh": torch.cosh,
-    "degrees": degrees,
-    "erf": torch.erf,
-    "erfinv": torch.erfinv,
-    "exp": torch.exp,
-    "expm1": torch.expm1,
     "fix": torch.trunc,
     "floor": torch.floor,
-    "gamma": gamma,
-    "gammaln": torch.lgamma,
-    "log": torch.log,
-    "log10": torch.log10,
-    "log1p": torch.log1p,
-    "log2": torch.log2,
     "negative": torch.neg,
+    "relu": torch.relu,
+    "sign": torch.sign,
+    "square": torch.square,
+    "trunc": torch.trunc,
+    "cbrt": cbrt,
+    "degrees": degrees,
+    "gamma": gamma,
+    "gammaln": gammaln,
     "radians": radians,
     "rcbrt": rcbrt,
-    "reciprocal": torch.reciprocal,
-    "relu": torch.relu,
-    "rsqrt": torch.rsqrt,
-    "sigmoid": torch.sigmoid,
-    "sign": torch.sign,
-    "sin": torch.sin,
-    "sinh": torch.sinh,
-    "softsign": F.softsign,
-    "sqrt": torch.sqrt,
-    "square": torch.square,
-    "tan": torch.tan,
-    "tanh": torch.tanh,
-    "trunc": torch.trunc,
     "round": round_half_away,
     "rint": round_half_down,
+    "softsign": softsign,
     "logical_not": logical_not,
     "_copy": identity,
     "BlockGrad": torch.detach,
@@ -149,4 +151,4 @@ OPERATORS = {
     "amp_cast": cast,
     "amp_multicast": amp_multicast,
     "_contrib_div_sqrt_dim": div_sqrt_dim,
-}
+}  # fmt: skip
