@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Collection, Mapping, Optional, Sequence
 
-from .graph_cut import STOPS, Entry, GraphBuilder, Node
+from .graph_cut import Entry, GraphBuilder, Node, stops
 from .traced_graph import as_json
 
 Group = Optional[int]  # of outputs whose gradients reach the same parameters; None where no gradient flows
@@ -38,7 +38,7 @@ def _learns(nodes: Sequence[Node], parameters: Collection[str]) -> list[bool]:
     """Return for each node whether its gradient reaches one of the parameters."""
     learns: list[bool] = []
     for node in nodes:
-        passes = node["op"] not in STOPS and any(learns[source] for source, *_ in node["inputs"])
+        passes = not stops(node) and any(learns[source] for source, *_ in node["inputs"])
         learns.append(node["name"] in parameters if node["op"] == "null" else passes)
     return learns
 

@@ -11,11 +11,19 @@ from ..compat import mx
 # Operators through which no gradient flows. One that is missing here makes the body larger, not wrong.
 STOPS = {
     "BlockGrad", "stop_gradient", "_zeros", "_ones", "zeros_like", "ones_like", "argmax", "argmin", "one_hot",
-    "sign", "round", "rint", "floor", "ceil", "trunc", "fix", "shape_array", "size_array", "topk", "argsort",
+    "sign", "round", "rint", "floor", "ceil", "trunc", "fix", "shape_array", "size_array", "argsort",
 }  # fmt: skip
+TOPK_STOPS = {"indices", "mask"}  # what else topk returns are values, to which a gradient flows
 
 Node = dict[str, Any]
 Entry = tuple[int, int]  # of a node, and which of its outputs
+
+
+def stops(node: Node) -> bool:
+    """Return whether no gradient flows through an operator."""
+    if node["op"] == "topk":
+        return node.get("attrs", {}).get("ret_typ", "indices") in TOPK_STOPS
+    return node["op"] in STOPS
 
 
 @dataclass
@@ -68,7 +76,7 @@ def _reached(graph: Mapping[str, Any], tasks: Sequence[int | None]) -> list[set[
     for (node, *_), task in zip(graph["heads"], tasks):
         reached[node] |= set() if task is None else {task}
     for i in range(len(nodes) - 1, -1, -1):  # nodes come after their inputs
-        if nodes[i]["op"] not in STOPS:
+        if not stops(nodes[i]):
             for source, *_ in nodes[i]["inputs"]:
                 reached[source] |= reached[i]
     return reached
@@ -113,7 +121,7 @@ def _split(
 
     for i, node in enumerate(nodes):
         if node["op"] != "null" and i not in body:
-            task = None if node["op"] in STOPS else next(iter(reached[i]), None)
+            task = None if stops(node) else next(iter(reached[i]), None)
             rest.add(i, [source((at, out), task) for at, out, *_ in node["inputs"]])
     heads = [
         rest.identity(source((at, out), None)) if at in body else rest.copied((at, out))

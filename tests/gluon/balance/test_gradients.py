@@ -58,6 +58,20 @@ class Skips(gluon.HybridBlock):
         return self.digit(pair), self.parity(pair + F.relu(features)), size
 
 
+class KMax(gluon.HybridBlock):
+    """One head takes the largest features, with their places; both take all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.top = nn.Dense(8, in_units=10), nn.Dense(5, in_units=3)
+        self.digit, self.parity = nn.Dense(5, in_units=8), nn.Dense(1, in_units=8)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        features = self.body(x)
+        values, places = F.topk(features, k=3, ret_typ="both")
+        return self.digit(features) + self.top(values * (places + 1)), self.parity(features)
+
+
 def three_tasks(parity: float = 0.5) -> TaskSpec:
     losses = {
         "digit": CE,
@@ -77,6 +91,7 @@ NETS = {
     "running statistics": (lambda: heads(nn.BatchNorm(in_channels=8)), digit_spec),
     "dropout": (lambda: heads(nn.Dropout(0.5), nn.Dense(8, in_units=8), nn.Dropout(0.5)), digit_spec),
     "skips": (lambda: hybridized(Skips()), three_tasks),
+    "topk": (lambda: hybridized(KMax()), digit_spec),
     "a label that is an input": (
         lambda: hybridized(Heads(body=sequential(nn.Dense(10, in_units=10)), digit=5, copy=10)),
         lambda: digit_spec(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from multifit.gluon.execution.bound_graph import bound_graph, reaches_any
+from multifit.gluon.execution.graph_cut import STOPS
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, nd, sym  # isort: skip
@@ -96,3 +97,27 @@ def test_dropout_is_passed_back_as_it_was_computed() -> None:
 
 def test_which_outputs_reach_anything() -> None:
     assert reaches_any(graph(), (*[frozenset("a")] * 3, ALL)) == [False, True, True, False]
+
+
+OPERATORS = {
+    **{name: {} for name in sorted(STOPS - {"_zeros", "_ones"})},  # these take nothing
+    "one_hot": {"depth": 3},
+    "sort": {"axis": 1},
+    "tanh": {},
+    "topk": {"k": 2},
+    "topk of values": {"k": 2, "ret_typ": "value"},
+    "topk of indices": {"k": 2, "ret_typ": "indices"},
+    "topk of a mask": {"k": 2, "ret_typ": "mask"},
+    "topk of both": {"k": 2, "ret_typ": "both"},
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_gradient_reaches_what_mxnet_passes_it_to(name: str) -> None:
+    symbol = getattr(sym, name.split()[0])(sym.var("a"), **OPERATORS[name])[0]
+    value = nd.array(np.random.RandomState(0).rand(4, 3))
+    value.attach_grad()
+    with autograd.record():
+        output = mx.nd.CachedOp(symbol, ())(value)
+    output.backward()
+    assert reaches_any(symbol, [frozenset("a")]) == [bool(value.grad.asnumpy().any())]
