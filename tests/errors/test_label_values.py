@@ -181,26 +181,34 @@ def test_as_many_classes_as_a_batch_has_samples() -> None:
 
 
 class Reusing:
-    """A loader that writes its batches into the same arrays, or into two sets of them in turn."""
+    """A loader that writes some slots of all batches into the same arrays, or into two sets in turn."""
 
-    def __init__(self, batches: list[Any], as_data_batch: bool) -> None:
-        self.batches, self.as_data_batch = batches, as_data_batch
+    def __init__(self, batches: list[Any], slots: set[int], as_data_batch: bool) -> None:
+        self.batches, self.slots, self.as_data_batch = batches, slots, as_data_batch
         self.buffers = [[mx.nd.zeros(array.shape) for array in batches[0]] for _ in range(1 + as_data_batch)]
 
     def __iter__(self) -> Any:
         for number, batch in enumerate(self.batches):
-            buffer = self.buffers[number % len(self.buffers)]
-            for array, values in zip(buffer, batch):
-                array[:] = values
-            yield mx.io.DataBatch(buffer[:1], buffer[1:], pad=0) if self.as_data_batch else list(buffer)
+            arrays = [mx.nd.array(array) for array in batch]
+            for slot in self.slots:
+                buffer = self.buffers[number % len(self.buffers)][slot]
+                buffer[:] = arrays[slot]
+                arrays[slot] = buffer
+            yield mx.io.DataBatch(arrays[:1], arrays[1:], pad=0) if self.as_data_batch else arrays
 
 
+@pytest.mark.parametrize("first", [2, 4, 8])
+@pytest.mark.parametrize("slots", [{0, 1, 2}, {1}, {2}])
 @pytest.mark.parametrize("as_data_batch", [False, True])
-def test_labels_whose_memory_is_written_again(as_data_batch: bool) -> None:
+def test_labels_whose_memory_is_written_again(as_data_batch: bool, slots: set[int], first: int) -> None:
+    """Each wrong value counts once, and in its batch, whichever slot is written again."""
     setup = new_setup()
-    data = later(setup.data, 1, {4: [3], 7: [-1, 9]})
-    with pytest.raises(DataError, match='"digit" held 3 values, first in batch 4'):
-        setup.but(data=Reusing(data, as_data_batch)).fit()
+    data = later(setup.data, 1, {first: [3], 7: [-1, 9]})
+    data[first - 1][2][0] = float("nan")
+    with pytest.raises(DataError) as raised:
+        setup.but(data=Reusing(data, slots, as_data_batch)).fit()
+    assert f'"digit" held 3 values, first in batch {min(first, 7)}' in str(raised.value)
+    assert f'"amount" held 1 value, first in batch {first}' in str(raised.value)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence, Union
+from typing import Any, Collection, NamedTuple, Sequence, Union
 
 from ...protocols import Array
 from ..compat import mx
@@ -61,11 +61,12 @@ class LabelCounts:
             most = MAX_HELD // sum(array.size for array in values)
             held = self._held[kind] = _Held(max(1, min(HELD, most)), [], [])
         if isinstance(source, LabelRows):
-            # the same array once more has been written again
-            self._copies = self._copies or reused or id(values[0]) in self._ids
-            self._ids.add(id(values[0]))
+            if not self._copies and (reused or not self._ids.isdisjoint(map(id, values))):
+                self._copy_held({id(label) for label in values})
             if self._copies:
                 values = [label.copy() for label in values]
+            else:
+                self._ids.update(map(id, values))
         held.values.append(values)
         held.batches.append(batch)
         if len(held.batches) == held.most:
@@ -109,6 +110,19 @@ class LabelCounts:
         """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""
         for keys, array in state:
             self._add((tuple(keys), array.context), array[0], array[1])
+
+    def _copy_held(self, again: Collection[int]) -> None:
+        """Copy the labels that are held, and from now on all: an array that comes again was written again.
+
+        What such an array held before is lost, and counts as right; what it holds now counts once.
+        """
+        self._copies = True
+        for (source, _, _), held in self._held.items():
+            if isinstance(source, LabelRows):
+                held.values[:] = [
+                    [label.zeros_like() if id(label) in again else label.copy() for label in labels]
+                    for labels in held.values
+                ]
 
     def _count(self, kind: Kind) -> None:
         source, held = kind[0], self._held.pop(kind)
