@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec
+from multifit import EarlyStoppingHandler, LabelSpec, LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec
 from multifit.gluon.metrics.present import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.metrics import BinaryAccuracy
@@ -313,6 +313,47 @@ def test_nothing_present_in_an_epoch_is_not_measured() -> None:
     assert all(math.isnan(last[f"train_{name}"]) for name in ("kind", "accuracy", "top", "mean"))
     assert last["train_loss"] == last["train_amount"]
     assert last["train_coverage_kind"] == 0
+
+
+# the weights of a loss without a label and of another one, and that of the other one in the objective
+OBJECTIVES: dict[str, tuple[Any, Any, float]] = {
+    "measured": (1.0, 2.0, 2.0),
+    "measured with a function": (1.0, lambda state: 2.0, 2.0),
+    "no part of the objective": (1.0, 0.0, NAN),
+    "no part of a function's objective": (lambda state: 1.0, 0.0, NAN),
+    "all there is": (0.0, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_of_which_nothing_is_present_is_not_measured(name: str) -> None:
+    kind, amount, weight = OBJECTIVES[name]
+    batches, _ = two_task_batches(-1.0, False)
+    for batch in batches:
+        batch[1][:] = -1
+    losses = {
+        "kind": LossSpec(L.SoftmaxCrossEntropyLoss(), weight=kind),
+        "amount": LossSpec(L.L2Loss(), weight=amount),
+    }
+    net = two_heads()
+    net.initialize()
+    spec = TaskSpec(["kind", "amount"], [LabelSpec("kind", missing=-1), "amount"], losses)
+    estimator = MultiEstimator(net, spec)
+    history = estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
+    for stage in ("train", "val"):
+        expected = weight * history.last[f"{stage}_amount"]
+        np.testing.assert_allclose(history.last[f"{stage}_loss"], expected, rtol=1e-6)
+
+
+def test_early_stopping_passes_over_an_objective_that_is_not_measured() -> None:
+    x, y = np.ones((6, 5), "float32"), np.ones((6, 1), "float32")
+    net = dense(1)()
+    net.initialize()
+    estimator = MultiEstimator(net, TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": L.L2Loss()}))
+    stopping = EarlyStoppingHandler("val_loss", patience=1)
+    history = estimator.fit([(x, y)], [(x, y * NAN)], epochs=4, event_handlers=[stopping, *SILENT])
+    assert np.isnan(history["val_loss"]).all() and len(history["val_loss"]) == 4
+    assert np.isfinite(history["train_loss"]).all()
 
 
 def test_an_explicit_normalizer_counts() -> None:

@@ -82,11 +82,16 @@ class MetricSums:
         )
 
     def loss_figures(self, totals: Totals) -> dict[str, float]:
-        """Return the objective, every term and every part."""
+        """Return the objective, every term and every part; NaN for what no batch had the labels of.
+
+        The objective is measured if a term of it is; the others then add nothing to it.
+        """
         figures: dict[str, float] = {}
-        objective = 0.0
+        norms = {term.key: totals.norms.get(term.key, float(totals.samples)) for term in self.terms}
+        weighed = [norms[term.key] for term in self.terms if term.spec.weight != 0]
+        objective = math.nan if weighed and not any(weighed) else 0.0
         for term in self.terms:
-            norm = totals.norms.get(term.key, float(totals.samples))
+            norm = norms[term.key]
             sums = totals.sums.get(term.where, np.zeros(len(term.parts)))  # no batch may have had its slots
             parts = [float(value) / norm if norm else 0.0 for value in sums]
             measured = parts if norm else [math.nan] * len(parts)
