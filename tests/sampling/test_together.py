@@ -9,6 +9,7 @@ import pytest
 
 from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.balance import DWA, UPGrad
+from multifit.gluon.data.arrays import to_numpy
 from multifit.gluon.data.joined_batches import joined_batch
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
@@ -76,6 +77,23 @@ def test_ndarrays_are_joined_as_arrays_are() -> None:
     assert not problems and joined.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(joined[name].asnumpy(), array)
+
+
+DTYPES = [("int32", "float32"), ("int32", "int64"), ("uint8", "int8"), ("float16", "float32"), ("bool",) * 2]
+
+
+@pytest.mark.parametrize("one, two", [*DTYPES, *((two, one) for one, two in DTYPES)])  # either comes first
+@pytest.mark.parametrize("kinds", ["numpy", "NDArrays", "both"])
+def test_joined_arrays_hold_the_numbers_of_all(kinds: str, one: str, two: str) -> None:
+    images = np.full((4, 2), 1 if "bool" in one + two else 100.75), np.full((3, 2), 1)
+    parts = {task: {"image": image.astype(dtype)} for task, image, dtype in zip("uv", images, (one, two))}
+    expected = np.concatenate([part["image"] for part in parts.values()])
+    for task in {"numpy": "", "NDArrays": "uv", "both": "u"}[kinds]:
+        image = parts[task]["image"]
+        parts[task] = {"image": mx.nd.array(image, dtype=image.dtype)}
+    joined, problems = joined_batch(two_head_spec(labels=MISSING), parts)
+    assert not problems
+    np.testing.assert_array_equal(to_numpy(joined["image"]), expected)
 
 
 def test_what_no_batch_has_stays_none() -> None:

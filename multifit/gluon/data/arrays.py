@@ -56,6 +56,12 @@ def _cast(dtype: Any, real: str) -> str | None:
     return None if target == np.dtype(dtype).name else target
 
 
+def held_as(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype in which MXNet computes with numbers of another one: the same or a larger."""
+    own = np.dtype(dtype)
+    return own if own == np.float64 else np.dtype(CASTS.get(own.name, own))
+
+
 def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     """Return some samples of an array; row-sparse ones, which cannot be sliced, become dense."""
     if isinstance(array, mx.nd.sparse.RowSparseNDArray):

@@ -10,7 +10,7 @@ from ...checks import describe
 from ...errors import Problem, names
 from ...spec import TaskSpec
 from ..compat import mx
-from .arrays import place
+from .arrays import held_as, place
 from .missing_labels import MissingLabels
 
 
@@ -32,18 +32,20 @@ def joined_batch(
     for name in dict.fromkeys(name for part in parts.values() for name in part):
         held = {task: part[name] for task, part in parts.items() if part.get(name) is not None}
         like = next(iter(held.values()), None)
+        dtype = np.result_type(*[array.dtype for array in held.values()]) if held else None
         if like is None:
             slots[name] = None
         elif len({array.shape[1:] for array in held.values()}) > 1:
             problems.append(_shapes_differ(name, held))
-        elif len(held) < len(parts) and (why := missing.problem_of(name, like.dtype)):
+        elif len(held) < len(parts) and (why := missing.problem_of(name, dtype)):
             problems.append(Problem("data", f"{why}: samples of other loaders lack it"))
         else:
             slots[name] = _concatenated(
                 [
-                    held[task] if task in held else missing.rows(name, size, like.shape, like.dtype)
+                    held[task] if task in held else missing.rows(name, size, like.shape, dtype)
                     for task, size in sizes.items()
-                ]
+                ],
+                dtype,
             )
     return slots, problems
 
@@ -58,9 +60,9 @@ def _shapes_differ(name: str, held: Mapping[str, Any]) -> Problem:
     return Problem("data", f'the slot "{name}" cannot be joined in one batch: {found}; {way_out}')
 
 
-def _concatenated(arrays: Sequence[Any]) -> Any:
-    """Return arrays, NumPy's or NDArrays, one after the other."""
+def _concatenated(arrays: Sequence[Any], dtype: Any) -> Any:
+    """Return arrays, NumPy's or NDArrays, one after the other; NumPy has found their common dtype."""
     first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
     if first is None:
         return np.concatenate(arrays)
-    return mx.nd.concat(*(place(array, first.context, first.dtype) for array in arrays), dim=0)
+    return mx.nd.concat(*(place(array, first.context, held_as(dtype)) for array in arrays), dim=0)
