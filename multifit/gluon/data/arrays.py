@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, Iterable, Union
+from typing import Any, Iterable, Optional, Union
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .new_array import new_array
 
 RawArray = Union[Array, np.ndarray]
 """An array as a loader yields it."""
+
+Signature = tuple[Optional[tuple[Shape, Any]], ...]
+"""The shape and the dtype of each array of a batch, None for None."""
 
 # Dtypes that MXNet lacks, that most of its operators do not take, or that a net's parameters do not have.
 CASTS = {
@@ -69,9 +72,9 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
-def shapes_of(arrays: Iterable[RawArray | None]) -> tuple[Shape | None, ...]:
-    """Return the shape of each array; None for None."""
-    return tuple([None if array is None else array.shape for array in arrays])
+def signature_of(arrays: Iterable[RawArray | None]) -> Signature:
+    """Return the signature of arrays."""
+    return tuple([None if array is None else (array.shape, array.dtype) for array in arrays])
 
 
 def size_in_bytes(array: RawArray) -> int:

@@ -13,9 +13,9 @@ from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
 from ..compat import mx
 from ..user_code import user_code
-from .arrays import RawArray, cast_dtype, place, samples
-from .batches import Batch, BatchLayout, Shards, Signature, layout_of, signature_of
-from .missing_labels import MissingLabels
+from .arrays import RawArray, Signature, cast_dtype, place, samples
+from .batches import Batch, BatchLayout, Shards, layout_of, signature_of_list
+from .missing_labels import MissingLabels, sought_in
 from .raw_batches import arrays_in
 from .shares import WHOLE, CurrentShare
 
@@ -77,13 +77,15 @@ class BatchSplitter:
         if raw is None and self._current.share is not WHOLE:
             total = self._current.share.total(0)
             return Batch(raw, 0, axis=self.batch_axis, total=total, absent=self._absent)
-        signature = signature_of(raw) if self._may_skip and self._current.share.cuts_nothing else None
+        signature = signature_of_list(raw) if self._may_skip and self._current.share.cuts_nothing else None
         layout = None if signature is None else self._layouts.get(signature)
         if layout is not None:
             context, samples = self.contexts[0], layout.samples
             slots = layout.slots(raw, context)
             total = self._current.share.total(samples)
-            batch = Batch(raw, samples, [context], [slots], [samples], layout.shapes, self.batch_axis, total)
+            batch = Batch(
+                raw, samples, [context], [slots], [samples], layout.signature, self.batch_axis, total
+            )
             return self._apply_change(batch)
         parts, problems = self.name_arrays(raw)
         raise_problems(problems)
@@ -175,7 +177,10 @@ class BatchSplitter:
             array = samples(array, rows, self.batch_axis)
         if isinstance(array, mx.nd.sparse.BaseSparseNDArray) and name not in self.spec.inputs:
             array = array.tostype("default")  # losses and metrics read sizes, which sparse arrays lack
-        return place(array, context, self._cast(name, array))
+        dtype = self._cast(name, array)
+        if array is not None and name in self._missing:
+            dtype = sought_in(array.dtype, dtype)  # it is cast when it is known what is missing
+        return place(array, context, dtype)
 
     def _cast(self, name: str, array: RawArray | None) -> str | None:
         """Return the dtype to which a slot is cast; None if its own is fine."""
@@ -183,12 +188,12 @@ class BatchSplitter:
 
     def _apply_change(self, batch: Batch) -> Batch:
         if self._absent:
-            batch.absent, batch.shapes = self._absent, None
+            batch.absent, batch.signature = self._absent, None
             batch.slots = [{name: slots.get(name) for name in self.spec.slot_names} for slots in batch.slots]
         if self._missing:
-            batch.slots, batch.shapes = [self._missing.replace(slots) for slots in batch.slots], None
+            batch.slots, batch.signature = [self._missing.replace(slots, self._cast) for slots in batch.slots], None
         if self._change is not None:
-            batch.slots, batch.shapes = [self._change(slots) for slots in batch.slots], None
+            batch.slots, batch.signature = [self._change(slots) for slots in batch.slots], None
         if self._fill_in is not None:
             self._fill_in(batch)
         return batch

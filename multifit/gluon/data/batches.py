@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
-from ...protocols import Context, Shape, Slots
+from ...protocols import Context, Slots
 from ..compat import mx
-
-Signature = tuple[tuple[Any, Any], ...]
-"""The shape and the dtype of each array of a batch."""
+from .arrays import Signature, signature_of
 
 
 class Shards(list[Any]):
@@ -29,7 +27,7 @@ class Batch:
     `raw` is what the loader yielded. `samples` are those of this process; `total` are those of all processes
     that train together, None until they have been added up. `contexts`, `slots` and `sizes` have an item for
     each device that got samples: its context, its arrays by slot, its number of samples along `axis`.
-    `shapes` are those of the slots, if they are known and there is one device. `absent` are slots that the
+    `signature` is that of the slots, if it is known and there is one device. `absent` are slots that the
     batch lacks, and that are None.
     """
 
@@ -38,7 +36,7 @@ class Batch:
     contexts: list[Context] = field(default_factory=list)
     slots: list[Slots] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    shapes: tuple[Shape | None, ...] | None = None
+    signature: Signature | None = None
     axis: int = 0
     total: int | None = None
     absent: frozenset[str] = frozenset()
@@ -51,10 +49,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """Which array of a batch, a list of NDArrays, is which slot, and the slots' shapes."""
+    """Which array of a batch, a list of NDArrays, is which slot, and the slots' signature."""
 
     positions: tuple[tuple[str, int], ...]
-    shapes: tuple[Shape, ...]
+    signature: Signature
     samples: int
 
     def slots(self, raw: Sequence[Any], context: Context) -> Slots:
@@ -62,11 +60,11 @@ class BatchLayout:
         return {name: raw[i].as_in_context(context) for name, i in self.positions}
 
 
-def signature_of(raw: Any) -> Signature | None:
+def signature_of_list(raw: Any) -> Signature | None:
     """Return the signature of a list or tuple of NDArrays; None for any other batch."""
     if type(raw) not in (list, tuple) or not raw or any(type(a) is not mx.nd.NDArray for a in raw):
         return None
-    return tuple([(array.shape, array.dtype) for array in raw])
+    return signature_of(raw)
 
 
 def layout_of(raw: Sequence[Any], slots: Mapping[str, Any], batch_axis: int) -> BatchLayout | None:
@@ -77,6 +75,5 @@ def layout_of(raw: Sequence[Any], slots: Mapping[str, Any], batch_axis: int) -> 
     positions = {id(array): i for i, array in enumerate(raw)}
     if len(positions) < len(raw):
         return None
-    shapes = tuple(array.shape for array in slots.values())
     order = tuple((name, positions[id(array)]) for name, array in slots.items())
-    return BatchLayout(order, shapes, shapes[0][batch_axis])
+    return BatchLayout(order, signature_of(slots.values()), next(iter(slots.values())).shape[batch_axis])

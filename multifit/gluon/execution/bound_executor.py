@@ -12,7 +12,7 @@ from ..optim.gradients import set_fresh
 from .loss_graph import Backward
 
 MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
-CONSTANTS = 2  # the first arrays of a run, the number of samples and weights, which nobody writes to
+CONSTANTS = 0, 1  # the first arrays of a run, the number of samples and weights, which nobody writes to
 
 Gradients = Mapping[int, "tuple[Array, str]"]
 """Where the gradients of arguments go, by place, and whether they are written or added up there."""
@@ -62,27 +62,36 @@ class ExecutedSteps:
         self._by_signature.clear()
 
 
-def suits(symbol: Any, data: Iterable[Array]) -> bool:
-    """Whether batches of these arrays should run on an Executor.
+def suits(symbol: Any, arguments: Sequence[Array], data: Iterable[int]) -> bool:
+    """Whether batches should run on an Executor; `data` are the places of their arrays among the arguments.
 
-    Running statistics would be written without the engine's knowledge, as with planned operators.
+    Running statistics would be written without the engine's knowledge, as with planned operators; and all
+    shapes must be known before anything is computed.
     """
-    return sum(map(size_in_bytes, data)) <= MAX_BYTES and not symbol.list_auxiliary_states()
+    if symbol.list_auxiliary_states() or sum(size_in_bytes(arguments[at]) for at in data) > MAX_BYTES:
+        return False
+    shapes = {name: array.shape for name, array in zip(symbol.list_inputs(), arguments)}
+    inferred = symbol.get_internals().infer_shape_partial(**shapes)[1]
+    return all(shape and min(shape) > 0 for shape in inferred)
 
 
 class BatchArrays:
     """Arrays of a graph's own, to which each batch is copied.
 
-    `places` are those of data among `arguments`, in the order in which the graph is run on them; all others
-    are parameters, which are `bound` as they are. The first data are constants.
+    `places` are those of data among `arguments`, by their number in a run; all others are parameters, which
+    are `bound` as they are. Batches have the shapes and dtypes of the data.
     """
 
-    def __init__(self, arguments: Sequence[Array], places: Sequence[int]) -> None:
+    def __init__(self, arguments: Sequence[Array], places: Mapping[int, int]) -> None:
         self.bound = list(arguments)
-        for at in places:
+        for at in places.values():
             self.bound[at] = arguments[at].copy()
-        self._constants = {at: arguments[at] for at in places[:CONSTANTS]}
-        self._copies = {at: InPlaceCall("_copyto", [arguments[at]], [self.bound[at]]) for at in places}
+        self._constants = {
+            places[number]: arguments[places[number]] for number in CONSTANTS if number in places
+        }
+        self._copies = {
+            at: InPlaceCall("_copyto", [arguments[at]], [self.bound[at]]) for at in places.values()
+        }
 
     def take(self, arguments: Sequence[Array]) -> None:
         """Copy a batch."""

@@ -72,8 +72,8 @@ class CachedGraph(mx.gluon.HybridBlock):
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
         """Run the graph on arrays of one device, some of which may be None; the first call traces it.
 
-        Arrays of equal shapes have equal signatures; without a signature, memory is never planned. Raises
-        ValueError if other arrays are None than in the first call.
+        Arrays of equal shapes and dtypes have equal signatures; without a signature, memory is never planned.
+        Raises ValueError if other arrays are None than in the first call.
         """
         graph_arguments = self._arguments or self._trace(arrays)
         if [array is not None for array in arrays] != self._is_array:
@@ -157,9 +157,9 @@ class _Arguments:
         self._by_context: dict[Any, list[Any]] = {}
 
     @property
-    def places(self) -> list[int]:
-        """Where the new arrays are among the arguments, in the order in which the graph is run on them."""
-        return [at for at, _ in sorted(self._arrays, key=lambda pair: pair[1])]
+    def places(self) -> dict[int, int]:
+        """Where the new arrays that are used are among the arguments, by their number in a run."""
+        return {number: at for at, number in self._arrays}
 
     @property
     def dense(self) -> bool:

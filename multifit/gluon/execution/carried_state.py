@@ -34,7 +34,7 @@ class CarriedState:
         """Add the state to a batch's slots; raises DataError if it is of another number of samples."""
         for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
             slots.update(self._of(context, size))
-        batch.shapes = None
+        batch.signature = None
 
     def keep(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
         """Remember the outputs of a batch; raises as :meth:`check` does."""

@@ -43,7 +43,7 @@ class ExecutedGraph(CachedGraph):
     def _new_step(self, arguments: Sequence[Array], context: Any) -> _Step | None:
         assert self._arguments is not None
         places, symbol = self._arguments.places, self._cached_graph[1]
-        if not (self._arguments.dense and suits(symbol, [arguments[at] for at in places])):
+        if not (self._arguments.dense and suits(symbol, arguments, places.values())):
             return None
         batch = BatchArrays(arguments, places)
         executor = BoundExecutor(symbol, batch.bound, self._arguments.gradients(arguments), context)

@@ -9,7 +9,7 @@ from ...checks import at_path, bind_outputs
 from ...errors import Problem, SpecError, counted, last_line, raise_problems
 from ...spec import TaskSpec
 from ..compat import mx
-from ..data.arrays import shapes_of
+from ..data.arrays import signature_of
 from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
@@ -194,7 +194,7 @@ class Network:
             if self.traced:
                 self._graph = self._graph or CachedGraph(self._trace, self.net.collect_params)
                 try:
-                    leaves = self._graph.run(inputs, shapes_of(inputs) if self.repeats else None)
+                    leaves = self._graph.run(inputs, signature_of(inputs) if self.repeats else None)
                     return _regroup(self._structure, iter(leaves))
                 except Exception as error:
                     if self._graph.is_traced:

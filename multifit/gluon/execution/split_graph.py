@@ -168,8 +168,9 @@ class SplitGraph(CachedGraph):
     def _new_step(self, arguments: Sequence[Array], context: Any) -> ExecutedSplit | None:
         assert self._arguments is not None and self._cut is not None and self._places is not None
         places = self._arguments.places
-        is_small = suits(self._cached_graph[1], [arguments[at] for at in places])
-        if self._repeats or not (is_small and self._arguments.dense):
+        if self._repeats or not self._arguments.dense:
+            return None
+        if not suits(self._cached_graph[1], arguments, places.values()):
             return None
         return ExecutedSplit(
             self._cut,

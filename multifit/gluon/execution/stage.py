@@ -11,7 +11,7 @@ from ...protocols import Array, Context
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
-from ..data.arrays import shapes_of
+from ..data.arrays import signature_of
 from ..data.batches import Batch
 from ..data.seeding import mixed
 from ..distributed.host_metrics import HostMetrics
@@ -152,7 +152,7 @@ class Stage:
         """
         scale = self._scaler.scale(batch, state)
         context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
-        graph = self.graphs.find(batch.shapes or shapes_of(slots.values()), size)
+        graph = self.graphs.find(batch.signature or signature_of(slots.values()), size)
         if graph is None:
             self.graphs.forms.samples, self.graphs.forms.batch_axis = size, batch.axis
             result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
@@ -207,15 +207,15 @@ class Stage:
         outputs: dict[str, Array] | None = None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
         context = mx.context.current_context()
-        shapes = result.batch.shapes or shapes_of(slots.values())
+        signature = result.batch.signature or signature_of(slots.values())
         samples = self._scaler.constant((float(size),), context)
-        graph = self.graphs.find(shapes, size)
+        graph = self.graphs.find(signature, size)
         if graph is None or outputs is not None:
             if outputs is None:
                 with self.rehearsal():
                     outputs = self.network(slots)
             self.graphs.forms.hold_outputs(outputs)
-            graph = self.graphs.build(outputs, slots, size, shapes)
+            graph = self.graphs.build(outputs, slots, size, signature)
             losses = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
             arrays = [*slots.values(), *_last_arrays([(graph, losses)])]
             self._throttle.fit_to(arrays * len(result.batch.contexts))
@@ -229,7 +229,7 @@ class Stage:
             needs_outputs = self.needs_outputs or bool(self.figures.on_host) or self.carried is not None
             weights = self._weights(graph, scale, context)
             self._seed(state, len(result.outputs))
-            outputs, losses = graph.run(slots, weights, samples, shapes, needs_outputs)
+            outputs, losses = graph.run(slots, weights, samples, signature, needs_outputs)
         result.outputs.append(outputs)
         result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
         for group, computed in zip(graph.loss_graphs, losses):

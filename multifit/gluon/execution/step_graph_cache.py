@@ -7,6 +7,7 @@ from typing import Any, Collection, Mapping, Sequence
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Taker, Term
+from ..data.arrays import Signature
 from ..metrics.label_rules import has_slots
 from ..metrics.stage_figures import StageFigures
 from .balanced import NOTHING_BALANCED, Balanced
@@ -70,16 +71,16 @@ class StepGraphCache:
         """The graph of the first signature."""
         return next(iter(self._graphs.values()), None)
 
-    def find(self, shapes: tuple[Any, ...], size: int) -> StepGraph | None:
-        """Return the graph for slots of these shapes; None if there is none yet."""
-        return self._graphs.get(self._signature(shapes, size))
+    def find(self, signature: Signature, size: int) -> StepGraph | None:
+        """Return the graph for slots of this signature; None if there is none yet."""
+        return self._graphs.get(self._key(signature, size))
 
     def build(
-        self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int, shapes: tuple[Any, ...]
+        self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int, signature: Signature
     ) -> StepGraph:
         """Build the graph for a new signature from the first batch of it on one device.
 
-        `shapes` are those of the slots, `size` is the number of samples.
+        `signature` is that of the slots, `size` the number of samples.
         """
         arrays = by_reference(outputs, slots)
         traced_terms, eager_terms = (
@@ -87,7 +88,7 @@ class StepGraphCache:
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
         fused = self._fused(traced_terms, arrays)
-        rows, labels = self._figures.label_checks(arrays, size, self._constant_sizes(shapes))
+        rows, labels = self._figures.label_checks(arrays, size, self._constant_sizes(signature))
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
@@ -109,7 +110,7 @@ class StepGraphCache:
             BatchLossGraph(of_batch, self._dtype) if of_batch else None,
         )
         if len(self._graphs) < MAX_GRAPHS:
-            self._graphs[self._signature(shapes, size)] = graph
+            self._graphs[self._key(signature, size)] = graph
         return graph
 
     def _outputs_taken(self, arrays: Mapping[Ref, Any]) -> Collection[str] | None:
@@ -121,20 +122,21 @@ class StepGraphCache:
             return None
         return {ref.name for taker in there for ref in taker.args if ref.space == OUTPUTS}
 
-    def _signature(self, shapes: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    def _key(self, signature: Signature, size: int) -> tuple[Any, ...]:
         """Return what batches must have in common to share a graph.
 
         A graph fits arrays of any size; only device metrics and fused losses are bound to the sizes of a
         sample.
         """
         fixed = self._fixed_sizes or bool(self._figures.on_device)
+        shapes = [each and each[0] for each in signature]
         return (size == 1, *[s if s is None else s[1:] if fixed else len(s) for s in shapes])
 
-    def _constant_sizes(self, shapes: tuple[Any, ...]) -> set[int]:
+    def _constant_sizes(self, signature: Signature) -> set[int]:
         """Return the sizes that an axis of the outputs has in every batch: layers have as many units."""
         parameters = [p for p in self._network.net.collect_params().values() if p._data is not None]
         units = {size for parameter in parameters for size in parameter._data[0].shape[:1]}
-        return units - {size for shape in shapes for size in shape or ()}
+        return units - {size for shape, _ in filter(None, signature) for size in shape}
 
     def _fused(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
         functions = {

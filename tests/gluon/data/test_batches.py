@@ -9,6 +9,7 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.errors import DataError
+from multifit.gluon.data.arrays import signature_of
 from multifit.gluon.data.batch_splitter import BatchSplitter
 from multifit.gluon.data.batches import Batch
 
@@ -31,7 +32,7 @@ def check_batch(batch: Batch, x: Any, y: Any) -> None:
     assert list(batch.slots[0]) == ["x", "y"] and batch.samples == len(x) and batch.sizes == [len(x)]
     np.testing.assert_array_equal(batch.slots[0]["x"].asnumpy(), x.asnumpy())
     np.testing.assert_array_equal(batch.slots[0]["y"].asnumpy(), y.asnumpy())
-    assert batch.shapes in (None, (x.shape, y.shape))
+    assert batch.signature in (None, signature_of([x, y]))
 
 
 SHAPES = [(4, "float32"), (4, "float32"), (3, "float32"), (4, "int32"), (3, "float32"), (4, "int32")]
@@ -45,7 +46,10 @@ def test_batches_of_several_shapes_and_dtypes(kind: type) -> None:
         batch = splitter.split(kind([x, y]))
         check_batch(batch, x, y)
         assert batch.slots[0]["y"].dtype == np.dtype(dtype)
-    assert batch.shapes == ((4, 3), (4, 1))  # taken from the layout of an earlier batch
+    assert batch.signature == (
+        ((4, 3), np.float32),
+        ((4, 1), np.int32),
+    )  # taken from the layout of an earlier batch
 
 
 def test_an_array_from_elsewhere_is_placed() -> None:
@@ -53,7 +57,7 @@ def test_an_array_from_elsewhere_is_placed() -> None:
     splitter.split(raw(4))
     x, y = raw(4)
     batch = splitter.split((x.as_in_context(mx.cpu(1)), y))
-    assert batch.shapes and batch.slots[0]["x"].context == mx.cpu(0)
+    assert batch.signature and batch.slots[0]["x"].context == mx.cpu(0)
     check_batch(batch, x, y)
 
 
@@ -84,7 +88,7 @@ def test_casting_splitting_and_changing_apply_to_every_batch(options: Any, dtype
     for _ in range(3):
         arrays = raw(4) if dtype == "numpy" else raw(4, dtype)
         batch = splitter.split(tuple(a.asnumpy() for a in arrays) if dtype == "numpy" else arrays)
-        assert batch.shapes is None
+        assert batch.signature is None
         labels = [slots["y"] for slots in batch.slots]
         assert ([len(y) for y in labels], str(np.dtype(labels[0].dtype))) == expected
 
