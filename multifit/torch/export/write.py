@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import torch
 
 from ...errors import last_line
 from ...files import atomic_path
-from ...log_once import get_logger
 from ..translate import tensors_of, translate
 from .module_file import module_text
 
@@ -123,7 +123,7 @@ def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram) -> No
         program.module()(*_batch(net, 2))
     except Exception as error:  # what it raises differs between versions of torch
         shapes = ", ".join(f'"{name}" {shape}' for name, (shape, _) in net.example.items())
-        get_logger().warning(
+        logging.getLogger("multifit").warning(
             f"{PROGRAM} takes batches of the sizes of the last one only ({shapes}), to which torch.export "
             f'fixed it: {last_line(error)}; format="torch" writes a net that takes any'
         )
