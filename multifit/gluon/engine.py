@@ -82,8 +82,10 @@ class Engine:
     def restart(self, hooks: TrainingHooks | None = None) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
 
-        `hooks` are what handlers change while training.
+        `hooks` are what handlers change while training. Raises SpecError if the net has other parameters than
+        when the model was made.
         """
+        self.model.check_parameters()
         self.hooks, self.loaders = hooks, None
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
 from ..optim.initialization import initialize
-from ..optim.parameters import named_parameters
+from ..optim.parameters import listing, named_parameters
 from ..precision.precisions import Precision, precision_of
 
 
@@ -41,7 +41,8 @@ class Model:
             raise SpecError(f"net is {shown(net)}, not a gluon.Block; give the net itself, an instance")
         raise_problems(_numpy_problems(()))
         self.net = net
-        self.parameters: dict[str, Any] = named_parameters(net, {t.key: t.spec.fn for t in spec.terms})
+        self._losses = {term.key: term.spec.fn for term in spec.terms}
+        self.parameters: dict[str, Any] = named_parameters(net, self._losses)
         self.contexts = resolve_context(context, list(self.parameters.values()))
         self.precision = choose_precision(precision, self.contexts)
         if self.precision.rules is not None:
@@ -60,6 +61,20 @@ class Model:
         dtypes = {np.dtype(parameter.dtype).name for parameter in self.parameters.values()}
         return "float64" if dtypes == {"float64"} else "float32"
 
+    def check_parameters(self) -> None:
+        """Raise SpecError if net and losses have other parameters now: trainers would move the old ones."""
+        current = named_parameters(self.net, self._losses)
+        added, removed = _missing(current, self.parameters), _missing(self.parameters, current)
+        changes = {
+            "replaced": [name for name in removed if name in added],
+            "added": [name for name in added if name not in removed],
+            "removed": [name for name in removed if name not in added],
+        }
+        what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)
+        message = f"net: it has other parameters than when the estimator was made; {what}"
+        way_out = "make a new MultiEstimator(net, spec, trainers) after changing the net"
+        raise_problems([Problem("spec", f"{message}; {way_out}")] if what else [])
+
     def initialize(self) -> list[Problem]:
         """Initialise what is not initialised yet; return what is wrong."""
         problems = _numpy_problems(() if self._initialized else self.parameters.values())
@@ -71,6 +86,12 @@ class Model:
         problems = initialize(self.parameters, self.contexts, self._initializer, self._log_once)
         self._initialized = not problems
         return problems
+
+
+def _missing(parameters: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    """Return the names of the parameters that are not among others, whatever these are called."""
+    known = {id(each) for each in others.values()}
+    return [name for name, each in parameters.items() if id(each) not in known]
 
 
 def _numpy_problems(parameters: Iterable[Any]) -> list[Problem]:
