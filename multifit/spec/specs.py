@@ -66,9 +66,9 @@ class MetricSpec(_OneLineRepr):
     Parameters
     ----------
     metric : EvalMetric or callable
-        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` on NumPy arrays. An
-        EvalMetric is called as ``update(labels, preds)`` if its second parameter is ``preds``, otherwise
-        with the outputs, then the labels.
+        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` on NumPy arrays, which
+        hold what all devices have. An EvalMetric is called as ``update(labels, preds)`` if its second
+        parameter is ``preds``, otherwise with the outputs, then the labels.
     outputs, labels : str or sequence of str, optional
         What it takes. Without `outputs`, `labels` and `losses`: the output and label named like the metric.
     losses : str or sequence of str, optional

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from mxnet import gluon, nd
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
-from tests.common.grids import two_settings
+from multifit import LossSpec, MetricSpec, MultiEstimator, Shards, SpecError, TaskSpec
+from multifit.distributed import ALONE, World
+from tests.common.grids import TWO, two_settings
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
+from tests.common.joint_training import ByShape
 from tests.common.nets import hybridized
+from tests.common.ranks import run_ranks
 
 CE = gluon.loss.SoftmaxCrossEntropyLoss
 CLASSES = 3
@@ -100,6 +103,55 @@ def test_figures_and_predictions(devices: list, hybrid: bool) -> None:
     last = np.concatenate(predicted["last"]) if len(devices) == 2 else predicted["last"]
     assert isinstance(predicted["last"], list) == (len(devices) == 2)
     np.testing.assert_allclose(last, expected[-1], rtol=1e-4, atol=1e-6)
+
+
+def last_is_right(y: Any, outputs: Any) -> float:
+    """Return how often the last step is right, having seen whole arrays: y (T, N), outputs (T, N, C)."""
+    steps, last, *losses = outputs
+    assert steps.shape == (*y.shape, CLASSES) and all(loss.shape == y.shape[1:] for loss in losses)
+    np.testing.assert_array_equal(steps[-1], last)
+    return float((last.argmax(axis=1) == y[-1]).mean())
+
+
+OUTPUTS = ["steps", "last"]
+WHOLE = {
+    "slots": MetricSpec(last_is_right, OUTPUTS, "y"),
+    "losses": MetricSpec(last_is_right, OUTPUTS, "y", losses="y"),
+    "transformed": MetricSpec(
+        last_is_right, OUTPUTS, "y", transform=lambda steps, last, y: (y, [steps, last])
+    ),
+}
+
+
+def by_last_step(**metrics: Any) -> TaskSpec:
+    loss = LossSpec(CE(batch_axis=1), outputs="steps", labels="y")
+    return TaskSpec(["steps", "last"], ["y"], {"y": loss}, metrics, unused=["last"])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_functions_get_what_all_devices_and_ranks_have_as_one(name: str) -> None:
+    batches = [batch(*size) for size in [(8, 5), (5, 3), (1, 2), (7, 6)]]
+
+    def evaluate(world: World, devices: int = 1) -> float:
+        net = TimeMajor()
+        net.initialize(ByShape(0), ctx=[mx.cpu(i) for i in range(devices)])
+        estimator = MultiEstimator(net, by_last_step(last=WHOLE[name]), world=world)
+        return estimator.evaluate(batches, batch_axis=1)["last"]
+
+    whole = evaluate(ALONE)
+    assert evaluate(ALONE, devices=2) == whole
+    assert run_ranks(2, evaluate) == [whole, whole]
+
+
+def test_functions_of_parts_that_are_not_alike() -> None:
+    """Sequences of one length on each device, but another on the other."""
+    net = TimeMajor()
+    net.initialize(ctx=TWO)
+    estimator = MultiEstimator(net, by_last_step(last=WHOLE["slots"]))
+    parts = Shards([batch(2, 4), batch(2, 3)])
+    text = r'metrics\["last"\]: .* \(4, 2\) float32, \(3, 2\) float32, which do not fit together; pad them'
+    with pytest.raises(SpecError, match=text):
+        estimator.evaluate([parts], batch_axis=1)
 
 
 def test_a_fit_validates_and_counts_along_its_axis() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from multifit import DataError, LogFile, LossSpec, MetricSpec, MultiEstimator, Sharded, TaskSpec
 from multifit.distributed import ALONE, World
+from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
 from tests.common.data import regression_batches
 from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
@@ -77,7 +78,7 @@ def test_a_rank_without_samples_measures_nothing():
     estimator, _ = regression(ALONE, mx.metric.MSE())
     term = estimator.spec.metric_terms[0]
     metric = StageMetric(term, term.spec.metric)
-    metric.update([], [])
+    metric.update([], [], Joining([], 0))
     assert not metric.measured
 
 

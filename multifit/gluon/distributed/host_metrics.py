@@ -9,14 +9,15 @@ import numpy as np
 from ...distributed import World
 from ..data.arrays import to_numpy
 from ..data.new_array import new_array
+from ..metrics.joining import Joining
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
 
 Devices = list[dict[Any, Any]]
 """The arrays of each device, by name."""
 
-Seen = tuple[Devices, Devices]
-"""What a metric sees of a batch: outputs and slots, and what the losses returned."""
+Seen = tuple[Devices, Devices, Joining]
+"""What a metric sees of a batch: outputs and slots, what the losses returned, how arrays are joined."""
 
 
 class HostMetrics:
@@ -43,20 +44,25 @@ class HostMetrics:
             self._agreed = True
         return self._figures.on_host
 
-    def gather(self, metrics: Sequence[StageMetric], arrays: Devices, parts: Devices) -> Seen:
+    def gather(
+        self, metrics: Sequence[StageMetric], arrays: Devices, parts: Devices, joining: Joining
+    ) -> Seen:
         """Return the outputs and slots, and what the losses returned, of all ranks' devices.
 
         Only what exact metrics take; nothing is exchanged if none is.
         """
         exact = [metric.term for metric in metrics if metric.is_exact]
         if not exact:
-            return arrays, parts
+            return arrays, parts, joining
         refs = list(dict.fromkeys(ref for term in exact for ref in term.refs))
         losses = list(dict.fromkeys(name for term in exact for name in term.losses))
         own = [to_numpy(device[ref]) for device in arrays for ref in refs]
         own += [to_numpy(device[name]) for device in parts for name in losses]
-        every: Seen = [], []
-        for values in self._world.gather_arrays(own):
+        own.append(np.array(joining.sizes, "int64"))
+        sizes: list[int] = []
+        every: Seen = [], [], Joining(sizes, joining.axis)
+        for *values, counts in self._world.gather_arrays(own):
+            sizes += counts.tolist()
             split = len(values) // (len(refs) + len(losses)) * len(refs)
             every[0].extend(_by_device(refs, values[:split]))
             every[1].extend(_by_device(losses, values[split:]) or [{}] * (split // len(refs)))

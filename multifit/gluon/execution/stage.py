@@ -16,6 +16,7 @@ from ..data.batches import Batch
 from ..data.seeding import mixed
 from ..distributed.host_metrics import HostMetrics
 from ..distributed.normalizers import Normalizers
+from ..metrics.joining import Joining
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
@@ -178,7 +179,7 @@ class Stage:
             metrics = [m for m in metrics if m.term.optional.isdisjoint(result.batch.absent)]
         if metrics:
             with timer("measure"):
-                own = result.arrays(), result.parts
+                own = result.arrays(), result.parts, Joining(result.batch.sizes, result.batch.axis)
                 gathered = self._host_metrics.gather(metrics, *own)
             for metric in metrics:
                 with timer("measure", metric.term.key):

@@ -17,6 +17,7 @@ from ..data.arrays import to_numpy
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import device_metric, direction, figure_names
+from .joining import Joining
 from .present import PresentMatches, present_rows
 
 SAMPLES = "samples"  # the name of the number of samples among the sums
@@ -94,11 +95,13 @@ class StageMetric:
 
     # ---- on the host ---------------------------------------------------------------------------------------
 
-    def update(self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]]) -> None:
+    def update(
+        self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]], joining: Joining
+    ) -> None:
         """Update the metric with lists per device; most metrics wait for the engine here.
 
         `arrays` are the outputs and slots, `parts` what the losses returned, both per device; nothing happens
-        without a device.
+        without a device. `joining` makes one array of all devices'.
         """
         if not arrays:
             return
@@ -115,16 +118,17 @@ class StageMetric:
         labels = [c for ref, c in zip(term.args, columns) if ref.space != "outputs"]
         with user_code(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
             if term.spec.transform is not None:
-                self._update_transformed(columns + outputs[len(term.outputs) :] if term.losses else columns)
+                losses = outputs[len(term.outputs) :]
+                self._update_transformed(columns + losses if term.losses else columns, joining)
             elif not self.takes_preds:
                 self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
             elif isinstance(self.metric, _FunctionMetric):
-                self.metric.update([_concatenate(c) for c in labels], [_concatenate(c) for c in outputs])
+                self.metric.update(*([joining(term.where, c) for c in each] for each in (labels, outputs)))
             else:
                 self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
         self.measured = True
 
-    def _update_transformed(self, columns: Sequence[Sequence[Any]]) -> None:
+    def _update_transformed(self, columns: Sequence[Sequence[Any]], joining: Joining) -> None:
         transform = self.term.spec.transform
         per_device = [_as_list(transform(*arrays)) for arrays in zip(*columns)]  # type: ignore[misc]
         returned = [f"value {number}" for number, _ in enumerate(per_device[0], 1)]
@@ -134,8 +138,8 @@ class StageMetric:
             raise SpecError(problem)
         arguments = [list(values) for values in zip(*per_device)]
         if isinstance(self.metric, _FunctionMetric):
-            joined = [[_concatenate(c) for c in zip(*map(_as_list, column))] for column in arguments]
-            self.metric.update(*joined)
+            pieces = [zip(*map(_as_list, column)) for column in arguments]
+            self.metric.update(*([joining(self.term.where, c) for c in each] for each in pieces))
         elif any(_is_list_of_arrays(value) for values in per_device for value in values):
             for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
                 self.metric.update(*values)
@@ -248,7 +252,3 @@ def _names_and_values(result: Any) -> tuple[list[str], list[float]]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         names, values = (), result
     return list(names), [float(value) for value in np.atleast_1d(values)]
-
-
-def _concatenate(arrays: Sequence[Any]) -> np.ndarray:
-    return np.concatenate([to_numpy(array) for array in arrays])
