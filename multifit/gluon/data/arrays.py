@@ -82,7 +82,7 @@ def size_in_bytes(array: RawArray) -> int:
     return math.prod(array.shape) * np.dtype(array.dtype).itemsize
 
 
-def place(array: RawArray | None, context: Context, dtype: str | None = None) -> Array | None:
+def place(array: RawArray | None, context: Context, dtype: Any = None) -> Array | None:
     """Return the array on `context`, cast to `dtype` if one is given.
 
     An array in shared memory, made by a worker of a DataLoader, is copied to the device. None stays None.

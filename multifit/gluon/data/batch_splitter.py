@@ -191,7 +191,8 @@ class BatchSplitter:
             batch.absent, batch.signature = self._absent, None
             batch.slots = [{name: slots.get(name) for name in self.spec.slot_names} for slots in batch.slots]
         if self._missing:
-            batch.slots, batch.signature = [self._missing.replace(slots, self._cast) for slots in batch.slots], None
+            batch.slots = [self._missing.replace(slots, self._cast) for slots in batch.slots]
+            batch.signature = None
         if self._change is not None:
             batch.slots, batch.signature = [self._change(slots) for slots in batch.slots], None
         if self._fill_in is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from functools import cache
+from typing import Any, Callable, Mapping
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ...spec import LabelSpec
 from ...spec.missing import NAN, is_missable, presence
 from ..compat import mx
 from ..user_code import user_code
+from .arrays import held_as, place
 
 
 class MissingLabels:
@@ -30,6 +32,9 @@ class MissingLabels:
 
     def __bool__(self) -> bool:
         return bool(self._labels)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._labels
 
     def fill_in(self, arrays: dict[str, Any], batch_axis: int) -> tuple[dict[str, Any], list[Problem]]:
         """Return the arrays of a batch with an array of missing values in place of a label that is None."""
@@ -64,13 +69,18 @@ class MissingLabels:
         value = {NAN: np.nan}.get(missing, 0) if isinstance(missing, str) else missing
         return np.full((size, *shape[1:]), value, dtype)
 
-    def replace(self, slots: Slots) -> Slots:
-        """Return one device's slots: 0 in place of what is missing, and slots that say what is present."""
+    def replace(self, slots: Slots, cast: Callable[[str, Array], str | None]) -> Slots:
+        """Return one device's slots: 0 in place of what is missing, and slots that say what is present.
+
+        ``cast(name, label)`` is the dtype to which a label is cast then; None if its own is fine.
+        """
         replaced: dict[str, Any] = dict(slots)
         for name, label in self._labels.items():
-            if slots.get(name) is not None:  # labels may be left out when predicting
+            values = slots.get(name)
+            if values is not None:  # labels may be left out when predicting
                 present = _present(label, slots)
-                replaced[name] = mx.nd.where(present, slots[name], mx.nd.zeros_like(slots[name]))
+                known = mx.nd.where(present, values, mx.nd.zeros_like(values))
+                replaced[name] = place(known, values.context, cast(name, values))
                 replaced[presence(name)] = present
         return replaced
 
@@ -85,6 +95,17 @@ class MissingLabels:
         else:
             why = self.problem_of(name, self._known[name][1]) or ""
         return Problem("data", f'the slot "{name}" is None, and {why}') if why else None
+
+
+@cache  # called for every batch
+def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
+    """Return the dtype in which a label's missing values are sought, before it is cast to `cast`.
+
+    Whole numbers hold no NaN, and -999.9 is another number in float16 than in float32. So the label is
+    compared as it is or, if fewer digits of it are to be kept, with as many.
+    """
+    own, target = np.dtype(dtype), np.dtype(cast or dtype)
+    return target if target.kind == own.kind == "f" and target.itemsize < own.itemsize else held_as(own)
 
 
 def _present(label: LabelSpec, slots: Slots) -> Array:

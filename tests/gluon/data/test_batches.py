@@ -93,6 +93,39 @@ def test_casting_splitting_and_changing_apply_to_every_batch(options: Any, dtype
         assert ([len(y) for y in labels], str(np.dtype(labels[0].dtype))) == expected
 
 
+# the dtype of the arrays, that of the declaration or of the net, and what stands where the label is missing
+SOUGHT: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "NaN has no place in whole numbers": ("float32", {"dtype": "int32"}, "nan"),
+    "nor in small ones": ("float64", {"dtype": "uint8"}, "nan"),
+    "nor has -1 in some": ("float32", {"dtype": "uint8"}, -1),
+    "whole numbers, of a dtype that MXNet lacks": ("int16", {"dtype": "uint8"}, -1),
+    "more digits": ("float16", {"dtype": "float32"}, -999.9),
+    "those of the net": ("float32", {"real": "float64"}, -999.9),
+    "fewer digits": ("float64", {"dtype": "float16"}, -999.9),
+    "as many": ("float32", {"dtype": "float32"}, -999.9),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [*((case, "numpy") for case in SOUGHT), *((case, "NDArrays") for case in SOUGHT if "lacks" not in case)],
+)
+def test_what_is_missing_is_found_before_labels_are_cast(case: str, kind: str, devices: int) -> None:
+    dtype, options, missing = SOUGHT[case]
+    label = LabelSpec("y", dtype=options.get("dtype"), missing=missing)
+    splitter = make_splitter([label], devices, real=options.get("real", "float32"))
+    for number in range(3):
+        y = np.array([3, np.nan if missing == "nan" else missing, 1, 200][number:]).astype(dtype)
+        batch = splitter.split((np.ones((len(y), 3)), nd.array(y, dtype=dtype) if kind == "NDArrays" else y))
+        known = np.array([3, 0, 1, 200][number:])
+        present = [slots["present.y"].asnumpy() for slots in batch.slots]
+        np.testing.assert_array_equal(np.concatenate(present), known > 0)
+        values = [slots["y"].asnumpy() for slots in batch.slots]
+        np.testing.assert_array_equal(np.concatenate(values), known)
+        assert {value.dtype.name for value in values} == {*options.values()}
+
+
 def test_an_invalid_batch_is_an_error_at_any_time() -> None:
     splitter = make_splitter()
     splitter.split(raw(4))
