@@ -154,6 +154,27 @@ def test_functions_of_parts_that_are_not_alike() -> None:
         estimator.evaluate([parts], batch_axis=1)
 
 
+FIRST = {  # what a first batch of two devices' labels has, and the shape in which a message names them
+    "as many samples on each": (batch(8, 5), (5, 8)),
+    "uneven shares": (batch(5, 3), (3, 5)),
+    "as many samples as steps": (batch(6, 3), (3, 3)),
+    "other lengths": (Shards([batch(2, 4), batch(3, 2)]), (4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_labels_of_a_first_batch_are_checked_on_all_devices(name: str) -> None:
+    raw, shape = FIRST[name]
+    net = TimeMajor()
+    net.initialize(ctx=TWO)
+    MultiEstimator(net, by_last_step()).fit([raw], epochs=1, event_handlers=SILENT, batch_axis=1)
+    wrong = Shards((x, y * 0 + 7) for x, y in raw) if isinstance(raw, Shards) else (raw[0], raw[1] * 0 + 7)
+    with pytest.raises(SpecError) as raised:
+        MultiEstimator(net, by_last_step()).fit([wrong], epochs=1, batch_axis=1)
+    assert len(raised.value.problems) == 1
+    assert f'the label "y" {shape} float32 holds 7' in str(raised.value)
+
+
 def test_a_fit_validates_and_counts_along_its_axis() -> None:
     data = [batch(6, 4), batch(3, 2)]
     estimator = MultiEstimator(TimeMajor(), spec())

@@ -28,7 +28,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     with stage.recording(), batch.contexts[0], stage.rehearsal():
         outputs, output_problems = stage.network.bind(slots)
     arrays = by_reference(outputs or {}, slots)
-    label_problems = inspect_labels(stage.figures.label_rules(arrays), batch.slots)
+    label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
     if problems + output_problems:
         return None, problems + label_problems + output_problems
     problems = list(label_problems)

@@ -14,6 +14,8 @@ from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, SLOTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
+from ..data.arrays import joined
+from ..data.batches import Batch
 from ..execution.loss_graph import by_reference
 from ..metrics.copying import copy_metric
 from ..metrics.label_rules import ELEMENTWISE, LabelRule, class_axis
@@ -54,15 +56,18 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
     ]
 
 
-def inspect_labels(rules: Sequence[LabelRule], devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Check the values of each device's labels."""
+def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
+    """Check the values of all devices' labels."""
     problems: list[Problem] = []
     for rule in rules:
         pieces = []
-        for arrays in (by_reference({}, slots) for slots in devices):
+        for arrays in (by_reference({}, slots) for slots in batch.slots):
             values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
-        problems += label_problems(rule.where, rule.label.name, np.concatenate(pieces), rule.classes)
+        whole = joined(pieces, batch.sizes, batch.axis)
+        labels = whole if isinstance(whole, list) else [whole]  # pieces of other lengths cannot be joined
+        found = (label_problems(rule.where, rule.label.name, values, rule.classes) for values in labels)
+        problems += next(filter(None, found), [])
     return problems
 
 
