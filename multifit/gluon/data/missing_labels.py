@@ -115,6 +115,8 @@ def _present(label: LabelSpec, slots: Slots) -> Array:
     if callable(missing):
         with user_code(lambda: f'labels["{label.name}"].missing', (label.name, values)):
             absent = missing(values)
+        if isinstance(absent, np.ndarray):
+            absent = place(absent, values.context, "float32")
         if not isinstance(absent, mx.nd.NDArray):
             found = f"{shown(absent)}; it must return an array"
             raise DataError(f'labels["{label.name}"].missing returned {found}')
