@@ -57,11 +57,12 @@ class MissingLabels:
 
     def problem_of(self, name: str, dtype: Any) -> str | None:
         """Return why an array of this dtype cannot say that a label is missing, or None."""
-        label = self._labels.get(name)
-        if label is None or label.missing != NAN or np.dtype(dtype).kind == "f":
+        missing = self._labels[name].missing if name in self._labels else None
+        value = np.nan if missing == NAN else missing
+        if isinstance(value, (str, type(None))) or callable(value) or _can_hold(dtype, value):
             return None
-        kind = np.dtype(dtype).name
-        return f'the label "{name}" is {kind}, which has no NaN; give floats, or missing= another value'
+        kind, lacks = np.dtype(dtype).name, "NaN" if missing == NAN else f"{value:g}"
+        return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
 
     def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> np.ndarray[Any, Any]:
         """Return a label's slot for `size` samples that lack it; `shape` and `dtype` are those of a batch."""
@@ -98,6 +99,16 @@ class MissingLabels:
 
 
 @cache  # called for every batch
+def _can_hold(dtype: Any, value: float) -> bool:
+    """Whether arrays of a dtype can hold a value, real ones after rounding it."""
+    kind = np.dtype(dtype).kind
+    limits = np.iinfo(dtype) if kind in "iu" else None
+    if limits is None:
+        return kind == "f" or value in (0, 1)
+    return limits.min <= value <= limits.max and value == int(value)
+
+
+@cache
 def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
     """Return the dtype in which a label's missing values are sought, before it is cast to `cast`.
 
@@ -123,6 +134,8 @@ def _present(label: LabelSpec, slots: Slots) -> Array:
         present = absent == 0
     elif missing == NAN:
         present = values == values
+    elif not _can_hold(values.dtype, missing):
+        present = mx.nd.ones_like(values)  # MXNet would compare with another number
     elif isinstance(missing, str):
         mask = slots[missing]
         present = mx.nd.zeros_like(values) if mask is None else mask != 0

@@ -126,6 +126,28 @@ def test_what_is_missing_is_found_before_labels_are_cast(case: str, kind: str, d
         assert {value.dtype.name for value in values} == {*options.values()}
 
 
+WHOLE = ["uint8", "int8", "int32", "int64"]
+
+
+@pytest.mark.parametrize("missing", [-999, -1, 0, 0.5, 25, 256, 2.0**40])
+@pytest.mark.parametrize("dtype", [*WHOLE, "float16", "float32"])
+def test_a_number_is_missing_where_the_label_is_that_number(dtype: str, missing: float) -> None:
+    numbers = np.array([0, 1, 25, 127], dtype)
+    batch = make_splitter([LabelSpec("y", missing=missing)]).split((np.ones((4, 3)), numbers))
+    np.testing.assert_array_equal(batch.slots[0]["present.y"].asnumpy(), numbers != missing)
+
+
+@pytest.mark.parametrize("missing", ["nan", -999, 0.5, 256])
+def test_none_for_a_label_of_a_dtype_that_cannot_say_so(missing: Any) -> None:
+    splitter = make_splitter([LabelSpec("y", missing=missing)])
+    x, y = np.ones((4, 3)), np.arange(4)
+    splitter.split((x, y.astype("float32")))
+    splitter.split((x, None))
+    splitter.split((x, y.astype("uint8")))
+    with pytest.raises(DataError, match=r'the label "y" is uint8, which has no (NaN|-999|0.5|256); give fl'):
+        splitter.split((x, None))
+
+
 def test_an_invalid_batch_is_an_error_at_any_time() -> None:
     splitter = make_splitter()
     splitter.split(raw(4))
