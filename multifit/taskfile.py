@@ -103,15 +103,20 @@ class Resolver:
     Each function is called when its result is first needed, and only once. A function replaces a value of the
     same name. Raises UsageError, before any function is called, if a parameter without a default names
     neither a function nor a value, or functions need each other in a circle. `path` is their file, for
-    messages.
+    messages. `before` gets the name of each function immediately before it is called.
     """
 
     def __init__(
-        self, functions: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], path: str | Path
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        values: Mapping[str, Any],
+        path: str | Path,
+        before: Callable[[str], object] | None = None,
     ) -> None:
         self._functions = dict(functions)
         self._values = {name: value for name, value in values.items() if name not in functions}
         self._path = path
+        self._before = before
         for name, function in self._functions.items():
             self._check_names(name, function)
         self._check_circle()
@@ -119,10 +124,11 @@ class Resolver:
     def __getitem__(self, name: str) -> Any:
         """Return the value or the function's result with this name."""
         if name not in self._values:
-            self._values[name] = self._call(self._functions[name])
+            self._values[name] = self._call(name)
         return self._values[name]
 
-    def _call(self, function: Callable[..., Any]) -> Any:
+    def _call(self, name: str) -> Any:
+        function = self._functions[name]
         positional, keywords = [], {}
         for parameter in _parameters(function):
             if self._provided(parameter.name):
@@ -131,6 +137,8 @@ class Resolver:
                     positional.append(value)
                 else:
                     keywords[parameter.name] = value
+        if self._before is not None:
+            self._before(name)
         return function(*positional, **keywords)
 
     def _provided(self, name: str) -> bool:

@@ -18,10 +18,10 @@ def run(options: argparse.Namespace) -> None:
     """Load the trained parameters, evaluate the net and print the figures."""
     with quiet(options.quiet):
         task = trained_run(options)
-        val_data = task.data[1]
+        estimator, (_, val_data) = task.estimator, task.data  # in train's order, for runs of older versions
         if val_data is None:
             raise UsageError(
                 f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
             )
-        figures = task.estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
+        figures = estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
     print_result(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -35,13 +35,13 @@ def run(options: argparse.Namespace) -> None:
     with quiet(options.quiet):
         task = trained_run(options)
         make_folder(task.output)
-        train_data, val_data = task.data
+        estimator, (train_data, val_data) = task.estimator, task.data  # in train's order
         data = train_data if val_data is None else val_data
         if isinstance(data, Mapping):  # a loader for each task, whose batches lack labels of others
             task.check()
             data = None
         try:
-            paths = task.estimator.export(task.output, data, format=options.format)
+            paths = estimator.export(task.output, data, format=options.format)
         except ImportError as error:
             raise UsageError(str(error)) from None
     print(f"wrote {task.output}: {', '.join(path.name for path in paths)}")

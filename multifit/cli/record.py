@@ -27,6 +27,7 @@ class RunRecord:
     devices: list[str] = field(default_factory=list)  # such as ["cpu(0)"]
     precision: str = "float32"
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
+    file_seed: Optional[int] = None  # under which the task file was executed; None in older versions
 
     @property
     def schedule(self) -> Every | None:

@@ -20,6 +20,7 @@ from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
 from .record import RunRecord, read_record
 from .results import HISTORY, PARAMETERS
+from .seeds import DEFAULT, Seeds, choose_file_seed
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -45,6 +46,8 @@ class Run:
         functions: Functions | None = None,
         world: World = ALONE,
     ) -> None:
+        self.file_seed = choose_file_seed(options, record)
+        _usable(seed_everything, DEFAULT if self.file_seed is None else self.file_seed)
         self.task = TaskFile(options.file)
         self.record = record
         self._world = world
@@ -78,6 +81,7 @@ class Run:
                 "world": world,
             },
             self.task.path,
+            None if self.file_seed is None else Seeds(self.seed, self.task.functions),
         )
 
     @property
@@ -159,7 +163,7 @@ class Run:
         return precision
 
     def _default_seed(self) -> int:
-        seed = self.task.settings.get("seed", 0) if self.record is None else self.record.seed
+        seed = self.task.settings.get("seed", DEFAULT) if self.record is None else self.record.seed
         return int(_usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
 
     def _make_estimator(

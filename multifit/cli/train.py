@@ -158,6 +158,7 @@ def _write_record(task: Run, epochs: int, every: Every | None) -> str:
         devices=[str(context) for context in task.estimator.context],
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
+        file_seed=task.file_seed,
     )
     return write_record(task.output, record)
 

@@ -1,0 +1,118 @@
+"""Random numbers of a task file are the same in every command, whatever else draws some."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multifit.cli import seeds
+from multifit.cli.seeds import Seeds
+
+DRAWS = """
+import random
+import mxnet as mx
+from multifit.gluon.data.seeding import preserve_rng
+
+NOISE = np.random.normal(size=(40, 3)).astype("float32")
+drawn = open("drawn.txt", "a")
+
+def draw(name):
+    numbers = random.random(), np.random.rand(), float(mx.nd.random.uniform().asscalar())
+    print(name, *numbers, file=drawn, flush=True)
+
+def functions():
+    for name in ("net", "spec", "trainers", "initializer", "frozen", "balance", "sampling", "data"):
+        def function(made=globals().get(name), name=name):
+            draw(name)
+            if name == "data":
+                return split()
+            return made(None) if name == "trainers" else made and made() or {"frozen": ()}.get(name)
+        yield name, function
+
+def split():
+    order = np.random.permutation(40)
+    point = np.random.RandomState(0).randn(40, 3).astype("float32")
+    kind = (point[:, 0] > 0).astype("int32")
+    arrays = [array[order] for array in (point + NOISE, kind, point[:, :1])]
+    train, val = (gluon.data.ArrayDataset(*(array[part] for array in arrays)) for part in np.s_[:30, 30:])
+    return gluon.data.DataLoader(train, 10, shuffle=True), gluon.data.DataLoader(val, 10)
+
+globals().update(functions())
+"""
+
+
+def drawn() -> dict[str, list[str]]:
+    """Return the numbers that each function drew, and forget them."""
+    lines = [line.split() for line in Path("drawn.txt").read_text().splitlines()]
+    Path("drawn.txt").unlink()
+    return {name: numbers for name, *numbers in lines}
+
+
+def last(folder: str) -> dict[str, float]:
+    """Return the last figures of the validation."""
+    history = json.loads((Path(folder) / "history.json").read_text())
+    return {name[4:]: values[-1] for name, values in history.items() if name.startswith("val_")}
+
+
+@pytest.mark.parametrize("options", [(), ("--seed", 5)])
+def test_every_command_draws_what_train_drew(write, multifit, options):
+    path = write(DRAWS)
+    assert multifit("train", path, *options).code == 0
+    of_train = drawn()
+    assert len({tuple(numbers) for numbers in of_train.values()}) == len(of_train) == 8
+    result = multifit("evaluate", path, "--from", "runs/small", "--quiet")
+    figures = {name: float(value) for name, value in map(str.split, result.out.splitlines())}
+    assert figures == pytest.approx(last("runs/small"), rel=1e-4)
+    for command in (["export"], ["train", "--resume", "--epochs", 3, "--output", "runs/small"]):
+        of_evaluate = drawn()
+        assert {"net", "data"} <= set(of_evaluate) and of_evaluate.items() <= of_train.items()
+        more = ["--from", "runs/small"] if command == ["export"] else []
+        assert multifit(command[0], path, *command[1:], *more).code == 0
+    assert drawn() == of_train
+
+
+def test_the_seed_reaches_the_top_level_of_the_file(write, multifit):
+    path = write(DRAWS)
+    for folder, seed in (("a", 5), ("b", 5), ("c", 6), ("d", 0)):
+        multifit("train", path, "--seed", seed, "--output", folder)
+    multifit("train", path, "--output", "e")
+    assert last("a") == last("b") != last("c") and last("d") == last("e")
+
+
+def test_a_seed_in_the_file_does_not_change_its_top_level(write, multifit):
+    path = write("seed = 5\n" + DRAWS)
+    multifit("train", path)
+    result = multifit("evaluate", path, "--from", "runs/small", "--quiet")
+    figures = {name: float(value) for name, value in map(str.split, result.out.splitlines())}
+    assert figures == pytest.approx(last("runs/small"), rel=1e-4)
+    record = json.loads(Path("runs/small/settings.json").read_text())
+    assert (record["seed"], record["file_seed"]) == (5, 0)
+
+
+def test_a_run_of_an_older_version_keeps_its_data(write, multifit, monkeypatch):
+    """It drew all numbers from one stream, and its record says nothing of a seed for the file."""
+    path = write(DRAWS)
+    with monkeypatch.context() as patch:
+        patch.setattr("multifit.cli.run.choose_file_seed", lambda options, record: None)
+        multifit("train", path, "--seed", 3)
+    of_old = drawn()
+    record = Path("runs/small/settings.json")
+    content = json.loads(record.read_text())
+    assert content.pop("file_seed") is None
+    record.write_text(json.dumps(content))
+    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
+    assert drawn() == of_old and json.loads(record.read_text())["file_seed"] is None
+    np.random.seed(3)
+    assert [float(number) for number in of_old["net"][1:2]] == [np.random.rand()]
+
+
+def test_what_multifit_draws_is_under_the_seed_of_the_run(monkeypatch):
+    used = []
+    monkeypatch.setattr(seeds, "seed_everything", used.append)
+    for seed in (3, 4):
+        for name in ("net", "data", "estimator"):
+            Seeds(seed, ["net", "data"])(name)
+    assert len(set(used)) == 6 and (used[2], used[5]) == (3, 4)
