@@ -34,12 +34,13 @@ class LossSpec(_OneLineRepr):
     minimize : str, optional
         The part that enters the objective. Defaults to the first.
     normalize_by : str or callable, optional
-        A slot, or a function of all slots, whose sum over the whole batch divides the loss. Defaults to the
-        number of samples.
+        A slot, or a function of all slots, whose sum over the whole batch divides the loss; at least 0. A
+        function is called with each device's slots, and what it returns, an array or a number, is added up
+        over all devices and processes. Defaults to the number of samples.
     scope : {"device", "batch"}
         ``"batch"``: `fn` gets lists with one array per device for every argument, and the sum of what it
-        returns counts as normalized already, by `normalize_by`: a figure is the mean weighted by that, and
-        so is the term where several processes train together.
+        returns is taken as divided by `normalize_by` already. Means over batches, and over processes, are
+        weighted by `normalize_by`.
     arguments : sequence of str, optional
         Another order of the outputs and labels; ``outputs.x`` and ``labels.x`` if a name is both.
     trainers : str or sequence of str, optional

@@ -88,6 +88,15 @@ FAULTS = [
 # fmt: on
 
 
+NO_SUMS = [-5.0, float("nan"), np.array([2.0, -3.0]), np.array([1.0, float("nan")])]
+
+
+@pytest.mark.parametrize("value", NO_SUMS, ids=str)
+def test_a_normaliser_that_would_train_uphill_or_spoil_everything(setup: Setup, value: Any) -> None:
+    faulty = setup.with_loss(CE(), **BOTH, normalize_by=lambda slots: value)
+    faulty.refused(SpecError, f"normalize_by is {value!r}; it must be, or return,", "whose sum is at least 0")
+
+
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
 def test_a_wrong_loss_is_an_error(setup: Setup, change: Any, texts: tuple) -> None:
     change(setup).refused(SpecError, *texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, Sequence
 
@@ -157,10 +158,12 @@ def _norm(term: Term, batch: Batch) -> Any:
     for slots in batch.slots:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
             value = by(slots) if callable(by) else slots[by]
-        if not (isinstance(value, (mx.nd.NDArray, np.ndarray)) or is_finite_number(value)):
-            message = f"normalize_by is {shown(value)}; it must be, or return, an array or a finite number"
-            raise SpecError(f"{term.where}: {message}")
-        sums.append(_sum(value))
+        is_valid = isinstance(value, (mx.nd.NDArray, np.ndarray)) or is_finite_number(value)
+        total = _sum(value) if is_valid else math.nan
+        if isinstance(total, float) and not 0 <= total < math.inf:
+            valid = "it must be, or return, an array or a finite number, whose sum is at least 0"
+            raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {valid}")
+        sums.append(total)
     if all(isinstance(value, float) for value in sums):
         return sum(sums, 0.0)
     arrays = [_as_array(value, batch.contexts[0]) for value in sums]
