@@ -18,6 +18,7 @@ from ..events import EstimatorProtocol
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..history import History
 from ..locks import locked
+from ..taskfile import UsageError
 from ..triggers import Every
 from .arguments import add_task_arguments, quiet
 from .outputs import make_folder
@@ -117,11 +118,17 @@ class AtFirstEpoch:
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
-    """Return what the first rank finds, whose disk has it."""
+    """Return what the first rank finds, whose disk has it; UsageError for a seed that is not the run's."""
     exists = world.first and options.resume and (folder / RECORD).exists()
     record = read_record(folder, Path(options.file)) if exists else None
     fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]
-    return None if fields is None else RunRecord(**fields)
+    earlier = None if fields is None else RunRecord(**fields)
+    if earlier is not None and options.seed not in (None, earlier.seed):
+        raise UsageError(
+            f"{folder} is trained with seed {earlier.seed}, which a resumed run keeps: leave out "
+            f"--seed {options.seed}, or train from scratch without --resume"
+        )
+    return earlier
 
 
 def _checkpoint_schedule(task: Run, options: argparse.Namespace) -> Every | None:

@@ -103,6 +103,15 @@ def test_options_on_the_command_line_replace_those_of_the_run(trained, multifit)
     }
 
 
+def test_a_resumed_run_keeps_its_seed(trained, multifit):
+    before = contents("runs/small")
+    result = multifit("train", trained, "--resume", "--epochs", 3, "--seed", 4)
+    assert result.code == 2 and "runs/small is trained with seed 3, which a resumed run keeps" in result.err
+    assert contents("runs/small") == before
+    assert multifit("train", trained, "--resume", "--epochs", 3, "--seed", 3).code == 0
+    assert record_of("runs/small")["seed"] == 3
+
+
 def test_resuming_without_a_run_starts_one(write, multifit, log):
     path = write()
     multifit("train", path, "--output", "uninterrupted", "--checkpoint-every", 1)
