@@ -110,15 +110,7 @@ class Run:
     @property
     def data(self) -> tuple[Any, Any]:
         """The training data, and the validation data or None."""
-        data = self.results["data"]
-        if not isinstance(data, tuple):
-            return data, None
-        if len(data) != 2:
-            raise UsageError(
-                f"data() of {self.task.path} must return (train_data, val_data) or train_data, "
-                f"not a tuple of {len(data)}"
-            )
-        return data[0], data[1]
+        return self._pair(self.results["data"])
 
     def check(self) -> Plan:
         """Check everything on a batch and return the plan."""
@@ -133,6 +125,16 @@ class Run:
     def pictures(self) -> Any:
         """Return what the file's ``pictures`` drew, figures by name; nothing where it has none."""
         return self.results["pictures"] if "pictures" in self.task.functions else {}
+
+    def _pair(self, data: Any) -> tuple[Any, Any]:
+        if not isinstance(data, tuple):
+            return data, None
+        if len(data) != 2:
+            raise UsageError(
+                f"data() of {self.task.path} must return (train_data, val_data) or train_data, "
+                f"not a tuple of {len(data)}"
+            )
+        return data[0], data[1]
 
     def _change_settings(self, options: argparse.Namespace) -> None:
         if self.record is not None:
@@ -172,14 +174,9 @@ class Run:
         how = self.context, initializer, frozen, self.precision
         return MultiEstimator(net, spec, trainers, *how, balance=balance, world=self._world, **self.runs_with)
 
-    def _train(self) -> History:
-        return self.estimator.fit(
-            *self.data,
-            epochs=self.epochs,
-            event_handlers=self._handlers,
-            resume=self._resume,
-            sampling=self.results["sampling"],
-        )
+    def _train(self, estimator: MultiEstimator, data: Any, sampling: Any) -> History:
+        how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
+        return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
 
 
 def trained_run(options: argparse.Namespace) -> Run:

@@ -147,6 +147,7 @@ MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
         ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
         ("seed = 1.5\n", [], 2, "is 1.5; valid is a whole number"),
         ("del epochs\ndef data(): raise AssertionError\n", [], 2, "how long to train? Give --epochs"),
+        ("def data(history): return history\n", [], 2, "small.py need each other in a circle: "),
     ],
 )
 def test_what_cannot_be_used_is_reported_in_one_line(write, multifit, more, options, code, message):
