@@ -51,7 +51,13 @@ class Balance(Protocol):
         """Return what is remembered before the first batch, in NumPy's float64 arrays."""
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
-        """Return the tasks' weights, of shape (K,), and what is remembered now; change neither argument."""
+        """Return the tasks' weights, of shape (K,), and what is remembered now; change neither argument.
+
+        K is ``measured.tasks``. For methods that need the Gramian, it is the number of tasks that have a
+        gradient in the batch: others are left out, with their rows of what is remembered, and get a weight
+        of 0. For methods of losses, it is the number of all tasks, and ``measured.present`` tells which take
+        part.
+        """
 
 
 class LossMethod:
@@ -123,5 +129,9 @@ class GramianMethod(LossMethod):
         return self.solve(measured.gramian, measured.step), state
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
-        """Return the weights (K,) for a Gramian (K, K) with a positive diagonal."""
+        """Return the weights (K,) for a Gramian (K, K) with a positive diagonal.
+
+        K differs from batch to batch: tasks without a gradient, such as those whose labels are missing in all
+        samples, are left out, and get a weight of 0. So a constant array of weights is no solution.
+        """
         raise NotImplementedError

@@ -7,20 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from .answers import Shape, ask_weights, check_memory, shape_of_numbers
 from .measured import Measured
 from .protocol import Balance, State
 
 Array = np.ndarray[Any, Any]
 
 
-def weigh_losses(method: Balance, measured: Measured, weights: Any, state: State) -> tuple[Any, State]:
+def weigh_losses(
+    method: Balance, measured: Measured, weights: Any, state: State, shape: Shape = shape_of_numbers
+) -> tuple[Any, State]:
     """Return the weights for the losses of a batch, and what the method remembers; nothing is read.
 
     `weights` are those of the batch before, which are kept if a loss is not finite; the state is then, too.
-    A task that is absent has a weight of 0.
+    A task that is absent has a weight of 0. `shape` tells the shape of the arrays that are computed with.
     """
     F = measured.F
-    new, state = method.weights(measured, state)
+    new, state = ask_weights(method, measured, state, shape)
     any_present = measured.repeated(F.max(measured.present, axis=0, keepdims=True))
     return F.where(measured.present == 1, new, weights * (1 - any_present)), state
 
@@ -38,8 +41,8 @@ def weigh_gradients(
         return weights, state
     if min(squares) > 0 and not getattr(method, "normalize", False):  # the usual case, with fewer arrays
         ones = np.array([1.0] * len(squares))
-        new, state = method.weights(Measured(len(ones), losses, ones, epoch * ones, step, gramian), state)
-        return np.asarray(new), state
+        measured = Measured(len(ones), losses, ones, epoch * ones, step, gramian)
+        return _asked(method, measured, state)
     return _weigh_present(method, losses, gramian, gramian.diagonal() > 0, state, epoch, step)
 
 
@@ -55,15 +58,24 @@ def _weigh_present(
     }
     tasks, ones = len(inner), np.ones(len(inner))
     measured = Measured(tasks, losses[there], ones, epoch * ones, step, inner)
-    new, changed = method.weights(measured, of_those)
+    new, changed = _asked(method, measured, of_those)
     weights = np.zeros(len(there))
-    weights[there] = np.asarray(new) / scale
+    weights[there] = new / scale
     return weights, {name: _scattered(state[name], there, value) for name, value in changed.items()}
+
+
+def _asked(method: Any, measured: Measured, state: State) -> tuple[Array, State]:
+    """Ask for weights; what is remembered must be as in all batches, however many tasks there are."""
+    new, changed = ask_weights(method, measured, state)
+    check_memory(method, "weights", changed, state, measured.tasks)
+    return np.asarray(new, np.float64), changed
 
 
 def _scattered(before: Any, there: Array, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
+    if not isinstance(before, np.ndarray):  # the number from which all tasks started
+        before = np.full((len(there), *value.shape[1:]), before, value.dtype)
     after = before.copy()
     after[there] = value
     return after

@@ -7,6 +7,7 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from ...balance import Balance, State
+from ...balance.answers import ask_after_update, ask_start, check_memory
 from ...balance.measured import Measured
 from ...balance.weighing import weigh_losses
 from ...distributed import World
@@ -14,9 +15,10 @@ from ...errors import SpecError
 from ...protocols import Array, Context
 from ...state import RunState
 from ..execution.result import StepResult
+from ..user_code import user_code
 from .arrays import Arrays
 from .tasks import Tasks
-from .weighing_graph import Function, WeighingGraph
+from .weighing_graph import Function, WeighingGraph, shape_of
 
 Keys = tuple[tuple[str, ...], ...]
 """The losses of the elements of arrays."""
@@ -35,8 +37,8 @@ class DeviceMethod:
         self._method, self._tasks, self._context, self._world = method, tasks, context, world
         self._arrays = arrays
         self._count = len(tasks.names)
-        start = {name: np.asarray(value) for name, value in method.start(self._count).items()}
-        _check_shapes(method, start, self._count)
+        start = {name: np.asarray(value) for name, value in ask_start(method, self._count).items()}
+        self._check_shapes(f"start({self._count})", {name: value.shape for name, value in start.items()})
         self._names = list(start)
         self._rows = arrays.new(np.stack([np.ones(self._count), *start.values()]))
         self._graphs: dict[Any, WeighingGraph] = {}
@@ -72,11 +74,12 @@ class DeviceMethod:
         self._rows = self._arrays.loaded(state["rows"])
 
     def _weigh(self, measured: Measured, weights: Any, memory: State) -> tuple[Any, State]:
-        return weigh_losses(self._method, measured, weights, memory)
+        weights, memory = weigh_losses(self._method, measured, weights, memory, shape_of)
+        return weights, self._checked("weights", memory)
 
     def _look_back(self, measured: Measured, weights: Any, memory: State, after: Any) -> tuple[Any, State]:
-        method: Any = self._method
-        return weights, method.after_update(measured, after, memory)
+        memory = ask_after_update(self._method, measured, after, memory)
+        return weights, self._checked("after_update", memory)
 
     def _losses(self, result: StepResult) -> Losses:
         """Return arrays of losses on the device, and whose they are."""
@@ -115,11 +118,19 @@ class DeviceMethod:
         pairs = list(zip(self._tasks.places(keys), dtypes))
         return WeighingGraph(self._arrays, function, self._names, self._count, taken, pairs)
 
+    def _checked(self, function: str, memory: State) -> State:
+        check_memory(self._method, function, memory, self._names, self._count)
+        with user_code(lambda: f"balance: {type(self._method).__name__}.{function}"):
+            shapes = {name: shape_of(value) for name, value in memory.items()}
+        self._check_shapes(function, shapes)
+        return memory
 
-def _check_shapes(method: Any, start: Mapping[str, np.ndarray[Any, Any]], tasks: int) -> None:
-    for name, value in start.items():
-        if value.shape != (tasks,):
-            raise SpecError(
-                f"balance: {type(method).__name__}.start({tasks}) returns {name} of shape {value.shape}; on "
-                f"the device, a method remembers arrays of shape ({tasks},); with on_device = False, anything"
-            )
+    def _check_shapes(self, function: str, shapes: Mapping[str, tuple[int, ...] | None]) -> None:
+        for name, shape in shapes.items():
+            if shape != (self._count,):
+                found = ", which measured.F did not compute" if shape is None else f" of shape {shape}"
+                raise SpecError(
+                    f"balance: {type(self._method).__name__}.{function} returns {name}{found}; on the "
+                    f"device, a method remembers arrays of shape ({self._count},); with on_device = False, "
+                    "anything"
+                )

@@ -8,6 +8,7 @@ from typing import Any, Mapping, cast
 import numpy as np
 
 from ...balance import GramianMethod
+from ...balance.answers import ask_start, check_memory
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
 from ...protocols import Context
@@ -54,7 +55,8 @@ class GradientBalancer:
         # a loss of weight 0 has no gradient, and must not move the cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
-        self._weights, self._memory, self._is_new = np.ones(self._count), method.start(self._count), True
+        self._weights, self._memory, self._is_new = np.ones(self._count), ask_start(method, self._count), True
+        check_memory(method, "start", self._memory, self._memory, self._count)
         self.added, self._updates = 0, 0
         self._new_figures()
 

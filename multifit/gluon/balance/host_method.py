@@ -7,6 +7,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ...balance import Balance
+from ...balance.answers import ask_after_update, ask_start, ask_weights
 from ...balance.measured import Measured, measured_losses
 from ...balance.weighing import weigh_losses
 from ...distributed import World
@@ -23,7 +24,7 @@ class HostMethod:
     def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World, arrays: Arrays) -> None:
         self._method, self._tasks, self._world = method, tasks, world
         self._ones = np.ones(len(tasks.names))
-        self._weights, self._memory = self._ones, method.start(len(tasks.names))
+        self._weights, self._memory = self._ones, ask_start(method, len(tasks.names))
         self._measured: Measured | None = None
 
     @property
@@ -37,7 +38,8 @@ class HostMethod:
         epochs = ones * state.epoch
         if self._method.needs == "nothing":
             self._measured = Measured(count, ones, ones, epochs, state.step)
-            self._weights, self._memory = self._method.weights(self._measured, self._memory)
+            weights, self._memory = ask_weights(self._method, self._measured, self._memory)
+            self._weights = np.asarray(weights)
         else:
             losses = self._tasks.read_losses(result, self._world)
             self._measured = measured_losses(np, count, losses, epochs, state.step)
@@ -53,9 +55,8 @@ class HostMethod:
 
     def look_back(self, again: StepResult) -> None:
         """Let the method see the losses of the same batch after the update."""
-        method: Any = self._method
         losses = self._tasks.read_losses(again, self._world)
-        self._memory = method.after_update(self._measured, losses, self._memory)
+        self._memory = ask_after_update(self._method, self._measured, losses, self._memory)
 
     def state(self) -> dict[str, Any]:
         """Return weights and memory, for a checkpoint."""

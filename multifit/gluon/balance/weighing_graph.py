@@ -32,8 +32,12 @@ class WeighingGraph:
         losses: Sequence[Places],
         heads: Sequence[tuple[Sequence[int], str]],
     ) -> None:
-        rows, epoch = mx.sym.var("rows"), mx.sym.var("epoch")
-        inputs = [[mx.sym.var(f"losses{i}_{j}") for j in range(len(each))] for i, each in enumerate(losses)]
+        rows = mx.sym.var("rows", shape=(1 + len(names), tasks))
+        epoch = mx.sym.var("epoch", shape=(tasks,))
+        inputs = [
+            [mx.sym.var(f"losses{i}_{j}", shape=(len(places),)) for j, places in enumerate(each)]
+            for i, each in enumerate(losses)
+        ]
         weights, *memory = mx.sym.split(rows, num_outputs=1 + len(names), axis=0, squeeze_axis=True)
         outputs = []
         if function is not None:
@@ -54,6 +58,14 @@ class WeighingGraph:
         """
         outputs = self._operator(*[given[number] for number in self._used])
         return outputs if isinstance(outputs, list) else [outputs]
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of what a function computes from its arguments; None for anything else."""
+    if not isinstance(value, mx.sym.Symbol):
+        return None
+    shapes = value.infer_shape_partial()[1]
+    return shapes[0] if len(shapes) == 1 else None
 
 
 def _by_task(arrays: Sequence[Any], places: Places, tasks: int) -> Any:

@@ -1,0 +1,115 @@
+"""Call a method of balancing, and refuse in its name what it raises, and answers that cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Collection, Optional
+
+import numpy as np
+
+from ..errors import (
+    DataError,
+    PeerError,
+    SpecError,
+    TrainerError,
+    UserCodeError,
+    counted,
+    last_line,
+    names,
+    shown,
+)
+from .measured import Measured
+from .protocol import Balance, GramianMethod, State
+
+Shape = Callable[[Any], Optional[tuple[int, ...]]]
+"""Returns the shape of an array of numbers, and None for what is none."""
+
+
+def shape_of_numbers(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of what NumPy reads as numbers."""
+    try:
+        return np.asarray(value, np.float64).shape
+    except (TypeError, ValueError):
+        return None
+
+
+def ask_start(method: Balance, tasks: int) -> State:
+    """Return what a method remembers before the first batch."""
+    return _checked_memory(method, "start", _called(method, "start", method.start, tasks))
+
+
+def ask_weights(
+    method: Balance, measured: Measured, state: State, shape: Shape = shape_of_numbers
+) -> tuple[Any, State]:
+    """Return a method's weights for the K tasks of a batch, of shape (K,), and what it remembers now."""
+    answer = _called(method, "weights", method.weights, measured, state)
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise SpecError(
+            f"{_where(method, 'weights')} returned {_described(answer)}; it must return two values, the "
+            "weights and what it remembers: return weights, state"
+        )
+    new, state = answer
+    found, wanted = _called(method, "weights", shape, new), (measured.tasks,)
+    if found != wanted:
+        computed = "" if measured.F is np else ", computed with measured.F"
+        present = "" if measured.gramian is None else " with a gradient in this batch; others are left out"
+        raise SpecError(
+            f"{_where(method, 'weights')} returned {_described(new, found)}; it must return an array of "
+            f"shape {wanted}{computed}: the weights of the {counted(measured.tasks, 'task')}{present}"
+        )
+    return new, _checked_memory(method, "weights", state)
+
+
+def ask_after_update(method: Any, measured: Measured | None, after: Any, state: State) -> State:
+    """Return what a method remembers once it has seen the losses of the same batch after the update."""
+    state = _called(method, "after_update", method.after_update, measured, after, state)
+    return _checked_memory(method, "after_update", state)
+
+
+def check_memory(method: Balance, name: str, state: State, started: Collection[str], tasks: int) -> None:
+    """Raise SpecError if a method remembers other names than at its start, or arrays of other than K rows.
+
+    `name` is the function that returned `state`. Such a method would fail in a later batch that lacks a task.
+    """
+    if state.keys() != set(started):
+        raise SpecError(
+            f"{_where(method, name)} remembers {names(state)}, but at its start {names(started)}; start must "
+            "return all that it remembers"
+        )
+    for key, value in state.items():
+        if isinstance(value, np.ndarray) and value.shape[:1] != (tasks,):
+            raise SpecError(
+                f"{_where(method, name)} remembers {key} of shape {value.shape}; the first axis of an array "
+                f"must be the {tasks} tasks, of which those without a gradient are left out"
+            )
+
+
+def _called(method: Balance, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function; raises UserCodeError, unless an error already says what is wrong."""
+    try:
+        return function(*arguments)
+    except (DataError, PeerError, SpecError, TrainerError, UserCodeError):
+        raise
+    except Exception as error:
+        raised = f"{type(error).__name__}: {last_line(error)}"
+        raise UserCodeError(f"{_where(method, name)} raised {raised}") from error
+
+
+def _checked_memory(method: Balance, name: str, state: Any) -> State:
+    if not isinstance(state, dict):
+        raise SpecError(
+            f"{_where(method, name)} returned {_described(state)} as what it remembers; it must return a "
+            "dict of arrays by name, empty if there are none"
+        )
+    return state
+
+
+def _where(method: Balance, name: str) -> str:
+    """Return the name of the user's function: for most methods of gradients, that is `solve`."""
+    if name == "weights" and getattr(type(method), name, None) is GramianMethod.weights:
+        name = "solve"
+    return f"balance: {type(method).__name__}.{name}"
+
+
+def _described(value: Any, shape: tuple[int, ...] | None = None) -> str:
+    shape = getattr(value, "shape", None) or shape
+    return f"an array of shape {shape}" if shape else shown(value)

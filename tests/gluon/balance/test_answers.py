@@ -1,0 +1,226 @@
+"""What a user's own method of balancing raises or returns is refused in its name, before anything moves."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import LabelSpec, MultiEstimator, SpecError, TrainerSpec, UserCodeError
+from multifit.balance import GramianMethod, LossMethod
+from multifit.balance.weighing import weigh_gradients
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.data import digit_batches
+from tests.common.hand_loop import SGD, SILENT
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.specs import digit_spec
+
+from mxnet import nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches([8] * 3)
+Function = Callable[..., Any]
+
+
+def of_gradients(solve: Function) -> Any:
+    """A method of gradients that asks `solve` in the second batch."""
+
+    class Mine(GramianMethod):
+        def solve(self, gramian: Any, step: int = 0) -> Any:
+            return solve(gramian) if step else np.ones(len(gramian))
+
+    return Mine()
+
+
+def remembering(memory: Any, start: Any = None) -> Any:
+    """A method of gradients that remembers something in the second batch."""
+
+    class Mine(GramianMethod):
+        def start(self, tasks: int) -> Any:
+            return start or {}
+
+        def weights(self, measured: Any, state: Any) -> Any:
+            return np.ones(measured.tasks), memory if measured.step else state
+
+    return Mine()
+
+
+def on_host(weights: Function, needs: str = "losses") -> Any:
+    """A method in NumPy that asks `weights` in the second batch."""
+
+    class Mine(LossMethod):
+        on_device = False
+
+        def weights(self, measured: Any, state: dict) -> Any:
+            return weights(measured, state) if measured.step else (np.ones(2), state)
+
+    Mine.needs = needs
+    return Mine()
+
+
+def on_device(weights: Function, after_update: Function | None = None) -> Any:
+    """A method on the device, which is traced in the first batch."""
+
+    class Mine(LossMethod):
+        def start(self, tasks: int) -> dict:
+            return {"mean": np.zeros(tasks)}
+
+        def weights(self, measured: Any, state: dict) -> Any:
+            return weights(measured, state)
+
+    if after_update is not None:
+        Mine.after_update = staticmethod(after_update)  # type: ignore[attr-defined]
+    return Mine()
+
+
+def twice(measured: Any, state: dict) -> Any:
+    return measured.F.concat(measured.losses, measured.losses, dim=0)
+
+
+BATCH_2 = "epoch 1, batch 2: 1 problem found:\n  "
+OF_2 = "it must return an array of shape (2,): the weights of the 2 tasks with a gradient in this batch"
+COMPUTED = "it must return an array of shape (2,), computed with measured.F: the weights of the 2 tasks"
+PAIR = "it must return two values, the weights and what it remembers: return weights, state"
+DIVIDED = "raised ZeroDivisionError: division by zero"
+
+# fmt: off
+ANSWERS: dict[str, tuple[Any, type, str]] = {
+    "solve: too many": (of_gradients(lambda g: np.ones(3)), SpecError,
+        f"{BATCH_2}1. balance: Mine.solve returned an array of shape (3,); {OF_2}"),
+    "solve: a column": (of_gradients(lambda g: np.ones((2, 1))), SpecError,
+        f"Mine.solve returned an array of shape (2, 1); {OF_2}"),
+    "solve: a number": (of_gradients(lambda g: 1.0), SpecError, f"Mine.solve returned 1.0; {OF_2}"),
+    "solve: None": (of_gradients(lambda g: None), SpecError, f"Mine.solve returned None; {OF_2}"),
+    "solve: words": (of_gradients(lambda g: ["a", "b"]), SpecError, f"returned ['a', 'b']; {OF_2}"),
+    "solve: raises": (of_gradients(lambda g: 1 / 0), UserCodeError,
+        f"epoch 1, batch 2: balance: Mine.solve {DIVIDED}"),
+    "gradients: no dict": (remembering(None), SpecError,
+        "Mine.weights returned None as what it remembers; it must return a dict of arrays by name"),
+    "gradients: a new name": (remembering({"mean": np.ones(2)}), SpecError,
+        'Mine.weights remembers "mean", but at its start none; start must return all that it remembers'),
+    "gradients: a matrix": (remembering({"mean": np.ones((3, 2))}, {"mean": np.ones(2)}), SpecError,
+        "Mine.weights remembers mean of shape (3, 2); the first axis of an array must be the 2 tasks"),
+    "host: too many": (on_host(lambda m, s: (np.ones(3), s)), SpecError,
+        f"{BATCH_2}1. balance: Mine.weights returned an array of shape (3,); it must return an array of "
+        "shape (2,): the weights of the 2 tasks"),
+    "host: the state is forgotten": (on_host(lambda m, s: m.losses), SpecError,
+        f"Mine.weights returned an array of shape (2,); {PAIR}"),
+    "host: None": (on_host(lambda m, s: None), SpecError, f"Mine.weights returned None; {PAIR}"),
+    "host: needs nothing": (on_host(lambda m, s: ([1.0], s), "nothing"), SpecError,
+        "Mine.weights returned an array of shape (1,); it must return an array of shape (2,)"),
+    "host: raises": (on_host(lambda m, s: 1 / 0), UserCodeError, f"batch 2: balance: Mine.weights {DIVIDED}"),
+    "device: too many": (on_device(lambda m, s: (twice(m, s), s)), SpecError,
+        f"Mine.weights returned an array of shape (4,); {COMPUTED}"),
+    "device: NumPy": (on_device(lambda m, s: (np.ones(2), s)), SpecError, f"of shape (2,); {COMPUTED}"),
+    "device: several": (on_device(lambda m, s: (m.F.split(m.losses, 2, axis=0), s)), SpecError, COMPUTED),
+    "device: unlike shapes": (on_device(lambda m, s: (twice(m, s) + m.losses, s)), UserCodeError,
+        "epoch 1, batch 1: balance: Mine.weights raised MXNetError"),
+    "device: the state is forgotten": (on_device(lambda m, s: m.losses), SpecError, PAIR),
+    "device: None": (on_device(lambda m, s: None), SpecError, f"Mine.weights returned None; {PAIR}"),
+    "device: raises": (on_device(lambda m, s: 1 / 0), UserCodeError, f"Mine.weights {DIVIDED}"),
+    "device: names are missing": (on_device(lambda m, s: (m.losses, {})), SpecError,
+        'Mine.weights remembers none, but at its start "mean"'),
+    "device: a number": (on_device(lambda m, s: (m.losses, {"mean": 1.0})), SpecError,
+        "Mine.weights returns mean, which measured.F did not compute; on the device, a method remembers"),
+    "device: a longer state": (on_device(lambda m, s: (m.losses, {"mean": twice(m, s)})), SpecError,
+        "Mine.weights returns mean of shape (4,); on the device, a method remembers arrays of shape (2,)"),
+}
+# fmt: on
+
+
+def make() -> Any:
+    net = Heads(body=sequential(nn.Dense(8)), digit=5, parity=1)
+    net.initialize()
+    net(nd.array(BATCHES[0][0]))
+    return hybridized(net)
+
+
+class Watch:
+    """Keeps the parameters as they were before the last batch."""
+
+    def batch_begin(self, estimator: Any) -> None:
+        self.before = snapshot(estimator.net)
+
+
+def refused(method: Any, error: type, batches: Any = BATCHES, spec: Any = None) -> tuple[Any, Watch, str]:
+    net, watch = make(), Watch()
+    estimator = MultiEstimator(net, spec or digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=method)
+    with pytest.raises(error) as raised:
+        estimator.fit(batches, epochs=1, event_handlers=[*SILENT, watch])
+    if error is UserCodeError:
+        assert raised.value.__cause__ is not None
+    return net, watch, str(raised.value)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_refused_before_anything_moves(name: str) -> None:
+    method, error, message = ANSWERS[name]
+    net, watch, text = refused(method, error)
+    assert message in text
+    assert_unchanged(net, watch.before)
+
+
+def test_as_many_weights_as_tasks_are_too_many_where_one_is_left_out() -> None:
+    class Fixed(GramianMethod):
+        def solve(self, gramian: Any, step: int = 0) -> Any:
+            return np.array([0.5, 0.5])
+
+    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
+    x, digit, parity = BATCHES[1]
+    batches = [BATCHES[0], (x, digit, np.full_like(parity, np.nan))]
+    net, watch, text = refused(Fixed(), SpecError, batches, spec)
+    assert f"{BATCH_2}1. balance: Fixed.solve returned an array of shape (2,); it must return" in text
+    assert "of shape (1,): the weights of the 1 task with a gradient in this batch; others are left" in text
+    assert_unchanged(net, watch.before)
+
+
+def test_errors_that_say_what_is_wrong_stay_as_they_are() -> None:
+    def solve(gramian: Any) -> Any:
+        raise SpecError("weigh it by hand")
+
+    assert refused(of_gradients(solve), SpecError)[2].endswith("\n  1. weigh it by hand")
+
+
+def test_what_looks_back_is_named() -> None:
+    host = on_host(lambda m, s: (np.ones(2), s))
+    type(host).after_update = lambda self, measured, after, state: 1 / 0
+    for method in (host, on_device(lambda m, s: (m.losses, s), lambda measured, after, state: 1 / 0)):
+        assert f"batch 1: balance: Mine.after_update {DIVIDED}" in refused(method, UserCodeError)[2]
+    method = on_device(lambda m, s: (m.losses, s), lambda measured, after, state: None)
+    assert "Mine.after_update returned None as what it remembers" in refused(method, SpecError)[2]
+
+
+@pytest.mark.parametrize(
+    ("started", "error", "message"),
+    [
+        (lambda tasks: None, SpecError, "Mine.start returned None as what it remembers; it must"),
+        (lambda tasks: 1 / 0, UserCodeError, f"balance: Mine.start {DIVIDED}"),
+    ],
+)
+@pytest.mark.parametrize("base", [GramianMethod, LossMethod])
+def test_starts(base: type, started: Function, error: type, message: str) -> None:
+    method = type("Mine", (base,), {"start": lambda self, tasks: started(tasks), "weights": twice})()
+    with pytest.raises(error) as raised:
+        MultiEstimator(make(), digit_spec(), balance=method)
+    assert message in str(raised.value)
+
+
+def test_a_start_of_other_rows() -> None:
+    with pytest.raises(SpecError, match=r"Mine.start remembers mean of shape \(5,\); the first axis"):
+        MultiEstimator(make(), digit_spec(), balance=remembering({}, {"mean": np.ones(5)}))
+
+
+def test_a_number_at_the_start_is_that_of_every_task() -> None:
+    class Adding(GramianMethod):
+        def start(self, tasks: int) -> dict:
+            return {"sum": 1.5}
+
+        def weights(self, measured: Any, state: dict) -> tuple:
+            return np.ones(measured.tasks), {"sum": state["sum"] + measured.losses}
+
+    gramian = np.diag([1.0, 0.0])
+    _, state = weigh_gradients(Adding(), np.ones(2), gramian, np.ones(2), Adding().start(2))
+    assert state["sum"].tolist() == [2.5, 1.5]
+    _, state = weigh_gradients(Adding(), np.ones(2), np.eye(2), np.ones(2), state)
+    assert state["sum"].tolist() == [3.5, 2.5]
