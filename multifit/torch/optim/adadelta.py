@@ -1,4 +1,9 @@
-"""AdaDelta."""
+"""AdaDelta.
+
+As in ``mx.optimizer.AdaDelta``; Zeiler 2012, https://arxiv.org/abs/1212.5701.
+
+It uses no learning rate: weight decay is subtracted as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +15,21 @@ from .arithmetic import add_scaled, clipped, rescaled
 from .group import Group, State, zeros
 
 
-class AdaDelta:
-    """``mx.optimizer.AdaDelta``; Zeiler 2012, https://arxiv.org/abs/1212.5701.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running means of the squares of a parameter's gradients and of its steps."""
+    return zeros(weight, 2)
 
-    It uses no learning rate: weight decay is subtracted as it is.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of the squares of a parameter's gradients and of its steps."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients = clipped(options, rescaled(options, group.gradients))
-        of_gradients, of_steps = group.columns()
-        _average_squares(of_gradients, gradients, options.rho)
-        steps = _roots(of_steps, options.epsilon)
-        torch._foreach_div_(steps, _roots(of_gradients, options.epsilon))
-        torch._foreach_mul_(steps, gradients)
-        _average_squares(of_steps, steps, options.rho)
-        torch._foreach_sub_(group.weights, add_scaled(steps, group.weights, group.decays))
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients = clipped(options, rescaled(options, group.gradients))
+    of_gradients, of_steps = group.columns()
+    _average_squares(of_gradients, gradients, options.rho)
+    steps = _roots(of_steps, options.epsilon)
+    torch._foreach_div_(steps, _roots(of_gradients, options.epsilon))
+    torch._foreach_mul_(steps, gradients)
+    _average_squares(of_steps, steps, options.rho)
+    torch._foreach_sub_(group.weights, add_scaled(steps, group.weights, group.decays))
 
 
 def _average_squares(means: list[torch.Tensor], values: list[torch.Tensor], share: float) -> None:

@@ -1,4 +1,9 @@
-"""AdaGrad."""
+"""AdaGrad.
+
+As in ``mx.optimizer.AdaGrad``; Duchi et al. 2011, https://jmlr.org/papers/v12/duchi11a.html.
+
+Epsilon is inside the root, and weight decay is not divided by it.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +15,16 @@ from .arithmetic import add_scaled, clipped, rescaled, subtract_scaled
 from .group import Group, State
 
 
-class AdaGrad:
-    """``mx.optimizer.AdaGrad``; Duchi et al. 2011, https://jmlr.org/papers/v12/duchi11a.html.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the sum of the squares of a parameter's gradients."""
+    return torch.zeros_like(weight)
 
-    Epsilon is inside the root, and weight decay is not divided by it.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the sum of the squares of a parameter's gradients."""
-        return torch.zeros_like(weight)
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, (sums,) = clipped(options, rescaled(options, group.gradients)), group.columns()
-        torch._foreach_addcmul_(sums, gradients, gradients)
-        below = torch._foreach_add(sums, options.float_stable_eps)
-        torch._foreach_sqrt_(below)
-        steps = add_scaled(list(torch._foreach_div(gradients, below)), group.weights, group.decays)
-        subtract_scaled(group.weights, steps, group.rates)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, (sums,) = clipped(options, rescaled(options, group.gradients)), group.columns()
+    torch._foreach_addcmul_(sums, gradients, gradients)
+    below = torch._foreach_add(sums, options.float_stable_eps)
+    torch._foreach_sqrt_(below)
+    steps = add_scaled(list(torch._foreach_div(gradients, below)), group.weights, group.decays)
+    subtract_scaled(group.weights, steps, group.rates)

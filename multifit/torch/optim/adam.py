@@ -1,4 +1,10 @@
-"""Adam."""
+"""Adam.
+
+As in ``mx.optimizer.Adam``; ``torch.optim.Adam`` differs in epsilon.
+
+Epsilon is added to the root of the biased second moment; the bias correction is a part of the rate.
+Kingma and Ba 2015, https://arxiv.org/abs/1412.6980.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +17,18 @@ from .arithmetic import average, average_squares, decayed_then_clipped, roots, s
 from .group import Group, State, zeros
 
 
-class Adam:
-    """``mx.optimizer.Adam``; ``torch.optim.Adam`` differs in epsilon.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running means of a parameter's gradient and of its square."""
+    return zeros(weight, 2)
 
-    Epsilon is added to the root of the biased second moment; the bias correction is a part of the rate.
-    Kingma and Ba 2015, https://arxiv.org/abs/1412.6980.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of a parameter's gradient and of its square."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, (means, squares) = decayed_then_clipped(options, group), group.columns()
-        average(means, gradients, options.beta1)
-        average_squares(squares, gradients, options.beta2)
-        factors = [
-            -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))
-            for rate, t in zip(group.rates, group.counts)
-        ]
-        torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), factors)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, (means, squares) = decayed_then_clipped(options, group), group.columns()
+    average(means, gradients, options.beta1)
+    average_squares(squares, gradients, options.beta2)
+    factors = [
+        -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))
+        for rate, t in zip(group.rates, group.counts)
+    ]
+    torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), factors)

@@ -1,4 +1,7 @@
-"""AdaMax: Adam with the largest gradient in place of the mean square."""
+"""AdaMax: Adam with the largest gradient in place of the mean square.
+
+As in ``mx.optimizer.Adamax``; Kingma and Ba 2015, section 7, https://arxiv.org/abs/1412.6980.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,18 @@ from .arithmetic import clipped, decayed, rescaled
 from .group import Group, State, zeros
 
 
-class Adamax:
-    """``mx.optimizer.Adamax``; Kingma and Ba 2015, section 7, https://arxiv.org/abs/1412.6980."""
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running mean of a parameter's gradient, and the largest size so far."""
+    return zeros(weight, 2)
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running mean of a parameter's gradient, and the largest size so far."""
-        return zeros(weight, 2)
 
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
-        gradients, (means, largest) = clipped(options, gradients), group.columns()
-        torch._foreach_mul_(means, options.beta1)
-        torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
-        torch._foreach_mul_(largest, options.beta2)
-        torch._foreach_maximum_(largest, torch._foreach_abs(gradients))
-        factors = [-rate / (1 - options.beta1**t) for rate, t in zip(group.rates, group.counts)]
-        torch._foreach_addcdiv_(group.weights, means, largest, factors)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
+    gradients, (means, largest) = clipped(options, gradients), group.columns()
+    torch._foreach_mul_(means, options.beta1)
+    torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
+    torch._foreach_mul_(largest, options.beta2)
+    torch._foreach_maximum_(largest, torch._foreach_abs(gradients))
+    factors = [-rate / (1 - options.beta1**t) for rate, t in zip(group.rates, group.counts)]
+    torch._foreach_addcdiv_(group.weights, means, largest, factors)

@@ -1,4 +1,7 @@
-"""BERTAdam: Adam with decoupled weight decay and without bias correction."""
+"""BERTAdam: Adam with decoupled weight decay and without bias correction.
+
+As in ``gluonnlp.optimizer.BERTAdam``; Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,16 @@ from .arithmetic import (
 from .group import Group, State, zeros
 
 
-class BERTAdam:
-    """``gluonnlp.optimizer.BERTAdam``; Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101."""
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running means of a parameter's gradient and of its square."""
+    return zeros(weight, 2)
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of a parameter's gradient and of its square."""
-        return zeros(weight, 2)
 
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
-        average(means, gradients, options.beta1)
-        average_squares(squares, gradients, options.beta2)
-        steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
-        steps = add_scaled(steps, group.weights, singles(group.decays))
-        subtract_scaled(group.weights, steps, singles(group.rates))
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
+    average(means, gradients, options.beta1)
+    average_squares(squares, gradients, options.beta2)
+    steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
+    steps = add_scaled(steps, group.weights, singles(group.decays))
+    subtract_scaled(group.weights, steps, singles(group.rates))

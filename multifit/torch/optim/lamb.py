@@ -1,4 +1,9 @@
-"""LAMB."""
+"""LAMB.
+
+As in ``mx.optimizer.LAMB``; You et al. 2020, https://arxiv.org/abs/1904.00962.
+
+The rate of each array is multiplied by its norm over the norm of its step, without waiting for either.
+"""
 
 from __future__ import annotations
 
@@ -19,31 +24,24 @@ from .arithmetic import (
 from .group import Group, State, Tensors, zeros
 
 
-class LAMB:
-    """``mx.optimizer.LAMB``; You et al. 2020, https://arxiv.org/abs/1904.00962.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running means of a parameter's gradient and of its square."""
+    return zeros(weight, 2)
 
-    The rate of each array is multiplied by its norm over the norm of its step, without waiting for either.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of a parameter's gradient and of its square."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
-        average(means, gradients, options.beta1)
-        average_squares(squares, gradients, options.beta2)
-        if options.bias_correction:
-            means = _corrected(means, options.beta1, group.counts)
-            squares = _corrected(squares, options.beta2, group.counts)
-        steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
-        steps = add_scaled(steps, group.weights, singles(group.decays))
-        torch._foreach_mul_(steps, _ratios(options, group.weights, steps))
-        torch._foreach_mul_(steps, singles(group.rates))
-        torch._foreach_sub_(group.weights, steps)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
+    average(means, gradients, options.beta1)
+    average_squares(squares, gradients, options.beta2)
+    if options.bias_correction:
+        means = _corrected(means, options.beta1, group.counts)
+        squares = _corrected(squares, options.beta2, group.counts)
+    steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
+    steps = add_scaled(steps, group.weights, singles(group.decays))
+    torch._foreach_mul_(steps, _ratios(options, group.weights, steps))
+    torch._foreach_mul_(steps, singles(group.rates))
+    torch._foreach_sub_(group.weights, steps)
 
 
 def _corrected(means: Tensors, share: float, counts: list[int]) -> Tensors:

@@ -1,4 +1,10 @@
-"""Nadam: Adam with Nesterov momentum."""
+"""Nadam: Adam with Nesterov momentum.
+
+As in ``mx.optimizer.Nadam``; Dozat 2016, http://cs229.stanford.edu/proj2015/054_report.pdf.
+
+As in MXNet, the product of the momenta so far is one number for all parameters, and every parameter
+multiplies it in turn; it is the option ``m_schedule``.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +16,26 @@ from .arithmetic import clipped, decayed, rescaled
 from .group import Group, State, zeros
 
 
-class Nadam:
-    """``mx.optimizer.Nadam``; Dozat 2016, http://cs229.stanford.edu/proj2015/054_report.pdf.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running means of a parameter's gradient and of its square."""
+    return zeros(weight, 2)
 
-    As in MXNet, the product of the momenta so far is one number for all parameters, and every parameter
-    multiplies it in turn; it is the option ``m_schedule``.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of a parameter's gradient and of its square."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
-        gradients, (means, squares) = clipped(options, gradients), group.columns()
-        torch._foreach_mul_(means, options.beta1)
-        torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
-        torch._foreach_mul_(squares, options.beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - options.beta2)
-        of_gradients, of_means = _shares(options, group.counts)
-        steps = torch._foreach_mul(gradients, of_gradients)
-        torch._foreach_add_(steps, torch._foreach_mul(means, of_means))
-        below = torch._foreach_div(squares, [1 - options.beta2**t for t in group.counts])
-        torch._foreach_sqrt_(below)
-        torch._foreach_add_(below, options.epsilon)
-        torch._foreach_addcdiv_(group.weights, steps, below, [-rate for rate in group.rates])
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
+    gradients, (means, squares) = clipped(options, gradients), group.columns()
+    torch._foreach_mul_(means, options.beta1)
+    torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
+    torch._foreach_mul_(squares, options.beta2)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1 - options.beta2)
+    of_gradients, of_means = _shares(options, group.counts)
+    steps = torch._foreach_mul(gradients, of_gradients)
+    torch._foreach_add_(steps, torch._foreach_mul(means, of_means))
+    below = torch._foreach_div(squares, [1 - options.beta2**t for t in group.counts])
+    torch._foreach_sqrt_(below)
+    torch._foreach_add_(below, options.epsilon)
+    torch._foreach_addcdiv_(group.weights, steps, below, [-rate for rate in group.rates])
 
 
 def _shares(options: Any, counts: list[int]) -> tuple[list[float], list[float]]:

@@ -1,4 +1,9 @@
-"""Nesterov's accelerated gradient."""
+"""Nesterov's accelerated gradient.
+
+As in ``mx.optimizer.NAG``: SGD that moves on by the velocity of the next update already.
+
+As in MXNet, the velocity that is kept has the weight decay of the weight after the update.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +15,21 @@ from .arithmetic import clipped, decayed, rescaled, single, singles, subtract_sc
 from .group import Group, State
 
 
-class NAG:
-    """``mx.optimizer.NAG``: SGD that moves on by the velocity of the next update already.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the velocity of a parameter; None without momentum."""
+    return torch.zeros_like(weight) if options.momentum else None
 
-    As in MXNet, the velocity that is kept has the weight decay of the weight after the update.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the velocity of a parameter; None without momentum."""
-        return torch.zeros_like(weight) if options.momentum else None
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, weights = clipped(options, rescaled(options, group.gradients)), group.weights
-        rates, decays, momentum = singles(group.rates), singles(group.decays), single(options.momentum)
-        steps = decayed(gradients, weights, decays)
-        if momentum <= 0:
-            subtract_scaled(weights, steps, rates)
-            return
-        (velocities,) = group.columns()
-        torch._foreach_mul_(velocities, momentum)
-        torch._foreach_add_(weights, velocities, alpha=momentum)
-        subtract_scaled(weights, steps, [(1 + momentum) * rate for rate in rates])
-        subtract_scaled(velocities, decayed(gradients, weights, decays), rates)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, weights = clipped(options, rescaled(options, group.gradients)), group.weights
+    rates, decays, momentum = singles(group.rates), singles(group.decays), single(options.momentum)
+    steps = decayed(gradients, weights, decays)
+    if momentum <= 0:
+        subtract_scaled(weights, steps, rates)
+        return
+    (velocities,) = group.columns()
+    torch._foreach_mul_(velocities, momentum)
+    torch._foreach_add_(weights, velocities, alpha=momentum)
+    subtract_scaled(weights, steps, [(1 + momentum) * rate for rate in rates])
+    subtract_scaled(velocities, decayed(gradients, weights, decays), rates)

@@ -1,4 +1,9 @@
-"""RMSProp, also centered."""
+"""RMSProp, also centered.
+
+As in ``mx.optimizer.RMSProp``: Tieleman and Hinton 2012; centered, Graves 2013, https://arxiv.org/abs/1308.0850.
+
+Epsilon is inside the root.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +15,30 @@ from .arithmetic import average, average_squares, decayed_then_clipped, single, 
 from .group import Group, State, Tensors, zeros
 
 
-class RMSProp:
-    """``mx.optimizer.RMSProp``: Tieleman and Hinton 2012; centered, Graves 2013, https://arxiv.org/abs/1308.0850.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the running mean of squares; if centered, the mean of gradients and the velocity too."""
+    return zeros(weight, 3 if options.centered else 1)
 
-    Epsilon is inside the root.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running mean of squares; if centered, the mean of gradients and the velocity too."""
-        return zeros(weight, 3 if options.centered else 1)
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, (squares, *centered) = decayed_then_clipped(options, group), group.columns()
-        average_squares(squares, gradients, options.gamma1)
-        negative = [-rate for rate in singles(group.rates)]
-        if centered:
-            means, velocities = centered
-            average(means, gradients, options.gamma1)
-            below = _roots(torch._foreach_addcmul(squares, means, means, -1), options.epsilon)
-            torch._foreach_mul_(velocities, single(options.gamma2))
-            torch._foreach_addcdiv_(velocities, gradients, below, negative)
-            torch._foreach_add_(group.weights, velocities)
-        else:
-            below = _roots(squares, options.epsilon)
-            torch._foreach_addcdiv_(group.weights, gradients, below, negative)
-        bound = single(options.clip_weights or 0)
-        if bound:
-            torch._foreach_clamp_max_(group.weights, bound)
-            torch._foreach_clamp_min_(group.weights, -bound)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, (squares, *centered) = decayed_then_clipped(options, group), group.columns()
+    average_squares(squares, gradients, options.gamma1)
+    negative = [-rate for rate in singles(group.rates)]
+    if centered:
+        means, velocities = centered
+        average(means, gradients, options.gamma1)
+        below = _roots(torch._foreach_addcmul(squares, means, means, -1), options.epsilon)
+        torch._foreach_mul_(velocities, single(options.gamma2))
+        torch._foreach_addcdiv_(velocities, gradients, below, negative)
+        torch._foreach_add_(group.weights, velocities)
+    else:
+        below = _roots(squares, options.epsilon)
+        torch._foreach_addcdiv_(group.weights, gradients, below, negative)
+    bound = single(options.clip_weights or 0)
+    if bound:
+        torch._foreach_clamp_max_(group.weights, bound)
+        torch._foreach_clamp_min_(group.weights, -bound)
 
 
 def _roots(squares: Tensors, epsilon: float) -> Tensors:

@@ -6,45 +6,54 @@ from typing import Any, Protocol
 
 import torch
 
-from .adadelta import AdaDelta
-from .adagrad import AdaGrad
-from .adam import Adam
-from .adamax import Adamax
-from .bert_adam import BERTAdam
-from .ftml import FTML
-from .ftrl import Ftrl
+from . import (
+    adadelta,
+    adagrad,
+    adam,
+    adamax,
+    bert_adam,
+    ftml,
+    ftrl,
+    group_adagrad,
+    lamb,
+    nadam,
+    nag,
+    rmsprop,
+    sgd,
+    signum,
+)  # fmt: skip
 from .group import Group, State
-from .group_adagrad import GroupAdaGrad
-from .lamb import LAMB
-from .nadam import Nadam
-from .nag import NAG
-from .rmsprop import RMSProp
-from .sgd import SGD
-from .signum import Signum
 
 
 class Rule(Protocol):
-    """Moves parameters as one of MXNet's optimizers does.
+    """A module that moves parameters as one of MXNet's optimizers does.
 
     `options` is any object with that optimizer's attributes (``momentum``, ``beta1``, ``clip_gradient``,
     ``rescale_grad`` and so on), which are read in every update: MXNet's optimizer itself, for one. Rates and
     weight decays come with the group, so that schedules and multipliers are the caller's.
     """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
+    def create(self, options: Any, weight: torch.Tensor) -> State:
         """Return the state of a new parameter, laid out as MXNet's."""
 
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
+    def move(self, options: Any, group: Group) -> None:
         """Move the parameters of a group in place, and their states; call it without autograd."""
 
 
-RULES: dict[str, type[Rule]] = {
-    rule.__name__.lower(): rule
-    for rule in (
-        AdaDelta, AdaGrad, Adam, Adamax, BERTAdam, FTML, Ftrl, GroupAdaGrad, LAMB, NAG, Nadam, RMSProp, SGD,
-        Signum,
-    )
-}  # fmt: skip
-RULES["ccsgd"] = SGD  # MXNet's old name of it
+RULES: dict[str, Rule] = {
+    "adadelta": adadelta,
+    "adagrad": adagrad,
+    "adam": adam,
+    "adamax": adamax,
+    "bertadam": bert_adam,
+    "ccsgd": sgd,  # MXNet's old name of it
+    "ftml": ftml,
+    "ftrl": ftrl,
+    "groupadagrad": group_adagrad,
+    "lamb": lamb,
+    "nadam": nadam,
+    "nag": nag,
+    "rmsprop": rmsprop,
+    "sgd": sgd,
+    "signum": signum,
+}

@@ -1,4 +1,9 @@
-"""SGD with momentum."""
+"""SGD with momentum.
+
+As in ``mx.optimizer.SGD``; ``torch.optim.SGD`` differs where the rate changes.
+
+The rate is a part of the velocity: a new rate does not reach back to the gradients before it.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +15,18 @@ from .arithmetic import clipped_then_decayed, single, singles, subtract_scaled
 from .group import Group, State
 
 
-class SGD:
-    """``mx.optimizer.SGD``; ``torch.optim.SGD`` differs where the rate changes.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return the velocity of a parameter; None without momentum."""
+    return torch.zeros_like(weight) if options.momentum else None
 
-    The rate is a part of the velocity: a new rate does not reach back to the gradients before it.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the velocity of a parameter; None without momentum."""
-        return torch.zeros_like(weight) if options.momentum else None
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        gradients, rates = clipped_then_decayed(options, group), singles(group.rates)
-        if options.momentum <= 0:
-            subtract_scaled(group.weights, gradients, rates)
-            return
-        (velocities,) = group.columns()
-        torch._foreach_mul_(velocities, single(options.momentum))
-        subtract_scaled(velocities, gradients, rates)
-        torch._foreach_add_(group.weights, velocities)
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    gradients, rates = clipped_then_decayed(options, group), singles(group.rates)
+    if options.momentum <= 0:
+        subtract_scaled(group.weights, gradients, rates)
+        return
+    (velocities,) = group.columns()
+    torch._foreach_mul_(velocities, single(options.momentum))
+    subtract_scaled(velocities, gradients, rates)
+    torch._foreach_add_(group.weights, velocities)

@@ -1,4 +1,10 @@
-"""Signum: the sign of the gradient, or of its running mean."""
+"""Signum: the sign of the gradient, or of its running mean.
+
+As in ``mx.optimizer.Signum``; Bernstein et al. 2018, https://arxiv.org/abs/1802.04434.
+
+As in MXNet, the mean that is kept has the opposite sign, and weight decay without momentum shrinks the
+weight itself, while it is a part of the gradient otherwise.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +16,21 @@ from .arithmetic import average, clipped_then_decayed, single, singles, subtract
 from .group import Group, State
 
 
-class Signum:
-    """``mx.optimizer.Signum``; Bernstein et al. 2018, https://arxiv.org/abs/1802.04434.
+def create(options: Any, weight: torch.Tensor) -> State:
+    """Return minus the running mean of a parameter's gradient; None without momentum."""
+    return torch.zeros_like(weight) if options.momentum else None
 
-    As in MXNet, the mean that is kept has the opposite sign, and weight decay without momentum shrinks the
-    weight itself, while it is a part of the gradient otherwise.
-    """
 
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return minus the running mean of a parameter's gradient; None without momentum."""
-        return torch.zeros_like(weight) if options.momentum else None
-
-    @staticmethod
-    def move(options: Any, group: Group) -> None:
-        """Move the parameters of a group."""
-        rates, decays = singles(group.rates), singles(group.decays)
-        if options.momentum:
-            (means,) = group.columns()
-            gradients = list(torch._foreach_neg(clipped_then_decayed(options, group)))
-            average(means, gradients, max(0, options.momentum))
-            directions, decays = torch._foreach_sign(means), [single(options.wd_lh)] * len(rates)
-        else:
-            directions = torch._foreach_sign(torch._foreach_neg(group.gradients))
-        if any(decays):
-            torch._foreach_mul_(group.weights, [1 - rate * decay for rate, decay in zip(rates, decays)])
-        subtract_scaled(group.weights, list(directions), [-rate for rate in rates])
+def move(options: Any, group: Group) -> None:
+    """Move the parameters of a group."""
+    rates, decays = singles(group.rates), singles(group.decays)
+    if options.momentum:
+        (means,) = group.columns()
+        gradients = list(torch._foreach_neg(clipped_then_decayed(options, group)))
+        average(means, gradients, max(0, options.momentum))
+        directions, decays = torch._foreach_sign(means), [single(options.wd_lh)] * len(rates)
+    else:
+        directions = torch._foreach_sign(torch._foreach_neg(group.gradients))
+    if any(decays):
+        torch._foreach_mul_(group.weights, [1 - rate * decay for rate, decay in zip(rates, decays)])
+    subtract_scaled(group.weights, list(directions), [-rate for rate in rates])
