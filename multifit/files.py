@@ -8,6 +8,7 @@ target is unchanged. What is read is bounded: no file can hang the reader, or ex
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+CHUNK = 1 << 20  # bytes of a file that are hashed at once
 MOST_BYTES = 1 << 26  # of a file that is read: a history of a million epochs has fewer
 MOST_LEVELS = 200  # of lists and objects in each other
 TOO_DEEP = f"it nests lists or objects more than {MOST_LEVELS} deep"
@@ -62,7 +64,7 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flush a file's content, or a folder's list of names, to the disk; OSError if the disk reports one.
+    """Flush a file's content, or a folder's list of names, to the disk. Raises OSError if that fails.
 
     Without this, a power cut could leave a new name on a file whose content never reached the disk. Some file
     systems cannot flush folders and say EINVAL, which is ignored.
@@ -75,6 +77,15 @@ def flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hex; the file is read in chunks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def read_json(path: str | os.PathLike[str], finite: bool = True, limit: int = MOST_BYTES) -> Any:

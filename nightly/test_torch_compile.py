@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 
 import pytest
@@ -48,7 +47,7 @@ def test_a_task_is_one_graph_to_torch(task: str) -> None:
         held = {n: p for n, p in graph.parameters.items() if n in graph.symbol.list_inputs()}
         trained = [n for n, p in held.items() if p.grad_req != "null"] if graph.training else []
         arrays = {name: parameter.data().asnumpy() for name, parameter in held.items()}
-        source = json.loads(graph.symbol.tojson())
+        source = graph.symbol.tojson()
         module = translate(source, list(graph.inputs), tensors_of(arrays, trained), graph.training)
         with torch.set_grad_enabled(graph.training):
             found = torch._dynamo.explain(module)(*map(torch.from_numpy, graph.inputs.values()))

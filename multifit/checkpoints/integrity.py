@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..files import sha256
 from .manifest import MANIFEST, read_manifest
-
-_CHUNK = 1 << 20  # bytes
 
 
 def verify(checkpoint: Path) -> list[str]:
@@ -62,13 +60,8 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def file_hash(path: Path) -> dict[str, Any]:
-    """Return the ``size`` in bytes and the ``sha256`` of a file, which is read in chunks."""
-    digest, size = hashlib.sha256(), 0
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(_CHUNK), b""):
-            digest.update(chunk)
-            size += len(chunk)
-    return {"size": size, "sha256": digest.hexdigest()}
+    """Return the ``size`` in bytes and the ``sha256`` of a file."""
+    return {"size": path.stat().st_size, "sha256": sha256(path)}
 
 
 def _is_outside(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..checkpoints import MANIFEST, read_manifest
 from ..distributed import World
+from ..files import sha256
 from ..gluon.distributed.from_first import from_first
 
 MOMENT = "a checkpoint to resume from"
@@ -45,6 +45,6 @@ class SharedCheckpoint:
 def _manifest_hash(path: Path) -> str | None:
     """Return what tells whether two ranks see one and the same checkpoint; None if there is none."""
     try:
-        return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+        return sha256(path / MANIFEST)
     except OSError:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping
+from typing import Iterator, Mapping
 
 Output = tuple[int, int]  # (index of a node, number of one of its outputs)
 
@@ -61,15 +61,9 @@ class Graph:
         return ((at, node) for at, node in enumerate(self.nodes) if not node.is_variable)
 
 
-def read_graph(symbol: str | Mapping[str, Any]) -> Graph:
-    """Return a symbol's graph.
-
-    Parameters
-    ----------
-    symbol : str or mapping
-        What ``symbol.tojson()`` returns, or the same as read by `json`.
-    """
-    source = json.loads(symbol) if isinstance(symbol, str) else symbol
+def read_graph(symbol: str) -> Graph:
+    """Return the graph of what ``symbol.tojson()`` returns."""
+    source = json.loads(symbol)
     nodes = tuple(
         Node(
             node["name"],

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,16 +20,14 @@ from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple
 from .graph import Graph, Node, Output, read_graph
 from .operators.catalogue import OPERATORS
 
-Symbol = Union[str, Mapping[str, Any]]
 
-
-def untranslated(symbol: Symbol) -> list[Problem]:
+def untranslated(symbol: str) -> list[Problem]:
     """Return what of a symbol cannot be translated: operators, and values of their attributes.
 
     Parameters
     ----------
-    symbol : str or mapping
-        What ``symbol.tojson()`` returns, or the same as read by `json`.
+    symbol : str
+        What ``symbol.tojson()`` returns.
     """
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for _, node in read_graph(symbol).calls():
@@ -67,12 +65,11 @@ def tensors_of(
 
 
 def translate(
-    symbol: Symbol,
+    symbol: str,
     inputs: Sequence[str],
     tensors: Mapping[str, Tensor],
     training: bool = False,
     names: Mapping[str, str] | None = None,
-    name: str = "Net",
 ) -> fx.GraphModule:
     """Return a module that computes what a symbol does.
 
@@ -81,8 +78,8 @@ def translate(
 
     Parameters
     ----------
-    symbol : str or mapping
-        What ``symbol.tojson()`` returns, or the same as read by `json`.
+    symbol : str
+        What ``symbol.tojson()`` returns.
     inputs : sequence of str
         The variables that are given with each call, in order.
     tensors : mapping of str to torch.Tensor
@@ -94,8 +91,6 @@ def translate(
     names : mapping of str to str, optional
         The names of variables in the module, such as ``body.0.weight``; by default those in the symbol. A
         part that every module of torch has an attribute of, such as "type", becomes "type_".
-    name : str
-        The name of the module's class.
 
     Returns
     -------
@@ -110,7 +105,7 @@ def translate(
     missing = [each for each in graph.variables if each not in tensors and each not in inputs]
     no_values = [Problem("spec", f"the variables {quoted(missing)} have no values")] if missing else []
     raise_problems([*untranslated(symbol), *no_values])
-    return _Translation(graph, inputs, tensors, training, names or {}).module(name)
+    return _Translation(graph, inputs, tensors, training, names or {}).module()
 
 
 class _Translation:
@@ -136,7 +131,7 @@ class _Translation:
         for at, output in (*graph.heads, *(each for node in graph.nodes for each in node.inputs)):
             self._read[at].add(output)
 
-    def module(self, name: str) -> fx.GraphModule:
+    def module(self) -> fx.GraphModule:
         """Translate node after node."""
         for at, node in enumerate(self._source.nodes):
             if node.is_variable:
@@ -144,7 +139,7 @@ class _Translation:
             else:
                 self._call(at, node)
         self._made.output(tuple(self._outputs[head] for head in self._source.heads))
-        return fx.GraphModule(self._root, self._made, name)
+        return fx.GraphModule(self._root, self._made, "Net")
 
     def _variable(self, name: str) -> fx.Node:
         if name in self._inputs:

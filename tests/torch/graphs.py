@@ -106,7 +106,7 @@ def in_mxnet(symbol: Any, values: Any, trained: Any, training: bool) -> Any:
 
 def in_torch(source: Any, values: Any, inputs: Any, trained: Any, training: bool, heads: Any) -> Any:
     tensors = tensors_of({name: v for name, v in values.items() if name not in inputs}, trained)
-    module = translate(source, inputs, tensors, training)
+    module = translate(json.dumps(source), inputs, tensors, training)
     given = {name: torch.from_numpy(values[name]) for name in inputs}
     outputs = module(*given.values())
     live = [(o, torch.from_numpy(np.asarray(h))) for o, h in zip(outputs, heads) if o.requires_grad]

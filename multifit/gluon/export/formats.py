@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
-from ...files import atomic_path, atomic_write
+from ...files import atomic_path, atomic_write, sha256
 from ..compat import mx
 from ..installed import installed_versions
 from .onnx_model import onnx_model
@@ -29,7 +28,7 @@ def _write_gluon(net: TracedNet, folder: Path) -> list[Path]:
         record_file, parameter_file, symbol_file = (files.enter_context(atomic_path(path)) for path in paths)
         symbol_file.write_text(symbol.tojson(), "utf-8")
         mx.nd.save(str(parameter_file), values)
-        hashes = {PARAMETERS: _sha256(parameter_file), SYMBOL: _sha256(symbol_file)}
+        hashes = {PARAMETERS: sha256(parameter_file), SYMBOL: sha256(symbol_file)}
         record_file.write_text(json.dumps(_record(net, hashes), indent=2) + "\n", "utf-8")
     return sorted(paths)
 
@@ -74,7 +73,3 @@ def _description(net: TracedNet) -> dict[str, Any]:
 
 def _port(name: str, type_: PortType) -> dict[str, Any]:
     return {"name": name, "shape": type_.shape and list(type_.shape), "dtype": type_.dtype}
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress
-from typing import Collection, NamedTuple
+from typing import Collection
 
 import torch
 
@@ -14,20 +14,15 @@ from .gradients import Gradients
 from .parameters import Parameters
 
 
-class Verdict(NamedTuple):
-    """What all ranks do after a batch: hold the update back, as a handler says, or skip what overflowed."""
-
-    held: bool
-    overflowed: bool
-
-
 class JointGradients:
     """Adds up gradients over the ranks, in the same order everywhere; alone, does nothing."""
 
     def __init__(self, world: World, parameters: Parameters) -> None:
         self._world, self._parameters = world, parameters
 
-    def agree(self, held: bool, overflowed: bool, gradients: Gradients, due: Collection[str]) -> Verdict:
+    def agree(
+        self, held: bool, overflowed: bool, gradients: Gradients, due: Collection[str]
+    ) -> tuple[bool, bool]:
         """Return whether a handler of any rank holds the update back, and whether any gradient overflowed.
 
         Whether any rank adds gradients up is then known, too. If the update is not held back, parameters that
@@ -35,7 +30,7 @@ class JointGradients:
         trainers move.
         """
         if self._world.alone:
-            return Verdict(held, overflowed)
+            return held, overflowed
         names = sorted(due)
         own = [name in gradients.tensors for name in names]
         reached, (held, overflowed, gradients.added) = meet(
@@ -44,7 +39,7 @@ class JointGradients:
         for name in compress(names, reached):
             if not held and name not in gradients.tensors:
                 gradients.tensors[name] = torch.zeros_like(self._parameters.tensors[name])
-        return Verdict(held, overflowed)
+        return held, overflowed
 
     def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
         """Replace gradients by their sums over the ranks, which must have met just before."""

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Protocol, Sequence
+from typing import Any, Mapping, Sequence, Union
 
 import torch
 
 Tensors = Sequence[torch.Tensor]
-
-
-class Scaling(Protocol):
-    """Computes gradients, and calls the update from them."""
-
-    def gradients(
-        self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
-    ) -> list[torch.Tensor]:
-        """Return the gradients of the sum of tensors times `heads`, by default 1; 0 where they reach nothing.
-
-        `again` keeps what another backward pass needs.
-        """
-
-    def overflowed(self) -> bool:
-        """Return whether gradients that were computed since the last update are not finite; may wait."""
-
-    def update(self, overflowed: bool) -> None:
-        """Set the scale for the next batch, as gradients of any process have `overflowed` or not."""
-
-    def state(self) -> dict[str, Any]:
-        """Return what the next step depends on; this waits for the device."""
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
 
 
 class Unscaled:
@@ -39,23 +15,26 @@ class Unscaled:
     def gradients(
         self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
     ) -> list[torch.Tensor]:
-        """Return the gradients."""
+        """Return the gradients of the sum of tensors times `heads`, by default 1; 0 where they reach nothing.
+
+        `again` keeps what another backward pass needs.
+        """
         options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
         return list(torch.autograd.grad(tensors, leaves, heads, **options))
 
     def overflowed(self) -> bool:
-        """Return False: nothing is skipped."""
+        """Return whether gradients overflowed since the last update, which is then left out: never."""
         return False
 
     def update(self, overflowed: bool) -> None:
-        """Do nothing."""
+        """Set the scale for the next batch, as gradients of any process have `overflowed` or not."""
 
     def state(self) -> dict[str, Any]:
-        """Return nothing."""
+        """Return what the next step depends on: nothing."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take nothing."""
+        """Go on from a state."""
 
 
 class Scaled:
@@ -112,6 +91,10 @@ class Scaled:
     def _unscale(self, gradients: Tensors) -> None:
         self._batches.append(_Batch(gradients))
         self._scaler.unscale_(self._batches[-1])
+
+
+Scaling = Union[Unscaled, Scaled]
+"""Computes gradients, and knows whether the update from them is to be left out."""
 
 
 class _Batch:

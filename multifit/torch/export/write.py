@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import warnings
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from ...errors import last_line
-from ...files import atomic_path
+from ...files import atomic_path, sha256
 from ..translate import tensors_of, translate
 from .module_file import module_text
 
@@ -69,7 +68,7 @@ def write_module(net: PlainNet, folder: Path) -> list[Path]:
         record, parameters, source = (files.enter_context(atomic_path(path)) for path in paths)
         source.write_text(text, "utf-8")
         torch.save(dict(module.state_dict()), parameters)
-        hashes = {MODULE: _sha256(source), PARAMETERS: _sha256(parameters)}
+        hashes = {MODULE: sha256(source), PARAMETERS: sha256(parameters)}
         content = {
             "format": "torch",
             "module": MODULE,
@@ -132,7 +131,3 @@ def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram) -> No
 def _translated(net: PlainNet) -> torch.fx.GraphModule:
     tensors = tensors_of(net.arrays, net.trained)
     return translate(net.symbol, list(net.example), tensors, names=net.names)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

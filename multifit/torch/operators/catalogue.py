@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 from . import (
     activation,
@@ -29,31 +29,12 @@ from . import (
     unary,
 )
 
-_FAMILIES: tuple[Mapping[str, Any], ...] = (
-    unary.OPERATORS,
-    binary.OPERATORS,
-    scalar.OPERATORS,
-    reductions.OPERATORS,
-    ordering.OPERATORS,
-    shapes.OPERATORS,
-    slicing.OPERATORS,
-    creation.OPERATORS,
-    indexing.OPERATORS,
-    sequence.OPERATORS,
-    products.OPERATORS,
-    convolution.OPERATORS,
-    pooling.OPERATORS,
-    resizing.OPERATORS,
-    normalization.OPERATORS,
-    activation.OPERATORS,
-    recurrent.OPERATORS,
-    losses.OPERATORS,
-    attention.OPERATORS,
-    boxes.OPERATORS,
-    regions.OPERATORS,
-    random.OPERATORS,
-)
+_FAMILIES = (
+    unary, binary, scalar, reductions, ordering, shapes, slicing, creation, indexing, sequence, products,
+    convolution, pooling, resizing, normalization, activation, recurrent, losses, attention, boxes, regions,
+    random,
+)  # fmt: skip
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    name: function for family in _FAMILIES for name, function in family.items()
+    name: function for family in _FAMILIES for name, function in family.OPERATORS.items()
 }
