@@ -31,7 +31,7 @@ def get_logger(world: World = ALONE) -> logging.Logger:
     """Return the logger "multifit"; it writes to the standard output if nobody configured logging.
 
     Rank 1 gets its child "multifit.rank-1", and so on, which passes on warnings only; for more, give it a
-    handler and a level. An output that breaks never stops a training.
+    handler and a level. A broken output stream never stops a training.
     """
     logger = logging.getLogger("multifit")
     if logger.level == logging.NOTSET:

@@ -93,7 +93,7 @@ def write_error(stream: object) -> str | None:
 
 
 def _abandon(stream: Output) -> None:
-    """Let what is left in a stream's buffer go nowhere: Python would fail to flush it when it ends."""
+    """Discard what is left in a stream's buffer: Python would fail to flush it when it ends."""
     with suppress(AttributeError, OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -8,7 +8,7 @@ reads private fields of an MXNet object is annotated with MXNet's own class, suc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,9 +17,7 @@ __all__ = [
     "Array",
     "BatchResult",
     "Context",
-    "Dataset",
     "Figures",
-    "Initializer",
     "Loader",
     "Loss",
     "Metric",
@@ -196,14 +194,3 @@ class Loader(Protocol):
     """A ``gluon.data.DataLoader``, ``mx.io.DataIter``, list, or other iterable of batches."""
 
     def __iter__(self) -> Iterator[Any]: ...
-
-
-class Dataset(Protocol):
-    """A ``gluon.data.Dataset``: samples by index."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Any: ...
-
-
-Initializer = Union[str, Callable[..., None]]
-"""An ``mx.init.Initializer``, or the name under which one is registered."""

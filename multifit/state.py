@@ -75,16 +75,16 @@ class RunState:
         self.interrupted = True
 
     def end(self, reason: str) -> None:
-        """Stop at once, where all processes that train together do."""
+        """Stop now; every rank calls this after the same batch."""
         if self.stop_reason is None:
             self.stop_reason = reason
 
     def agree(self) -> None:
-        """Stop where another of the processes that train together was asked to; there are none."""
+        """Stop if another rank was asked to; alone, do nothing."""
 
 
 class JointRunState(RunState):
-    """The counters on one of several ranks: being asked to stop counts when all ranks know.
+    """The counters on one of several ranks: a request to stop takes effect once all ranks know of it.
 
     All ranks thus stop after the same batch, for the same reason, and their handlers see the same.
     """

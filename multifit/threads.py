@@ -21,7 +21,7 @@ def usable_cores() -> int:
 def omp_threads() -> int:
     """Return the number of threads that MXNet uses: what the environment says, else half of the CPUs.
 
-    MXNet reads its environment only when it is imported, so the first call comes then and is remembered.
+    MXNet reads its environment only when it is imported, so this is called then, and its value is cached.
     """
     for text in (os.environ.get(name, "").split(",")[0].strip() for name in VARIABLES):
         if text.isdigit() and int(text) > 0:

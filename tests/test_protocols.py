@@ -28,7 +28,6 @@ OBJECTS = {
     "Array": lambda: mx.nd.ones((1,)),
     "BatchResult": result,
     "Context": mx.cpu,
-    "Dataset": lambda: mx.gluon.data.ArrayDataset([1]),
     "Loader": lambda: mx.gluon.data.DataLoader([1], 1),
     "Loss": mx.gluon.loss.L2Loss,
     "Metric": mx.metric.Accuracy,

@@ -48,7 +48,7 @@ class Communicator(Protocol):
         """Leave the other ranks."""
 
 
-CALLED_BY_SEVERAL = ("all_reduce", "broadcast", "all_gather", "close")  # ranks: one alone calls nothing
+CALLED_BY_SEVERAL = ("all_reduce", "broadcast", "all_gather", "close")  # never called by a rank alone
 MEMBERS = ("name", "rank", "size", "asynchronous", *CALLED_BY_SEVERAL)
 
 

@@ -34,7 +34,7 @@ class Meetings:
     """The exchanges of one rank with the others, and what it knows of them.
 
     A collective operation that some rank never calls would hang, so each is awaited for a limited time.
-    Once ranks are no longer together, nothing but the error is to be had.
+    Once a rank has been lost, every exchange raises the same error.
     """
 
     def __init__(self, communicator: Communicator, timeout: float) -> None:
@@ -51,7 +51,7 @@ class Meetings:
         """Return the headers of all ranks, and the bytes that each sent.
 
         Raises PeerError if a rank failed, is at another moment, is gone or is late; if this one has `failed`,
-        only if the others do not get to know.
+        only if the others cannot be told.
         """
         header = pack_header(moment, facts, len(content), failed)
         headers = [*map(unpack_header, self.run(moment, self.communicator.all_gather, header))]

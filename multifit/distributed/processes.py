@@ -14,7 +14,7 @@ DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its host's name, its number, and the name space of numbers, which containers have each."""
+    """A process: its host's name, its number, and the name space of that (each container has its own)."""
 
     host: str
     pid: int

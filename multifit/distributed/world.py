@@ -156,7 +156,7 @@ class World:
         self.all_reduce_groups([arrays] if arrays else [])
 
     def all_reduce_groups(self, groups: Iterable[Sequence[Any]]) -> None:
-        """Replace each array of some groups, as `all_reduce` does, one group while the next is made.
+        """Do what `all_reduce` does group by group: one is added up while the next is made.
 
         The groups are the same on all ranks.
         """

@@ -30,7 +30,7 @@ def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
         if data is None or isinstance(data, Sharded):
             continue
         if one_shot(data):
-            message = f"{name} is a {type(data).__name__}, of which processes cannot tell who reads what"
+            message = f"{name} is a {type(data).__name__}, whose batches cannot be divided among processes"
             problems.append(Problem("data", f"{message}; {way_out}"))
         elif _shuffles(data):
             message = f"{name} is a {type(data).__name__} that shuffles, in another order in every process"

@@ -34,7 +34,7 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
 
 
 def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
-    """Return the handlers that act on a rank, with that by which the ranks agree on stopping.
+    """Return the handlers that act on a rank, and the one by which ranks agree on stopping.
 
     Those that show or write something, which say ``first_rank_only = True``, act on the first rank.
     """

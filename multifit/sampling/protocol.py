@@ -28,7 +28,7 @@ class Sampling(Protocol):
         """Yield what is wrong for loaders of these names."""
 
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of batches in an epoch by loader, of which `sizes` are the numbers that it has.
+        """Return how many batches an epoch takes of each loader; `sizes` says how many it has.
 
         A loader that must give more than it has starts again.
         """

@@ -20,5 +20,5 @@ class TaskBatch:
 
     @property
     def name(self) -> str:
-        """The name of the loader, or of all that the update is of."""
+        """The loader's name; of several loaders, their names joined by " + "."""
         return " + ".join(self.batches)

@@ -37,7 +37,7 @@ class TaskSpec(Declarations):
     batch : sequence of str, optional
         The order of the slots in a batch. Defaults to the inputs, then the labels that are not inputs.
     unused : sequence of str
-        Outputs and slots that nothing takes, on purpose; ``outputs.x`` or ``labels.x`` for one of two.
+        Outputs and slots that nothing takes, on purpose; ``outputs.x`` or ``labels.x`` where a name is both.
     forward : callable, optional
         ``forward(net, slots) -> outputs`` for a net that is not simply called with its inputs.
     batch_fn : callable, optional
@@ -47,9 +47,9 @@ class TaskSpec(Declarations):
     name : str, optional
         Shown in summaries.
     state : mapping of str to shape, optional
-        Inputs that are not in a batch but carried from batch to batch: the output of the same name of the
-        batch before, without its gradient; zeros of this shape, with the number of samples for 0, at the
-        beginning of every epoch, evaluation and prediction.
+        Inputs that come from the batch before: the net's output of that name, without its gradient. Every
+        epoch, evaluation and prediction starts with zeros of this shape, in which 0 stands for the number
+        of samples.
 
     Raises
     ------

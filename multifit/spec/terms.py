@@ -19,7 +19,7 @@ class Term:
     parts: tuple[str, ...] = ("",)  # names of what it returns; one empty name for a single array
     minimized: int = 0  # index of the part that enters the objective
     present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
-    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then go without it
+    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then skip it
 
     @property
     def refs(self) -> tuple[Ref, ...]:
@@ -61,7 +61,7 @@ class MetricTerm:
     args: tuple[Ref, ...]
     losses: tuple[str, ...] = ()  # figures of losses that it is updated with in place of outputs
     present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
-    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then go without it
+    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then skip it
 
     @property
     def refs(self) -> tuple[Ref, ...]:

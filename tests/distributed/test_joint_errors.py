@@ -92,7 +92,7 @@ def on_kvstore(world: World) -> Any:
 
 REFUSED: dict[str, tuple[Any, type, str]] = {
     "an iterator that is read once": (
-        lambda w: fit(w, iter(DATA)), DataError, "is a list_iterator, of which processes cannot tell"),
+        lambda w: fit(w, iter(DATA)), DataError, "is a list_iterator, whose batches cannot be divided"),
     "an iterator that shuffles": (
         lambda w: fit(w, mx.io.ResizeIter(mx.io.NDArrayIter(*DATA[0], 2, shuffle=True), 3)), DataError,
         r"train_data is a ResizeIter that shuffles, in another order in every process; .*Sharded"),
