@@ -166,7 +166,7 @@ class Engine:
         return self._splitters[key]
 
     def _new_splitter(
-        self, name: str, labels: bool, changes: bool, order: Sequence[str] | None = None
+        self, name: str, labels: bool, changes: bool, own: TaskSlots | None = None
     ) -> BatchSplitter:
         hooks = self.hooks if name == "train" and changes else None
         carried = self.stages[name].carried
@@ -180,7 +180,7 @@ class Engine:
             self.signatures[name] if self.batch_axis == 0 else None,
             self.model.dtype,
             self.readers[name].current,
-            order,
+            own,
             None if carried is None else carried.fill_in,
         )
 

@@ -145,6 +145,43 @@ def test_all_kinds_of_data_train_equally(kind: str, devices: int, batches: Any) 
     assert_as_reference(trained(KINDS[kind](batches), devices, "hybridized"))
 
 
+def named_iterator(**options: Any) -> Any:
+    arrays = two_head_arrays()
+    return mx.io.NDArrayIter({"image": arrays.pop("image")}, arrays, batch_size=8, **options)
+
+
+class NamedDali(Dali):
+    """As DALI's iterator says which array is which output of its pipeline."""
+
+    provide_data, provide_label = [mx.io.DataDesc("image", (8, 6))], [("digit", (8,)), ("size", (8, 1))]
+
+
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "NDArrayIter": lambda batches: named_iterator(),
+    "prefetched": lambda batches: mx.io.PrefetchingIter(named_iterator()),
+    "resized": lambda batches: mx.io.ResizeIter(named_iterator(), 3, reset_internal=True),
+    "DALI": NamedDali,
+    "DALI, two devices": lambda batches: NamedDali(batches, devices=2),
+    "DataBatch": lambda batches: [
+        mx.io.DataBatch([i], [s, d], provide_data=[("image",)], provide_label=[("size",), ("digit",)])
+        for i, d, s in map(nd, batches)
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_arrays_of_an_iterator_are_matched_by_their_names(kind: str, batches: Any) -> None:
+    assert_as_reference(trained(NAMED[kind](batches), batch=["size", "digit", "image"]))
+
+
+def test_inputs_of_an_iterator_are_matched_by_their_names() -> None:
+    images = two_head_arrays()["image"]
+    data = mx.io.NDArrayIter({"low": images, "high": images + 1}, batch_size=8)
+    net = hybridized(gluon.nn.HybridLambda(lambda F, high, low: high - low), True)
+    spec = TaskSpec("y", ["t"], {"y": LossSpec(L2, "y", "t")}, inputs=["high", "low"])
+    assert (MultiEstimator(net, spec).predict(data)["y"] > 0.9).all()
+
+
 def test_csv_files(tmp_path: Path, arrays: Any) -> None:
     np.savetxt(tmp_path / "x.csv", arrays["image"], delimiter=",")
     np.savetxt(tmp_path / "y.csv", np.column_stack([arrays["digit"], arrays["size"]]), delimiter=",")

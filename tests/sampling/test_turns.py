@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec
+from multifit.gluon.data.loaders import iterate
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_same_parameters, copy_parameters, twins
 from tests.common.data import in_batches, two_head_arrays
@@ -144,13 +145,17 @@ def test_the_default_takes_each_batch_once() -> None:
 # ---- what batches hold -------------------------------------------------------------------------------------
 
 
-def test_batches_of_a_combined_spec_have_the_order_of_their_part() -> None:
+@pytest.mark.parametrize("kind", ["tuples", "an iterator with names"])
+def test_batches_of_a_combined_spec_have_the_order_or_the_names_of_their_part(kind: str) -> None:
     data = parts()
     digit = TaskSpec("class", ["class"], {"class": CE}, inputs=["image"], batch=["class", "image"])
     size = TaskSpec("size", ["size"], {"size": L2}, inputs=["image"])
     spec = TaskSpec.combine(shared=["image"], digits=digit, sizes=size)
+    image, digits = map(np.concatenate, zip(*data["digit"]))
     turned = {
-        "digits": [(label, image) for image, label in data["digit"]],
+        "digits": [(label, image) for image, label in data["digit"]]
+        if kind == "tuples"
+        else list(iterate(mx.io.NDArrayIter({"image": image}, {"class": digits}, batch_size=8))),
         "sizes": [{"image": image, "size": label} for image, label in data["size"]],
     }
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])

@@ -11,12 +11,13 @@ from ...checks import bind_slots, form_problems, slot_problems
 from ...errors import DataError, Problem, counted, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
+from ...spec.task_slots import TaskSlots
 from ..compat import mx
 from ..user_code import user_code
 from .arrays import RawArray, Signature, cast_dtype, place, samples
 from .batches import Batch, BatchLayout, Shards, layout_of, signature_of_list
 from .missing_labels import MissingLabels, sought_in
-from .raw_batches import arrays_in
+from .raw_batches import arrays_in, names_in
 from .shares import WHOLE, CurrentShare
 
 MAX_SIGNATURES = 50  # as many kinds of batches (sequences of many lengths) are remembered
@@ -35,7 +36,8 @@ class BatchSplitter:
     `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
     appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
     inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
-    `order` are the slots of a batch, if some are absent. `fill_in` adds slots that are in no batch.
+    `own` are the slots of a batch by their names in it, if some are absent or have other names there.
+    `fill_in` adds slots that are in no batch.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class BatchSplitter:
         signatures: list[SlotSignature] | None = None,
         real: str = "float32",
         current: CurrentShare | None = None,
-        order: Sequence[str] | None = None,
+        own: TaskSlots | None = None,
         fill_in: Callable[[Batch], None] | None = None,
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
@@ -63,10 +65,12 @@ class BatchSplitter:
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
         self._may_skip = len(contexts) == 1 and spec.batch_fn is None
         self._current = CurrentShare() if current is None else current
-        self._order: Sequence[str] = (spec.batch or ()) if order is None else order
+        self._own = {name: name for name in spec.batch or ()} if own is None else own
+        self._order = list(self._own.values())
         self._inputs = [name for name in spec.inputs if name in self._order]
+        self._inputs_alone = {name for name, slot in self._own.items() if slot in self._inputs}
         self._fill_in = fill_in
-        self._absent = frozenset(() if order is None else spec.slot_names) - frozenset(self._order)
+        self._absent = frozenset(() if own is None else spec.slot_names) - frozenset(self._order)
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if nothing of it is this process's.
@@ -119,6 +123,11 @@ class BatchSplitter:
             flat = arrays_in(unnamed, self.batch_axis)
         except DataError as error:
             return {}, list(error.problems)
+        names = names_in(unnamed)
+        if len(names) == len(flat) and self._are_slots(set(names)):
+            flat = dict(zip(names, flat))
+        if isinstance(flat, dict):
+            flat = {self._own.get(name, name): array for name, array in flat.items()}
         named, problems = bind_slots(self._order, self._inputs, flat, self.labels)
         arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
         if not problems and self.labels and self._missing:
@@ -133,6 +142,10 @@ class BatchSplitter:
                 self._log_casts(arrays)
                 self._add_signature(arrays)
         return arrays, problems
+
+    def _are_slots(self, names: set[str]) -> bool:
+        """Whether these are the names of all arrays of a batch; an iterator's default ones say nothing."""
+        return names == self._own.keys() or (not self.labels and names == self._inputs_alone)
 
     def distribute(self, raw: Any, parts: Sequence[NamedArrays]) -> Batch:
         """Place named arrays on the devices: one part is split over all, several go to one device each.

@@ -67,7 +67,16 @@ def is_resettable(data: Any) -> bool:
 
 
 def read_pass(data: Any) -> Iterator[Any]:
-    """Yield the batches of an iterator from its start, each sample once."""
+    """Yield the batches of an iterator from its start, each sample once, with its names of arrays."""
+    provided = [getattr(data, name, None) for name in ("provide_data", "provide_label")]
+    for batch in _read_pass(data):
+        for part in batch if isinstance(batch, list) else [batch]:
+            if isinstance(part, mx.io.DataBatch) and part.provide_data is None:
+                part.provide_data, part.provide_label = provided
+        yield batch
+
+
+def _read_pass(data: Any) -> Iterator[Any]:
     if isinstance(data, mx.io.ResizeIter):
         yield from _resize(data)
         return

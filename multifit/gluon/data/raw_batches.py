@@ -33,6 +33,15 @@ def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
     return [as_array(leaf) for leaf in _leaves(raw, MAX_DEPTH)]
 
 
+def names_in(raw: Any) -> list[str]:
+    """Return the names of the arrays of a DataBatch, or of a list of them; empty if there are none."""
+    part = raw[0] if isinstance(raw, (list, tuple)) and raw else raw
+    if not _is_data_batch(part):
+        return []
+    provided = (getattr(part, name, None) or [] for name in ("provide_data", "provide_label"))
+    return [description[0] for descriptions in provided for description in descriptions]
+
+
 def _leaves(raw: Any, depth: int) -> Iterator[Any]:
     if not isinstance(raw, (list, tuple)):
         yield raw

@@ -16,25 +16,24 @@ from .joined_batches import joined_batch
 class TaskSplitter:
     """Splits the batches of several loaders: one at a time, or one of each joined into one.
 
-    `slots` are those of each loader's batches. ``make(order)`` returns a splitter for batches of these slots,
-    and for whole batches if that is None.
+    ``make(slots)`` returns a splitter for batches of a loader's slots, and for whole batches if that is None.
     """
 
     def __init__(
         self,
         spec: TaskSpec,
         slots: Mapping[str, TaskSlots],
-        make: Callable[[Sequence[str] | None], BatchSplitter],
+        make: Callable[[TaskSlots | None], BatchSplitter],
     ) -> None:
-        self._spec, self._slots = spec, slots
-        self._splitters = {task: make(list(own.values())) for task, own in slots.items()}
+        self._spec = spec
+        self._splitters = {task: make(own) for task, own in slots.items()}
         self._whole = make(None)
 
     def split(self, raw: TaskBatch) -> Batch:
         """Return the batch, named, cast and placed; raises DataError if slots or dtypes are wrong."""
         if len(raw.batches) == 1:
             [(task, batch)] = raw.batches.items()
-            return self._splitters[task].split(self._renamed(task, batch))
+            return self._splitters[task].split(batch)
         parts, problems = self.name_arrays(raw)
         raise_problems(problems)
         return self.distribute(raw, parts)
@@ -44,7 +43,7 @@ class TaskSplitter:
         named: dict[str, list[dict[str, Any]]] = {}
         problems: list[Problem] = []
         for task, batch in raw.batches.items():
-            named[task], wrong = self._splitters[task].name_arrays(self._renamed(task, batch))
+            named[task], wrong = self._splitters[task].name_arrays(batch)
             problems += wrong
         if len(raw.batches) == 1 or problems:
             return next(iter(named.values())), problems
@@ -58,9 +57,3 @@ class TaskSplitter:
         """Place named arrays on the devices."""
         splitter = self._splitters[raw.name] if len(raw.batches) == 1 else self._whole
         return splitter.distribute(raw, parts)
-
-    def _renamed(self, task: str, batch: Any) -> Any:
-        """Return a dict with the names that the slots have in the whole spec, any other batch as it is."""
-        if not isinstance(batch, Mapping):
-            return batch
-        return {self._slots[task].get(name, name): array for name, array in batch.items()}
