@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
+from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, UserCodeError
 
 import mxnet as mx  # isort: skip
 
@@ -73,6 +73,15 @@ def test_none_for_a_label_beside_arrays_without_samples(setup: Setup) -> None:
     data = [setup.data[0], [np.float32(1), None, np.float32(2)]]
     with pytest.raises(DataError, match=r'batch 2: 2 problems.*\n.*"x" is \(\) float32, which has no'):
         missing("nan", data=data).fit()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float16"])
+def test_weights_of_another_dtype_are_refused_as_without_missing_labels(setup: Setup, dtype: str) -> None:
+    weighted = {"losses": {"amount": LossSpec(L2(), "amount", ["amount", "weight"])}, "unused": ["digit"]}
+    data = [[*setup.data[0], np.ones((8, 1), dtype)]]
+    for label in ("amount", LabelSpec("amount", missing="nan")):
+        faulty = setup.but(data=data, labels=["digit", label, "weight"], metrics={}, **weighted)
+        faulty.refused(UserCodeError, 'losses["amount"] raised MXNetError', f"labels.weight (8, 1) {dtype}")
 
 
 def test_a_loss_that_returns_one_number(setup: Setup) -> None:

@@ -30,16 +30,18 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
     arguments = [arrays[ref] for ref in term.args]
     F = mx.nd if isinstance(arguments[0], mx.nd.NDArray) else mx.sym
     masks = [arrays[ref] for ref in term.present]
-    if _weighs_values(term):
-        weight = _as_weight(F, fn, arguments, masks[0])
-        weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
-        return _call(term, [*arguments[:2], weight])
-    if _ignores_values(term):
-        label = arguments[1]
-        arguments[1] = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
-        return _call(term, arguments)
+    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
+        if _weighs_values(term):
+            weight = _as_weight(F, fn, arguments, masks[0])
+            weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
+            return _parts(fn(*arguments[:2], weight))
+        if _ignores_values(term):
+            scores, label, *weight = arguments
+            label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
+            return _parts(fn(scores, label, *weight))
+        parts = _parts(fn(*arguments))
     rows = _rows(F, masks)
-    return [_masked(F, term, part, rows) for part in _call(term, arguments)]
+    return [_masked(F, term, part, rows) for part in parts]
 
 
 def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
@@ -52,11 +54,8 @@ def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
     return _rows(mx.nd, masks)
 
 
-def _call(term: Term, arguments: Sequence[Any]) -> list[Any]:
-    fn: Any = term.spec.fn
-    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = fn(*arguments)
-    return list(parts) if isinstance(parts, (list, tuple)) else [parts]
+def _parts(returned: Any) -> list[Any]:
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def _weighs_values(term: Term) -> bool:
