@@ -34,6 +34,16 @@ class RunRecord:
         """The schedule of checkpoints."""
         return None if self.checkpoint_every is None else Every(*self.checkpoint_every)
 
+    @property
+    def devices_option(self) -> str | None:
+        """The devices as ``--devices`` takes them, such as "cpu:2" for two CPUs; None if unknown."""
+        kinds = {device.partition("(")[0] for device in self.devices}
+        if kinds == {"cpu"}:
+            return f"cpu:{len(self.devices)}"
+        if kinds == {"gpu"}:
+            return f"gpu:{','.join(device[len('gpu(') : -1] for device in self.devices)}"
+        return self.devices[0] if len(self.devices) == 1 else None  # one by torch's name, such as cuda:0
+
 
 def write_record(folder: Path, record: RunRecord) -> str:
     """Write the record, with the installed versions, and return the name of the file.

@@ -8,16 +8,17 @@ from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
-from ..engines import AUTO, choose_engine, runner_module
+from ..engines import AUTO
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
-from ..gluon.data.devices import parse_devices, resolve_context
+from ..gluon.data.devices import resolve_context
 from ..gluon.data.seeding import seed_everything
 from ..gluon.precision.precisions import named_precision
 from ..gluon.saved_net import load_net
 from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
+from .devices import choose_context, earlier_devices, usable
 from .record import RunRecord, read_record
 from .results import HISTORY, PARAMETERS
 from .seeds import DEFAULT, Seeds, choose_file_seed
@@ -47,7 +48,7 @@ class Run:
         world: World = ALONE,
     ) -> None:
         self.file_seed = choose_file_seed(options, record)
-        _usable(seed_everything, DEFAULT if self.file_seed is None else self.file_seed)
+        usable(seed_everything, DEFAULT if self.file_seed is None else self.file_seed)
         self.task = TaskFile(options.file)
         self.record = record
         self._world = world
@@ -57,8 +58,10 @@ class Run:
         self.seed = self._default_seed() if options.seed is None else options.seed
         self.engine = getattr(options, "engine", AUTO)
         self.compile = getattr(options, "compile", False)
-        self.context, host = self._choose_context(options.devices or None)
-        _usable(seed_everything, self.seed)
+        how = self.engine, self.compile
+        resumed = None if functions or world.size > 1 else record
+        self.context, host = choose_context(options.devices or earlier_devices(resumed, *how), *how)
+        usable(seed_everything, self.seed)
         self._handlers: list[Any] = []
         self._resume: Path | None = None
         self.results = Resolver(
@@ -100,6 +103,11 @@ class Run:
     def runs_with(self) -> dict[str, Any]:
         """The engine's arguments."""
         return {"engine": self.engine, "compile": self.compile}
+
+    @property
+    def devices(self) -> list[str]:
+        """Where the estimator runs: MXNet's contexts, or a device by torch's name."""
+        return [self.context] if isinstance(self.context, str) else [str(c) for c in self.estimator.context]
 
     @property
     def estimator(self) -> MultiEstimator:
@@ -144,29 +152,17 @@ class Run:
         if self._epochs is not None and "epochs" in self.task.settings:  # the file's schedules may use it
             self.task.set([f"epochs={self._epochs}"])
 
-    def _choose_context(self, devices: str | None) -> tuple[Any, Any]:
-        """Return the context of the run, and that of the net's own parameters."""
-        name = choose_engine(self.engine, devices, _say_nothing)
-        context = devices if name == "torch" or devices is None else _usable(parse_devices, devices)
-        name = choose_engine(self.engine, context, _say_nothing)
-        if self.compile and name != "torch":
-            raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
-        try:
-            return context, _usable(runner_module(name).host, context)
-        except ImportError as error:
-            raise UsageError(str(error)) from None
-
     def _choose_precision(self, name: str | None) -> str:
         if name is not None and "precision" in self.task.settings:  # the file's functions may use it
             self.task.set([f"precision={name}"])
         default = "float32" if self.record is None else self.record.precision
         name = self.task.settings.get("precision", default) if name is None else name
-        precision: str = _usable(named_precision, name).name
+        precision: str = usable(named_precision, name).name
         return precision
 
     def _default_seed(self) -> int:
         seed = self.task.settings.get("seed", DEFAULT) if self.record is None else self.record.seed
-        return int(_usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
+        return int(usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
 
     def _make_estimator(
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
@@ -205,10 +201,6 @@ def trained_run(options: argparse.Namespace) -> Run:
     return run
 
 
-def _say_nothing(line: str) -> None:
-    """Leave it to the estimator to say which engine it is."""
-
-
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
     try:
         return estimator.predict(inputs)
@@ -216,10 +208,3 @@ def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
         if type(error.__cause__).__name__ != "MXNetError":  # whose message says more than its traceback
             raise
         raise UsageError(f"cannot predict for these inputs: {error}") from None
-
-
-def _usable(function: Callable[[Any], Any], argument: Any) -> Any:
-    try:
-        return function(argument)
-    except ValueError as error:
-        raise UsageError(str(error)) from None

@@ -162,7 +162,7 @@ def _write_record(task: Run, epochs: int, every: Every | None) -> str:
         settings=task.task.settings,
         seed=task.seed,
         epochs=epochs,
-        devices=[str(context) for context in task.estimator.context],
+        devices=task.devices,
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
         file_seed=task.file_seed,

@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from multifit.checkpoints import read_manifest
+from multifit.cli.record import RunRecord
 from tests.common.processes import processes, wait_for
 
 # The step of the small task is a batch of 10; it has three of them an epoch.
@@ -110,6 +111,37 @@ def test_a_resumed_run_keeps_its_seed(trained, multifit):
     assert contents("runs/small") == before
     assert multifit("train", trained, "--resume", "--epochs", 3, "--seed", 3).code == 0
     assert record_of("runs/small")["seed"] == 3
+
+
+def test_a_resumed_run_keeps_its_devices(write, multifit):
+    path = write()
+    assert multifit("train", path, "--devices", "cpu:2").code == 0
+    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
+    assert record_of("runs/small")["devices"] == ["cpu(0)", "cpu(1)"]
+
+
+@pytest.mark.parametrize("options", [(), ("--engine", "mxnet")])
+@pytest.mark.parametrize("devices", [["gpu(77)"], ["cuda:77"], ["gpu(77)", "cpu(0)"], []])
+def test_a_run_whose_devices_do_not_exist_here_resumes_on_others(trained, multifit, devices, options):
+    Path("runs/small/settings.json").write_text(json.dumps({**record_of("runs/small"), "devices": devices}))
+    assert multifit("train", trained, "--resume", "--epochs", 3, *options).code == 0
+    assert record_of("runs/small")["devices"] == ["cpu(0)"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "option"),
+    [
+        (["cpu(0)"], "cpu:1"),
+        (["cpu(0)", "cpu(1)"], "cpu:2"),
+        (["gpu(3)"], "gpu:3"),
+        (["gpu(0)", "gpu(12)"], "gpu:0,12"),
+        (["cuda:0"], "cuda:0"),
+        (["cpu(0)", "gpu(0)"], None),
+        ([], None),
+    ],
+)
+def test_recorded_devices_as_an_option(devices, option):
+    assert RunRecord("small.py", {}, 0, devices=devices).devices_option == option
 
 
 def test_resuming_without_a_run_starts_one(write, multifit, log):

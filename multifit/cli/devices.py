@@ -1,0 +1,51 @@
+"""The devices of a run: those of ``--devices``, or of the run that is resumed."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..engines import choose_engine, runner_module
+from ..gluon.data.devices import parse_devices, resolve_context
+from ..taskfile import UsageError
+from .record import RunRecord
+
+
+def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tuple[Any, Any]:
+    """Return the context of the run, and that of the net's own parameters.
+
+    Raises UsageError if the devices cannot be read or the engine cannot run there.
+    """
+    name = choose_engine(engine, devices, _say_nothing)
+    context = devices if name == "torch" or devices is None else usable(parse_devices, devices)
+    name = choose_engine(engine, context, _say_nothing)
+    if compiles and name != "torch":
+        raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
+    try:
+        return context, usable(runner_module(name).host, context)
+    except ImportError as error:
+        raise UsageError(str(error)) from None
+
+
+def earlier_devices(record: RunRecord | None, engine: str, compiles: bool | str) -> str | None:
+    """Return the devices of an earlier run, as ``--devices`` takes them; None if they do not exist here."""
+    devices = None if record is None else record.devices_option
+    # With torch, MXNet's contexts are those of the net's own parameters
+    if devices is None or (engine == "torch" and devices.startswith(("cpu:", "gpu:"))):
+        return None
+    try:
+        resolve_context(choose_context(devices, engine, compiles)[1], [])
+    except ValueError:  # a run may go on elsewhere
+        return None
+    return devices
+
+
+def usable(function: Callable[[Any], Any], argument: Any) -> Any:
+    """Call a function; UsageError for a value that it refuses."""
+    try:
+        return function(argument)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _say_nothing(line: str) -> None:
+    """Leave it to the estimator to say which engine it is."""
