@@ -1,7 +1,13 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
 from .batches import bind_slots, form_problems, slot_problems
-from .labels import axis_problem, counted_labels_problem, elementwise_problem, label_problems
+from .labels import (
+    axis_problem,
+    counted_labels_problem,
+    elementwise_problem,
+    label_problems,
+    sample_weight_problem,
+)
 from .loaders import loader_problems, one_shot
 from .outputs import at_path, bind_outputs
 
@@ -16,5 +22,6 @@ __all__ = [
     "label_problems",
     "loader_problems",
     "one_shot",
+    "sample_weight_problem",
     "slot_problems",
 ]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, SpecError
+from multifit.losses import SegmentationCELoss, SequenceCELoss
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
@@ -118,6 +119,44 @@ def test_samples_are_not_mixed_across_the_batch_axis(loss: Any) -> None:
     net = around(lambda dense, x: dense(x)[:, :1].reshape((1, -1)), losses={"digit": loss})
     faulty = net.but(data=[[np.ones((4, 6), "float32"), np.ones((4, 1), "float32")]])
     faulty.refused(SpecError, '"digit" (1, 4) float32', '"digit" (4, 1) float32', "across the batch axis")
+
+
+# the loss, the shapes of its output, label and further slots, and of sample weights that fit and that do not
+WEIGHTED: dict[str, Any] = {
+    "column": (L2(), (8, 1), (8,), [], [(8, 1)], [(8,), (8, 1, 1)]),
+    "vector": (gluon.loss.SigmoidBCELoss(), (8,), (8, 1), [], [(8,)], [(8, 1)]),
+    "columns": (gluon.loss.HuberLoss(), (8, 3), (8, 3), [], [(8, 1), (8, 3)], [(8,)]),
+    "classes": (CE(), (8, 3), (8,), [], [(8, 1)], [(8,), (8, 1, 1)]),
+    "probabilities": (CE(sparse_label=False), (8, 3), (8, 3), [], [(8, 1)], [(8,)]),
+    "positions": (CE(axis=1), (8, 3, 2), (8, 2), [], [(8, 1, 1), (8, 1, 2)], [(8,), (8, 1), (8, 2)]),
+    "pixels": (SegmentationCELoss(), (8, 3, 2), (8, 2), [], [(8,)], [(8, 1)]),
+    "tokens": (SequenceCELoss(), (8, 2, 3), (8, 2), [(8,)], [(8,)], [(8, 1)]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "fits"),
+    [(name, s, s in row[4]) for name, row in WEIGHTED.items() for s in row[4] + row[5]],
+)
+def test_sample_weights_are_those_of_their_samples_or_refused(name: str, shape: tuple, fits: bool) -> None:
+    fn, output, label, further, *_ = WEIGHTED[name]
+    slots = [f"slot {number}" for number, _ in enumerate(further)]
+    setup = around(
+        lambda dense, x: dense(x).tile((1, 2))[:, : int(np.prod(output[1:]))].reshape(output),
+        labels=["digit", *slots, "weight"],
+        losses={"digit": LossSpec(fn, "digit", ["digit", *slots, "weight"])},
+    )
+    x, weights = setup.data[0][0], np.arange(8, dtype="float32")
+    others = [np.zeros(label, "float32"), *(np.ones(shape, "float32") for shape in further)]
+    spread = weights.reshape(8, *[1] * (len(shape) - 1)) * np.ones(shape, "float32")
+    setup = setup.but(data=[[x, *others, spread]])
+    if not fits:
+        text = f'sample weights "weight" {shape} float32 multiply losses of shape'
+        setup.refused(SpecError, text, "only by broadcasting across the batch axis, which mixes samples")
+        return
+    each = fn(setup.net(mx.nd.array(x)), *map(mx.nd.array, others)).asnumpy()
+    figures = setup.make().evaluate(setup.data, [])
+    np.testing.assert_allclose(figures["digit"], (each * weights).mean(), rtol=1e-5)
 
 
 def test_integers_never_reach_a_gluon_loss() -> None:

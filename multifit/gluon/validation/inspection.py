@@ -22,6 +22,7 @@ from ..metrics.label_rules import ELEMENTWISE, LabelRule, class_axis
 from ..metrics.stage_metric import StageMetric
 from ..user_code import user_code
 from .loss_gradient import check_loss_gradient
+from .sample_weights import inspect_sample_weights
 
 _METRICS = mx.metric
 ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
@@ -83,6 +84,7 @@ def inspect_term(
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
         problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])
+        problems = problems or inspect_sample_weights(term, arrays)
     return problems or (check_loss_gradient(term, arrays, own_gradients) if labels_fit else [])
 
 

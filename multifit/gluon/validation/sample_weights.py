@@ -1,0 +1,41 @@
+"""Checks that sample weights multiply the losses of their own samples."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ...checks import sample_weight_problem
+from ...errors import Problem
+from ...protocols import Shape
+from ...signatures import positional
+from ...spec.names import SLOTS, Ref
+from ...spec.terms import Term
+from ..compat import mx
+from ..losses import SegmentationCELoss, SequenceCELoss
+from ..metrics.label_rules import ELEMENTWISE
+
+PARAMETER = "sample_weight"  # what all losses call it
+
+
+def inspect_sample_weights(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
+    """Check the shape of the slot that a stock loss takes as sample weights, on one device's arrays."""
+    losses = _shape_of_losses(term.spec.fn, arrays[term.args[0]].shape)
+    if losses is None:
+        return []
+    fn: Any = term.spec.fn
+    parameters, _, _ = positional(fn.hybrid_forward, skip=["F"]) or ([], 0, False)
+    taken = dict(zip(parameters, term.args)).get(PARAMETER)
+    if taken is None or taken.space != SLOTS or arrays[taken] is None:
+        return []
+    message = sample_weight_problem(term.where, (taken.name, arrays[taken]), losses)
+    return [Problem("spec", message)] if message else []
+
+
+def _shape_of_losses(fn: Any, prediction: Shape) -> Shape | None:
+    """Return the shape of the losses that a loss multiplies with sample weights; None if it is not known."""
+    if type(fn) in ELEMENTWISE:
+        return prediction
+    if type(fn) is mx.gluon.loss.SoftmaxCrossEntropyLoss:
+        axis = fn._axis % len(prediction)
+        return (*prediction[:axis], 1, *prediction[axis + 1 :])
+    return prediction[:1] if type(fn) in (SegmentationCELoss, SequenceCELoss) else None
