@@ -120,7 +120,7 @@ class LabelCounts:
         for (source, _, _), held in self._held.items():
             if isinstance(source, LabelRows):
                 held.values[:] = [
-                    [label.zeros_like() if id(label) in again else label.copy() for label in labels]
+                    [mx.nd.zeros_like(label) if id(label) in again else label.copy() for label in labels]
                     for labels in held.values
                 ]
 
