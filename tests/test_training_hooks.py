@@ -45,6 +45,49 @@ def test_all_handlers_are_asked_whether_to_hold_the_update() -> None:
     assert calls == ["L", "L"]
 
 
+def test_an_answer_that_is_neither_true_nor_false_is_named() -> None:
+    class Values:
+        def __bool__(self) -> bool:
+            raise ValueError("The truth value of several elements is ambiguous")
+
+    holds = handler("Holds", hold_update=lambda est: Values())
+    with pytest.raises(HandlerError, match=r"Holds failed in hold_update .epoch 1, batch 1.: ValueError: "):
+        hooks(holds).hold_update()
+
+
+def raising() -> Iterator[float]:
+    raise KeyError("lost")
+    yield 0.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            lambda given: 3,
+            "Adds failed in change_objective .epoch 1, batch 1.: TypeError: 'int' object",
+        ),
+        (lambda given: raising(), "Adds failed in change_objective .epoch 1, batch 1.: KeyError: 'lost'"),
+        (
+            lambda given: [*given, 0.01],
+            "Adds.change_objective returned 0.01 among the objectives; return",
+        ),
+        (lambda given: [None], "Adds.change_objective returned None among the objectives; return a list of"),
+        (lambda given: {"loss": given[0]}, "Adds.change_objective returned 'loss' among the objectives"),
+    ],
+)
+def test_objectives_must_be_arrays(changed: Any, message: str) -> None:
+    adds = handler("Adds", change_objective=lambda est, objectives: changed(objectives))
+    after = handler(change_objective=lambda est, objectives: pytest.fail("the next one is called"))
+    with pytest.raises(HandlerError, match=message):
+        hooks(adds, after).change_objective([1j])
+
+
+def test_where_no_sample_is_this_processs_there_is_no_objective() -> None:
+    adds = handler("Adds", change_objective=lambda est, objectives: [*objectives, 0.5])
+    assert hooks(adds).change_objective([]) == [0.5]
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [("x", "Wrong.{} returned str; return a dict"), ({"xa": 1}, 'Wrong.{} returned "xa" .did you mean "x"')],

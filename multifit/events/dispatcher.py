@@ -119,7 +119,7 @@ class EventDispatcher:
             answer = self.call(method, facts)
             if answer is None or answer is False or event not in _CAN_STOP:
                 continue
-            if self._is_true(method, answer):
+            if self.is_true(method, answer):
                 self._estimator.state.stop(handler_name(method.handler))
                 stop = True
         return stop
@@ -160,7 +160,8 @@ class EventDispatcher:
         where = f"{handler_name(method.handler)} failed in {method.event} ({self._estimator.state.place})"
         return HandlerError(f"{where}: {type(error).__name__}: {error}")
 
-    def _is_true(self, method: HandlerMethod, answer: Any) -> bool:
+    def is_true(self, method: HandlerMethod, answer: Any) -> bool:
+        """Return whether a method's answer is true; raises as :meth:`emit` does."""
         try:
             return bool(answer)
         except Exception as error:  # an array of several values

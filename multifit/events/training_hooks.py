@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ..errors import names, suggest
+from ..errors import names, shown, suggest
 from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
 from .events import BEFORE_UPDATE, HOOKS, Priority
 from .handler_validation import handler_name
@@ -70,13 +70,13 @@ class TrainingHooks:
         """Return the arrays whose sum is minimised, one per device; `views` are pred, label and loss."""
         for method in self._events.methods("change_objective"):
             changed = self._events.call(method, {"objectives": objectives, **views})
-            objectives = objectives if changed is None else list(changed)
+            objectives = objectives if changed is None else self._objectives(method, objectives, changed)
         return objectives
 
     def hold_update(self, **facts: Any) -> bool:
         """Return whether a handler holds the trainers' update back; all handlers are called."""
-        answers = [self._events.call(method, facts) for method in self._events.methods("hold_update")]
-        return any(map(bool, answers))
+        answers = [(each, self._events.call(each, facts)) for each in self._events.methods("hold_update")]
+        return any(self._events.is_true(method, answer) for method, answer in answers)
 
     def before_update(self, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call ``batch_end`` of the handlers that Gluon's Estimator calls between backward and update.
@@ -117,6 +117,21 @@ class TrainingHooks:
                 except Exception as error:
                     raise self._events.handler_error(method, error) from error
             yield
+
+    def _objectives(self, method: HandlerMethod, given: list[Any], changed: Any) -> list[Any]:
+        """Return the arrays that a handler returned for those that it was given."""
+        try:
+            arrays = list(changed)
+        except Exception as error:  # it is no list, or an iterator that raises
+            raise self._events.handler_error(method, error) from error
+        for array in arrays:
+            if given and not isinstance(array, type(given[0])):
+                raise HandlerError(
+                    f"{handler_name(method.handler)}.{method.event} returned {shown(array)} among the "
+                    "objectives; return a list of arrays of shape (1,), computed from what the handler is "
+                    "given or from parameters: a constant would change nothing"
+                )
+        return arrays
 
     def names(self, event: str) -> str:
         """Return the names of the handlers that implement a hook."""

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator
+from multifit import HandlerError, LossSpec, MultiEstimator
 from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip
@@ -205,6 +205,38 @@ def test_ctrl_c_is_not_wrapped(setup: Setup) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         setup.with_loss(interrupted, **BOTH).fit()
+
+
+class AddsANumber:
+    def change_objective(self, estimator: Any, objectives: list) -> Any:
+        return [*objectives, 0.01] if estimator.state.step else objectives
+
+
+class HoldsByAnArray:
+    def hold_update(self, estimator: Any, loss: Any) -> Any:
+        return loss["digit"][0] > 100 if estimator.state.step else False
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (AddsANumber(), "AddsANumber.change_objective returned 0.01 among the objectives; return a list of"),
+        (HoldsByAnArray(), "HoldsByAnArray failed in hold_update (epoch 1, batch 2): ValueError: The truth"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named_before_the_update(
+    setup: Setup, handler: Any, text: str
+) -> None:
+    estimator, before = setup.make(), []
+
+    class Watch:
+        def batch_begin(self, estimator: Any) -> None:
+            before.append(setup.net.digit.weight.data().asnumpy())
+
+    with pytest.raises(HandlerError) as raised:
+        estimator.fit(setup.data * 2, epochs=1, event_handlers=[handler, Watch()])
+    assert str(raised.value).startswith(f"epoch 1, batch 2: {text}")
+    np.testing.assert_array_equal(setup.net.digit.weight.data().asnumpy(), before[1])
 
 
 def test_other_problems_are_reported_first(setup: Setup) -> None:
