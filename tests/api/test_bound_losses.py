@@ -185,8 +185,8 @@ def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     def run(name: str, *handlers: Any) -> Any:
         checkpoints = CheckpointHandler(tmp_path / name, Every(2, "batch"), seed=7)
         net = make_net(nn.BatchNorm(in_channels=8), nn.Dropout(0.3))
-        fit(net, make_spec(), handlers=[*SILENT, checkpoints, *handlers], resume=tmp_path / name)
-        return snapshot(net)
+        estimator = fit(net, make_spec(), handlers=[*SILENT, checkpoints, *handlers], resume=tmp_path / name)
+        return {**snapshot(net), **estimator.history}
 
     def batch_end(estimator: Any) -> None:
         if estimator.state.step == 7:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ...distributed import ALONE, World
@@ -102,12 +101,16 @@ class Stage:
 
     @property
     def reruns(self) -> bool:
-        """Whether the first batch of each kind runs once more, as the graph that has only what it reaches."""
-        return self.is_partial and self.network.joins_losses
+        """Whether the first batch of each kind, which is checked operator by operator, then runs as a graph.
+
+        Only the graph keeps tasks apart, or leaves out what a batch does not reach. Figures are those of the
+        graph, as in later batches.
+        """
+        return self.balanced.needs_graph or (self.is_partial and self.network.joins_losses)
 
     def rehearsal(self) -> AbstractContextManager[Any]:
         """Return a scope in which the net runs once more than it should, and its statistics stay."""
-        if not self.balanced.needs_graph and not self.reruns:
+        if not self.reruns:
             return _NOTHING
         return kept_statistics(self.network.net.collect_params().values())
 
@@ -217,47 +220,25 @@ class Stage:
                     outputs = self.network(slots)
             self.graphs.forms.hold_outputs(outputs)
             graph = self.graphs.build(outputs, slots, size, signature)
-            losses = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
-            arrays = [*slots.values(), *_last_arrays([(graph, losses)])]
+            checked = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
+            arrays = [*slots.values(), *_last_arrays([(graph, checked)])]
             self._throttle.fit_to(arrays * len(result.batch.contexts))
-            if self.balanced.needs_graph:
-                self._seed(state, len(result.outputs))
-                outputs, losses = self._run_again(graph, slots, scale, samples, outputs, losses)
-            elif self.reruns:
-                self._seed(state, len(result.outputs))
-                outputs, losses = graph.run(slots, self._weights(graph, scale, context), samples)
         else:
+            outputs, checked = {}, []
+        losses = checked
+        if self.reruns or not checked:
             needs_outputs = self.needs_outputs or bool(self.figures.on_host) or self.carried is not None
-            weights = self._weights(graph, scale, context)
+            weights, planned = self._weights(graph, scale, context), None if checked else signature
             self._seed(state, len(result.outputs))
-            outputs, losses = graph.run(slots, weights, samples, signature, needs_outputs)
+            computed, losses = graph.run(slots, weights, samples, planned, needs_outputs)
+            outputs = computed or outputs  # of a first batch, the plan shows all
         result.outputs.append(outputs)
-        result.parts.append({figure: value for each in losses for figure, value in each.parts.items()})
-        for group, computed in zip(graph.loss_graphs, losses):
-            result.add(computed.by_losses([term.key for term in group.terms]), computed.backward)
+        result.parts.append(_parts(losses) or _parts(checked))
+        for group, losses_of in zip(graph.loss_graphs, losses):
+            result.add(losses_of.by_losses([term.key for term in group.terms]), losses_of.backward)
         if (parting := graph.parting) is not None:
             result.partings.append(parting)
         return graph, losses
-
-    def _run_again(
-        self,
-        graph: StepGraph,
-        slots: Mapping[str, Any],
-        scale: BatchLossScale,
-        samples: Array,
-        outputs: dict[str, Array],
-        checked: list[LossOutputs],
-    ) -> tuple[dict[str, Array], list[LossOutputs]]:
-        """Run a graph that is needed after a first batch that ran without it, for its objectives.
-
-        Outputs and the parts of losses stay those that were checked, unless something outside of the graph
-        passes gradients back through them.
-        """
-        weights = self._weights(graph, scale, mx.context.current_context())
-        again, losses = graph.run(slots, weights, samples, None, self.needs_outputs)
-        if self.graphs.differentiable or graph.eager.terms:
-            return again, losses
-        return outputs, [replace(checked[0], objective=None, objectives=losses[0].objectives), *checked[1:]]
 
     def _seed(self, state: RunState | None, device: int) -> None:
         """Seed MXNet's generator for a graph that is needed, if the run has a seed.
@@ -266,7 +247,7 @@ class Stage:
         """
         if state is None or state.seed is None:
             return
-        if self.balanced.needs_graph or self.reruns:
+        if self.reruns:
             place = state.epoch, state.step, device, self._rank
             mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
 
@@ -304,6 +285,10 @@ class Stage:
                 index = losses.slices[term.where].start + term.minimized
                 weighted = statistics[index : index + 1] * scale.weights[term.key]
                 self.figures.sums.weighted[term.key].add(weighted)
+
+
+def _parts(losses: Sequence[LossOutputs]) -> dict[str, Array]:
+    return {figure: value for each in losses for figure, value in each.parts.items()}
 
 
 def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Array]:

@@ -55,7 +55,7 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
 def _parts(engine: Engine, result: StepResult) -> Sequence[Mapping[str, Any]]:
     """Return what the losses returned on each device, with gradients.
 
-    The graph of a loader's first batch has them for its objective only, and net and losses then run again.
+    A graph that the first batch runs as may pass them back in part only; net and losses then run again.
     """
     stage = engine.stages["train"]
     if not stage.reruns or stage.graphs.differentiable:
