@@ -44,4 +44,4 @@ def run(options: argparse.Namespace) -> None:
             paths = estimator.export(task.output, data, format=options.format)
         except ImportError as error:
             raise UsageError(str(error)) from None
-    print(f"wrote {task.output}: {', '.join(path.name for path in paths)}")
+    print(f"wrote {task.shown_output}: {', '.join(path.name for path in paths)}")

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> None:
     with quiet(options.quiet):
         task = trained_run(options)
         predictions = _predictions(task)
-    for line in _lines(options.arguments, predictions, task.output):
+    for line in _lines(options.arguments, predictions, task):
         print_result(line)
 
 
@@ -42,10 +42,10 @@ def _predictions(task: Run) -> Any:
     return [", ".join(f"{name} {value!s}" for name, value in zip(outputs, sample)) for sample in samples]
 
 
-def _lines(arguments: list[str], predictions: Any, folder: Path) -> Iterator[str]:
+def _lines(arguments: list[str], predictions: Any, task: Run) -> Iterator[str]:
     """Yield a line per input: its prediction as text, or the path of the drawing."""
     single = isinstance(predictions, str) or hasattr(predictions, "savefig")
-    iterable = isinstance(predictions, Iterable)
+    iterable = single or isinstance(predictions, Iterable)
     predictions = [predictions] if single else list(predictions) if iterable else predictions
     if not iterable or len(predictions) != len(arguments):
         count = len(predictions) if iterable else shown(predictions)
@@ -54,9 +54,9 @@ def _lines(arguments: list[str], predictions: Any, folder: Path) -> Iterator[str
         )
     for number, (argument, prediction) in enumerate(zip(arguments, predictions), 1):
         if hasattr(prediction, "savefig"):
-            path = folder / f"{number}-{Path(argument).stem[:40]}.png"
-            make_folder(folder)
-            draw(prediction, path)
-            prediction = path
+            name = f"{number}-{Path(argument).stem[:40]}.png"
+            make_folder(task.output)
+            draw(prediction, task.output / name)
+            prediction = task.shown_output / name
         shortened = argument if len(argument) <= MAX_LENGTH else argument[:MAX_LENGTH] + "..."
         yield f"{shortened}: {prediction}"

@@ -32,4 +32,4 @@ def run(options: argparse.Namespace) -> None:
         names = write_profile(task.output, profile)
     if not options.quiet:
         print(f"{profile.summary()}\n")
-    print(f"profiled {profile.batches} batches; wrote {task.output}: {', '.join(sorted(names))}")
+    print(f"profiled {profile.batches} batches; wrote {task.shown_output}: {', '.join(sorted(names))}")

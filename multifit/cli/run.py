@@ -47,13 +47,14 @@ class Run:
         functions: Functions | None = None,
         world: World = ALONE,
     ) -> None:
+        self.shown_output = output_folder(options)  # as it is printed
+        self.output = self.shown_output.absolute()  # the file may change the working directory
         self.file_seed = choose_file_seed(options, record)
         usable(seed_everything, DEFAULT if self.file_seed is None else self.file_seed)
         self.task = TaskFile(options.file)
         self.record = record
         self._world = world
         self._change_settings(options)
-        self.output = output_folder(options)
         self.precision = self._choose_precision(options.precision)
         self.seed = self._default_seed() if options.seed is None else options.seed
         self.engine = getattr(options, "engine", AUTO)
@@ -181,23 +182,22 @@ def trained_run(options: argparse.Namespace) -> Run:
     Settings, seed and precision of the command line replace the run's. Raises UsageError as `Run` and
     `read_record` do, or, when they are first needed, if the parameters or the history cannot be read.
     """
-    folder, file = options.folder, Path(options.file)
+    folder, shown, file = options.folder.absolute(), options.folder, Path(options.file)
 
     def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
-        path = folder / PARAMETERS
         try:
-            load_net(net, path, context)
+            load_net(net, folder / PARAMETERS, context)
         except ValueError as error:
-            raise UsageError(f"{path} does not fit the net of {file}: {error}") from None
+            raise UsageError(f"{shown / PARAMETERS} does not fit the net of {file}: {error}") from None
         return MultiEstimator(net, spec, context=run.context, precision=run.precision, **run.runs_with)
 
     def history() -> History:
         try:
             return History.from_json(folder / HISTORY)
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot read {folder / HISTORY}: {reason(error)}") from None
+            raise UsageError(f"cannot read {shown / HISTORY}: {reason(error)}") from None
 
-    run = Run(options, read_record(folder, file), {"estimator": estimator, "history": history})
+    run = Run(options, read_record(shown, file), {"estimator": estimator, "history": history})
     return run
 
 

@@ -67,15 +67,16 @@ def run(options: argparse.Namespace) -> int:
     an earlier run as they are.
     """
     world, folder = connected(options), output_folder(options)
+    resume = folder.absolute() if options.resume else None  # the file may change the working directory
     with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
         task = Run(options, _earlier_record(options, folder, world), world=world)
         epochs = task.epochs  # missing epochs are an error before the data are made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
-            history, names = _train(task, epochs, folder if options.resume else None, options)
+            history, names = _train(task, epochs, resume, options)
         interrupted = task.estimator.state.interrupted
         end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-        print(f"{end}; wrote {task.output}: {', '.join(sorted(names))}")
+        print(f"{end}; wrote {task.shown_output}: {', '.join(sorted(names))}")
     return 130 if interrupted else 0
 
 

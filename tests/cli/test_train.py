@@ -24,7 +24,7 @@ WRITTEN = [
 PICTURES = """
 def pictures(estimator, data, history, output, context):
     from matplotlib.figure import Figure
-    assert history.epochs == epochs and str(output).startswith("runs") and context == estimator.context
+    assert history.epochs == epochs and output.is_absolute() and context == estimator.context
     figure = Figure(figsize=(2, 2))
     figure.add_subplot().scatter(estimator.predict(data[1])["place"][:, 0], range(10))
     return {"places": figure}
@@ -74,6 +74,26 @@ def test_pictures_of_the_file_are_saved(write, multifit):
     assert multifit("train", write(PICTURES)).code == 0
     assert sorted(os.listdir("runs/small")) == sorted([*WRITTEN, "places.png"])
     assert Path("runs/small/places.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_may_change_the_working_directory(write, multifit):
+    """The run's folder stays where the command line says."""
+    Path("elsewhere").mkdir()
+    inputs = "def inputs(arguments): return np.array([text.split(',') for text in arguments], 'float32')\n"
+    drawn = (
+        "def show(history, outputs): from matplotlib.figure import Figure; return Figure(figsize=(1, 1))\n"
+    )
+    path = write("import os\nos.chdir('elsewhere')\n" + inputs + drawn)
+    start = Path.cwd()
+    of_run = ["--from", "runs/small"]
+    for command in (["train"], ["train", "--resume"], ["evaluate", *of_run], ["export", *of_run]):
+        assert multifit(*command[:1], path, *command[1:]).code == 0
+        os.chdir(start)
+    result = multifit("predict", path, *of_run, "1,2,3")
+    os.chdir(start)
+    assert result.out.endswith("1,2,3: runs/small/predictions/1-1,2,3.png\n")
+    assert sorted(os.listdir("runs/small")) == sorted([*WRITTEN, "export", "predictions"])
+    assert os.listdir("elsewhere") == []
 
 
 def test_a_file_without_trainers_and_validation_trains(write, multifit):
@@ -140,8 +160,8 @@ MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
         ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
         ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
         ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
-        ("", ["--output", "small.py"], 2, "cannot write the results to small.py: File exists"),
-        ("", ["--output", "\udcff"], 2, "cannot write the results to '\\udcff': it is not valid UTF-8"),
+        ("", ["--output", "small.py"], 2, "small.py: File exists"),
+        ("", ["--output", "\udcff"], 2, "\\udcff': it is not valid UTF-8"),
         ("", ["--epochs", 0], 1, EPOCHS.format(0)),
         ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
         ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
@@ -175,7 +195,7 @@ def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more
 def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = multifit("train", write())
-    assert result.code == 2 and "cannot write the results to runs/small: no permission" in result.err
+    assert result.code == 2 and "runs/small: no permission" in result.err
 
 
 def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit, monkeypatch):
@@ -194,7 +214,7 @@ def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit, monke
 def test_without_locks_it_trains_with_a_warning(write, multifit, monkeypatch):
     monkeypatch.setattr(locks, "fcntl", None)
     result = multifit("train", write(), "--quiet")
-    assert result.code == 0 and "multifit: runs/small cannot be locked" in result.err
+    assert result.code == 0 and "runs/small cannot be locked" in result.err
 
 
 FULL = """
@@ -217,7 +237,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
 
     monkeypatch.setattr("multifit.cli.results.save_net", save)
     result = multifit("train", write(), "--output", "half")
-    assert result.code == 2 and "No space left on device: 'half/final.params'" in result.err
+    assert result.code == 2 and "half/final.params'" in result.err
     assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
 
 
