@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Iterator
 
+import numpy as np
 import pytest
 
 from multifit.events import (
@@ -31,7 +33,8 @@ def test_each_hook_sees_what_the_handler_before_returned() -> None:
     first = handler("First", -1, change_batch=lambda est, slots: {"x": slots["x"] + 1})
     second = handler(change_batch=lambda est, slots: {"y": slots["x"] * 10})
     ignoring = handler(change_batch=nothing)
-    assert hooks(second, ignoring, first).change_batch({"x": 1, "y": 2}) == {"x": 2, "y": 20}
+    one = np.ones(1)
+    assert hooks(second, ignoring, first).change_batch({"x": one, "y": one * 2}) == {"x": 2, "y": 20}
     doubles = handler(change_outputs=lambda est, outputs, slots: {"o": outputs["o"] * slots["x"]})
     assert hooks(doubles).change_outputs({"o": 3}, {"x": 2}) == {"o": 6}
     adds = handler(change_objective=lambda est, objectives, loss: (*objectives, loss))
@@ -95,9 +98,34 @@ def test_where_no_sample_is_this_processs_there_is_no_objective() -> None:
 def test_hooks_must_return_known_names(returned: Any, message: str) -> None:
     wrong = hooks(handler("Wrong", change_batch=lambda est: returned, change_outputs=lambda est: returned))
     with pytest.raises(HandlerError, match=message.format("change_batch")):
-        wrong.change_batch({"x": 1})
+        wrong.change_batch({"x": np.ones(1)})
     with pytest.raises(HandlerError, match=message.format("change_outputs")):
         wrong.change_outputs({"x": 1}, {})
+
+
+SLOTS = {"x": np.ones((3, 16)), "y": np.ones((2, 16, 4)), "z": None}
+SAMPLES = [
+    (lambda slots: {"x": np.ones((1, 16), "int32"), "z": np.ones((1, 16))}, None),
+    (lambda slots: {**slots, "y": None}, None),
+    (lambda slots: {"y": slots["y"][:, :5]}, '"y" as (2, 5, 4) float64'),
+    (lambda slots: {name: slots[name][:, :5] for name in "xy"}, '"x" as (3, 5) float64'),
+    (lambda slots: {"z": np.ones((16, 16))[:, 1:]}, '"z" as (16, 15) float64'),
+    (lambda slots: {"x": np.ones(16)}, '"x" as (16,) float64'),
+    (lambda slots: {"x": [1] * 16}, '"x" as list'),
+    (lambda slots: {"x": 16}, '"x" as int'),
+]
+
+
+@pytest.mark.parametrize(("change", "found"), SAMPLES)
+def test_a_batch_keeps_its_number_of_samples(change: Any, found: str | None) -> None:
+    cuts = handler("Cuts", change_batch=lambda est, slots: change(slots))
+    changes = hooks(handler(change_batch=nothing), cuts)
+    if found is None:
+        assert changes.change_batch(SLOTS, batch_axis=1).keys() == SLOTS.keys()
+        return
+    message = f"Cuts.change_batch returned {found}, and the slots hold 16 samples along axis 1"
+    with pytest.raises(HandlerError, match=re.escape(message)):
+        changes.change_batch(SLOTS, batch_axis=1)
 
 
 def test_context_managers_that_cannot_be_entered_are_named() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ..errors import names, shown, suggest
+from ..checks import describe
+from ..errors import counted, names, shown, suggest
 from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
 from .events import BEFORE_UPDATE, HOOKS, Priority
 from .handler_validation import handler_name
@@ -53,10 +54,12 @@ class TrainingHooks:
         blending = [h for h in self._events.handlers if getattr(h, "blends_losses", False)]
         return ", ".join(map(handler_name, blending))
 
-    def change_batch(self, slots: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one device's slots as they are passed to the net and the losses."""
+    def change_batch(self, slots: Mapping[str, Any], batch_axis: int = 0) -> dict[str, Any]:
+        """Return one device's slots as they are passed to the net and the losses, with as many samples."""
         for method in self._events.methods("change_batch"):
-            slots = _replaced(method, slots, self._events.call(method, {"slots": dict(slots)}))
+            changed = _replaced(method, slots, self._events.call(method, {"slots": dict(slots)}))
+            _check_samples(method, slots, changed, batch_axis)
+            slots = changed
         return dict(slots)
 
     def change_outputs(self, outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,3 +155,19 @@ def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: An
             near = suggest(str(name), arrays)
             raise HandlerError(f'{hook} returned "{name}"{near}; valid are {names(arrays)}')
     return {**arrays, **replacements}
+
+
+def _check_samples(
+    method: HandlerMethod, before: Mapping[str, Any], after: Mapping[str, Any], batch_axis: int
+) -> None:
+    """Raise HandlerError unless each slot that is not None has as many samples as the slots before."""
+    samples = next(array.shape[batch_axis] for array in before.values() if array is not None)
+    for name, array in after.items():
+        if array is before[name] or array is None:
+            continue
+        if getattr(array, "shape", ())[batch_axis : batch_axis + 1] != (samples,):
+            raise HandlerError(
+                f'{handler_name(method.handler)}.change_batch returned "{name}" as {describe.array(array)}, '
+                f"and the slots hold {counted(samples, 'sample')} along axis {batch_axis}; return arrays of "
+                "as many samples, and leave others out in the loader"
+            )

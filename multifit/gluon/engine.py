@@ -176,7 +176,9 @@ class Engine:
             self._log_once,
             labels,
             self.batch_axis,
-            hooks.change_batch if hooks and hooks.active("change_batch") else None,
+            partial(hooks.change_batch, batch_axis=self.batch_axis)
+            if hooks and hooks.active("change_batch")
+            else None,
             self.signatures[name] if self.batch_axis == 0 else None,
             self.model.dtype,
             self.readers[name].current,

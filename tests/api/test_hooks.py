@@ -186,6 +186,24 @@ def test_training_figures_are_computed_after_the_hooks() -> None:
     assert history["train_l2"] == pytest.approx([2.0, 2.0])
 
 
+@pytest.mark.parametrize("step", [0, 3])
+def test_other_samples_than_those_of_the_batch_are_refused(step: int) -> None:
+    class Cuts:
+        def change_batch(self, estimator: Any, slots: Any) -> Any:
+            left = 2 if estimator.state.step == step else 3
+            return {name: array[:left] for name, array in slots.items()}
+
+    net = mlp(2, TWO)
+    before = snapshot(net)
+    spec = TaskSpec(["y"], ["truth"], {"l2": LossSpec(L2, "y", "truth")})
+    estimator = MultiEstimator(net, spec, context=TWO)
+    with pytest.raises(HandlerError, match='Cuts.change_batch returned "data" as .2, 4. float32, and .* 3 s'):
+        estimator.fit(DATA, epochs=1, event_handlers=Cuts())
+    assert estimator.state.step == step
+    if not step:
+        assert_unchanged(net, before)
+
+
 def test_changing_gradients_on_a_kvstore_is_an_error() -> None:
     net = mlp(2, TWO)
     before = snapshot(net)
