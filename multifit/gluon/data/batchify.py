@@ -9,6 +9,7 @@ from typing import Any, Callable, Sequence
 from ...checks import describe
 from ...errors import DataError, names
 from ..compat import mx
+from .array_batching import DTYPES
 
 DEFAULTS = (
     mx.gluon.data.dataloader.default_batchify_fn,
@@ -24,28 +25,52 @@ def batchify_of(data: Any) -> Callable[[Sequence[Any]], Any]:
 
 @dataclass(frozen=True)
 class _ByKey:
-    """Makes a dict of batches from samples that are dicts, and what `batchify` makes of any others."""
+    """Makes dicts of batches from samples that are dicts, lists from tuples, and batches with `batchify`."""
 
     batchify: Callable[[Sequence[Any]], Any]
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        if not samples or not isinstance(samples[0], Mapping):
+        try:
+            return self._batch(samples)
+        except DataError:
+            raise
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError, mx.MXNetError) as error:
+            raise DataError(_problem(samples)) from error
+
+    def _batch(self, samples: Sequence[Any]) -> Any:
+        first = samples[0]
+        if isinstance(first, tuple):
+            if len(set(map(len, samples))) > 1:
+                raise ValueError("lengths differ")  # zip would leave the rest out
+            return [self._batch(column) for column in zip(*samples)]
+        if not isinstance(first, Mapping):
             return self._arrays(samples)
-        keys = samples[0].keys()
+        keys = first.keys()
         for sample in samples:
             if sample.keys() != keys:
                 raise DataError(
                     f"samples of one batch have different keys: {names(keys)} and {names(sample.keys())}; "
                     "return the same keys for each sample"
                 )
-        return {key: self([sample[key] for sample in samples]) for key in keys}
+        return {key: self._batch([sample[key] for sample in samples]) for key in keys}
 
     def _arrays(self, samples: Sequence[Any]) -> Any:
-        try:
-            return self.batchify(samples)
-        except KeyError as error:  # MXNet looks for the dtype among its own
-            sample = describe.structure(samples[0])
-            message = (
-                f"a sample is {sample}, and MXNet has no arrays of such a dtype; cast it in the data set"
-            )
-            raise DataError(message) from error
+        is_array = isinstance(samples[0], mx.nd.NDArray)
+        if is_array and len({getattr(sample, "shape", None) for sample in samples}) > 1:
+            raise ValueError("shapes differ")  # MXNet fails much later, and if sizes are equal, never
+        return self.batchify(samples)
+
+
+def _problem(samples: Sequence[Any]) -> str:
+    """Return why samples are no batch."""
+    found = list(dict.fromkeys(map(describe.structure, samples)))
+    if len(found) == 1:
+        return (
+            f"a sample is {found[0]}, of which MXNet makes no batch; valid are numbers and arrays of "
+            f"{', '.join(sorted(DTYPES))}, in tuples or dicts: cast others in the data set"
+        )
+    in_place = ", the value of missing= in place of None" if any("None" in text for text in found) else ""
+    return (
+        f"samples of one batch differ: {found[0]} and {found[1]}; give them equal shapes and "
+        f"dtypes{in_place}, or the DataLoader a batchify_fn= that pads them"
+    )

@@ -224,6 +224,42 @@ def test_samples_may_be_dicts(options: Any, skip: int) -> None:
     assert [batch["more"]["y"].asnumpy().tolist() for batch in batches] == [[0, 1], [2, 3], [4]][skip:]
 
 
+def test_samples_may_hold_dicts() -> None:
+    first, named = next(iter(iterate(DataLoader([(i, {"y": i}) for i in range(4)], 3))))
+    assert first.asnumpy().tolist() == named["y"].asnumpy().tolist() == [0, 1, 2]
+
+
+def ones(*shape: int, dtype: str = "float32") -> Any:
+    return mx.nd.ones(shape, dtype=dtype)
+
+
+# samples of a batch, and what is said of them
+UNBATCHABLE: dict[str, tuple[list[Any], str]] = {
+    "ragged": ([(1, np.ones(1)), (2, np.ones(2))], "differ: [int, (1,) float64] and [int, (2,) float64]"),
+    "ragged NDArrays": ([(1, ones(1)), (2, ones(2))], "differ: [int, (1,) float32] and [int, (2,) float32]"),
+    "NDArrays of equal sizes": ([ones(6), ones(2, 3)], "differ: (6,) float32 and (2, 3) float32; give"),
+    "NDArrays of other dtypes": ([ones(1), ones(1, dtype="int32")], "differ: (1,) float32 and (1,) int32; "),
+    "None, then an array": ([(1, None), (2, ones(1))], "dtypes, the value of missing= in place of None, or"),
+    "an NDArray, then None": ([(1, ones(1)), (2, None)], "differ: [int, (1,) float32] and [int, None]; give"),
+    "shorter tuples": ([(1, 2), (1, 2, 3)], "differ: [int, int] and [int, int, int]; give"),
+    "not all dicts": ([{"x": 1}, 2], 'differ: {"x": int} and int; give'),
+    "None in all": ([(1, None), (2, None)], "a sample is [int, None], of which MXNet makes no batch; "),
+    "a dtype": ([np.ones(2, "uint16")] * 2, "a sample is (2,) uint16, of which MXNet makes no batch; valid"),
+    "text": (["a", "bc"], "of bool, float16, float32, float64, int32, int64, int8, uint8, in tuples or"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # of NumPy below 1.24
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("case", UNBATCHABLE)
+def test_samples_that_are_no_batch(case: str, workers: int) -> None:
+    samples, text = UNBATCHABLE[case]
+    data = DataLoader(samples, 2, num_workers=workers, thread_pool=True)
+    with pytest.raises(UserCodeError if workers else DataError) as raised:
+        list(iterate(data))
+    assert text in str(raised.value)
+
+
 def test_samples_with_different_keys() -> None:
     with pytest.raises(DataError, match='different keys: "x", "more" and "x", "more", "z"; return the same'):
         list(iterate(DataLoader(Dicts(odd=1), 2)))
