@@ -17,7 +17,7 @@ from .executed_split import ExecutedSplit
 from .graph_cut import Cut, cut_graph
 from .loss_graph import Backward
 from .parting import Parting, TaskRows
-from .second_backward import drops
+from .second_backward import drops, loops
 
 NOTHING_SHARED = (
     "balance: the tasks share no parameter, so that their gradients cannot be compared; use a method of "
@@ -32,6 +32,10 @@ DROPOUT = (
     "its Dropout is the identity in every backward pass of MXNet's but the first; use "
     'on="features", or in place of nn.Dropout(p) let the net use '
     "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
+)
+LOOPS = (
+    'MXNet passes F.contrib.foreach, while_loop and cond back once only; use on="features", or write the '
+    "loop in Python"
 )
 SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
 
@@ -148,6 +152,8 @@ class SplitGraph(CachedGraph):
     def _check_repeated(self, cut: Cut) -> None:
         if not self._exact_dropout and drops(cut.body):
             raise SpecError(REPEATED + DROPOUT)
+        if loops(cut.body):
+            raise SpecError(REPEATED + LOOPS)
         if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
             raise SpecError(REPEATED + SPARSE)
 

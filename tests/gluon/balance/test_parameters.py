@@ -284,7 +284,39 @@ def sparse() -> Any:
     return Heads(body=nn.Embedding(100, 8, sparse_grad=True), digit=5, parity=1)
 
 
+class Loops(gluon.HybridBlock):
+    """A body with a loop, or a branch, of MXNet's."""
+
+    def __init__(self, loop: Any) -> None:
+        super().__init__()
+        self.body, self.loop = nn.Dense(8, in_units=10), loop
+        self.digit, self.parity = nn.Dense(5, in_units=8), nn.Dense(1, in_units=8)
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        features = self.loop(F, self.body(image))
+        return self.digit(features), self.parity(features)
+
+
+def foreach(F: Any, x: Any) -> Any:
+    return F.contrib.foreach(lambda row, state: (F.tanh(row), state), x, F.zeros((1,)))[0]
+
+
+def while_loop(F: Any, x: Any) -> Any:
+    def step(count: Any, x: Any) -> Any:
+        return None, (count + 1, F.tanh(x))
+
+    return F.contrib.while_loop(lambda count, _: count < 2, step, (F.zeros((1,)), x), max_iterations=3)[1][1]
+
+
+def branch(F: Any, x: Any) -> Any:
+    return F.contrib.cond(F.sum(x) > 0, lambda: F.tanh(x), lambda: x)
+
+
+PASSED_ONCE = 'MXNet passes F.contrib.foreach, while_loop and cond back once only; use on="features"'
 ERRORS: dict[str, tuple[Any, str, Any, Any, str]] = {
+    "foreach": (lambda: Loops(foreach), "parameters", digit_spec, [], PASSED_ONCE),
+    "while_loop": (lambda: Loops(while_loop), "parameters", digit_spec, [], PASSED_ONCE),
+    "cond": (lambda: Loops(branch), "body.*", digit_spec, [], PASSED_ONCE),
     "dropout": (
         dropped, "parameters", digit_spec, [],
         'is the identity in every backward pass of MXNet\'s but the first; use on="features", or in place of',
