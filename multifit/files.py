@@ -33,8 +33,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     Nothing exists there yet; it has the same suffix and folder, so that libraries that choose the format by
     the suffix work. Missing folders are created. A link is followed, not replaced; a device or a pipe
     (``/dev/null``, ``/dev/stdout``) is written to. Raises FileNotFoundError if nothing was written, and
-    OSError if the folder cannot be created or written to: the target is then unchanged, and the temporary
-    file removed.
+    OSError if the folder cannot be created or written to: the target is then unchanged, the temporary
+    file removed, and the error names the target.
     """
     if _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -49,6 +49,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         flush(temporary)
         os.replace(temporary, target)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a full disk has no name, and nobody knows ours
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

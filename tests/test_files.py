@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,17 @@ def test_the_temporary_path_has_the_suffix_and_the_folder(tmp_path: Path) -> Non
         temporary.write_text("picture")
         assert not (tmp_path / "curves.png").exists()
     assert os.listdir(tmp_path) == ["curves.png"]
+
+
+@pytest.mark.parametrize("write", [lambda path: None, lambda path: _full(path)])
+def test_an_error_names_the_target(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    with pytest.raises(OSError) as caught, atomic_path(tmp_path / "x") as temporary:
+        write(temporary)
+    assert caught.value.filename == str(tmp_path / "x") and str(tmp_path / "x") in str(caught.value)
+
+
+def _full(path: Path) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
