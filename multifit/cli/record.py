@@ -28,6 +28,7 @@ class RunRecord:
     precision: str = "float32"
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
     file_seed: Optional[int] = None  # under which the task file was executed; None in older versions
+    pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
 
     @property
     def schedule(self) -> Every | None:
@@ -81,6 +82,17 @@ def read_record(folder: Path, file: Path) -> RunRecord:
     if record.file and record.file.replace("\\", "/").rpartition("/")[2] != file.name:
         raise UsageError(f"{folder} is a run of {record.file}, not of {file}")
     return record
+
+
+def recorded_pictures(folder: Path) -> list[str]:
+    """Return the pictures of the folder's last run that are still there; empty if it has no record."""
+    try:
+        content = read_json(folder / NAME, finite=False)
+        names = [str(name) for name in content["pictures"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    pictures = [name for name in names if name.endswith(".png") and Path(name).name == name]
+    return [name for name in pictures if (folder / name).is_file()]
 
 
 def _is_json(value: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
@@ -17,7 +17,7 @@ from ..plots import curves
 from ..profiling import Profile
 from ..taskfile import UsageError
 
-PARAMETERS, HISTORY = "final.params", "history.json"
+PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 
@@ -48,21 +48,28 @@ def write_results(folder: Path, history: History, net: Any) -> list[str]:
     return [HISTORY, PARAMETERS]
 
 
-def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> list[str]:
-    """Draw the history's curves and the task file's pictures as PNGs; return the names of the files.
+def remove_results(folder: Path, pictures: Iterable[str]) -> None:
+    """Remove what a run that begins anew will write at its end: it would be taken for that of the new run."""
+    for name in (HISTORY, PARAMETERS, CURVES, *pictures):
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> Iterator[str]:
+    """Draw the history's curves and the task file's pictures as PNGs; yield the name of each file.
 
     `pictures` returns a dict of matplotlib figures by name; one named "curves" replaces ours. Anything else
     raises UsageError. Without matplotlib nothing is drawn, and a line on stderr says so.
     """
     try:
-        figures: dict[str, Any] = {"curves": curves(history)}
+        ours = curves(history)
     except ImportError as error:
         print(f"multifit: no pictures: {error}", file=sys.stderr)
-        return []
-    figures.update(_checked(pictures()))
-    for name, figure in figures.items():
+        return
+    draw(ours, folder / CURVES)
+    yield CURVES
+    for name, figure in _checked(pictures()).items():
         draw(figure, folder / f"{name}.png")
-    return [f"{name}.png" for name in figures]
+        yield f"{name}.png"
 
 
 def draw(figure: Any, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
@@ -185,6 +186,11 @@ def trained_run(options: argparse.Namespace) -> Run:
     folder, shown, file = options.folder.absolute(), options.folder, Path(options.file)
 
     def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
+        if not (folder / PARAMETERS).exists():
+            resume = shlex.join(["multifit", "train", str(file), "--output", str(shown), "--resume"])
+            raise UsageError(
+                f"{shown} has no {PARAMETERS}: its run has not finished; {resume} goes on with it"
+            )
         try:
             load_net(net, folder / PARAMETERS, context)
         except ValueError as error:

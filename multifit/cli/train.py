@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from ..checkpoints import CHECKPOINTS
 from ..distributed import World
 from ..errors import counted
-from ..events import EstimatorProtocol
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..history import History
 from ..locks import locked
 from ..taskfile import UsageError
 from ..triggers import Every
 from .arguments import add_task_arguments, quiet
+from .first_epoch import AtFirstEpoch
 from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
 from .record import NAME as RECORD
-from .record import RunRecord, read_record, write_record
+from .record import RunRecord, read_record, recorded_pictures, write_record
 from .results import write_pictures, write_plan, write_results
 from .run import Run, output_folder
 
@@ -73,49 +73,41 @@ def run(options: argparse.Namespace) -> int:
         epochs = task.epochs  # missing epochs are an error before the data are made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
-            history, names = _train(task, epochs, resume, options)
-        interrupted = task.estimator.state.interrupted
-        end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-        print(f"{end}; wrote {task.shown_output}: {', '.join(sorted(names))}")
-    return 130 if interrupted else 0
+            _train(task, epochs, resume, options)
+    return 130 if task.estimator.state.interrupted else 0
 
 
-def _train(
-    task: Run, epochs: int, resume: Path | None, options: argparse.Namespace
-) -> tuple[History, set[str]]:
-    """Train, write everything, then print the last figures; return the history and the files' names."""
+def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
+    """Train, write everything, then print the last figures and what was written, also if not all was."""
     plan = task.check()
     _print(f"{plan}\n", options)
     every = _checkpoint_schedule(task, options)
 
     @cache
     def describe() -> list[str]:
-        return [*write_plan(task.output, plan), _write_record(task, epochs, every)]
+        earlier = recorded_pictures(task.output)  # of a run that is resumed
+        return [*write_plan(task.output, plan), _write_record(task, epochs, every, earlier)]
 
-    handlers = [AtFirstEpoch(describe), *_handlers(task, options, every)]
+    handlers = [AtFirstEpoch(task.output, describe), *_handlers(task, options, every)]
     history = task.fit(handlers, resume)
-    try:
-        names = {*write_results(task.output, history, task.estimator.net), *describe()}
+    names: set[str] = set()
+    pictures: list[str] = []
+    with ExitStack() as last:
+        last.callback(_print_end, task, history, names, options)
+        names.update(write_results(task.output, history, task.estimator.net), describe())
         if not task.estimator.state.interrupted:
-            _write_record(task, history.epochs, every)
-            names.update(write_pictures(task.output, history, task.pictures))
-    finally:
-        _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
-    return history, names | {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
+            last.callback(_write_record, task, history.epochs, every, pictures)
+            for name in write_pictures(task.output, history, task.pictures):
+                pictures.append(name)
+                names.add(name)
 
 
-class AtFirstEpoch:
-    """Writes a run's description when its first epoch begins, so that it is there if the run is killed."""
-
-    first_rank_only = True
-
-    def __init__(self, write: Callable[[], object]) -> None:
-        self._write = write
-
-    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Write it; if the disk refuses, train, and leave the error to the end."""
-        with suppress(OSError):
-            self._write()
+def _print_end(task: Run, history: History, names: set[str], options: argparse.Namespace) -> None:
+    _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
+    interrupted = task.estimator.state.interrupted
+    end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
+    names = names | {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
+    print(f"{end}; wrote {task.shown_output}: {', '.join(sorted(names))}")
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
@@ -157,7 +149,7 @@ def _tensorboard(folder: Path) -> list[Any]:
         return []
 
 
-def _write_record(task: Run, epochs: int, every: Every | None) -> str:
+def _write_record(task: Run, epochs: int, every: Every | None, pictures: list[str]) -> str:
     record = RunRecord(
         file=str(task.task.path),
         settings=task.task.settings,
@@ -167,6 +159,7 @@ def _write_record(task: Run, epochs: int, every: Every | None) -> str:
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
         file_seed=task.file_seed,
+        pictures=pictures,
     )
     return write_record(task.output, record)
 

@@ -64,6 +64,7 @@ def _parse_record(data: bytes) -> Mapping[str, object]:
     record = parse_json(data, finite=False)
     if not isinstance(record, dict):
         raise ValueError("it must be an object")
+    record.pop("pictures", None)  # the page shows them
     return record
 
 

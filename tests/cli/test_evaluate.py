@@ -147,6 +147,14 @@ def test_parameters_that_cannot_be_loaded_are_an_error(evaluate, content, reason
     assert reason in result.err and result.err.count("\n") == 1
 
 
+def test_a_run_that_has_not_finished_is_an_error(evaluate, trained):
+    Path("runs/small/final.params").unlink()
+    result = evaluate()
+    resume = f"multifit train {trained} --output runs/small --resume"
+    assert result.code == 2 and result.err.count("\n") == 1
+    assert f"runs/small has no final.params: its run has not finished; {resume} goes on" in result.err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 def test_figures_that_a_full_disk_has_lost_are_an_error(evaluate, monkeypatch):
     with open("/dev/full", "wb", buffering=0) as full:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import multifit.locks as locks
+from multifit.cli.record import recorded_pictures
 from multifit.gluon.compat import mx
 
 WRITTEN = [
@@ -101,6 +102,61 @@ def test_a_file_without_trainers_and_validation_trains(write, multifit):
     assert multifit("train", path).code == 0
     history = history_of("runs/small")
     assert "train_loss" in history and not any(name.startswith("val_") for name in history)
+
+
+BREAKS = """
+class Breaks(gluon.data.DataLoader):
+    def __iter__(self):
+        for number, batch in enumerate(super().__iter__()):
+            if number >= GOOD:
+                raise ZeroDivisionError("of mine")
+            yield batch
+
+all_data = data
+def data(seed):
+    train, val = all_data(seed)
+    return Breaks(train._dataset, 10), val
+"""
+
+
+def test_a_run_in_a_used_folder_begins_without_its_results(write, multifit):
+    assert multifit("train", write(PICTURES)).code == 0
+    for name in ("mine.png", "notes.txt"):
+        Path(f"runs/small/{name}").write_text("of mine")
+    with pytest.raises(ZeroDivisionError):
+        multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2")
+    left = {*WRITTEN, "mine.png", "notes.txt"} - {"history.json", "final.params", "curves.png"}
+    assert {*os.listdir("runs/small")} == left
+    record = json.loads(Path("runs/small/settings.json").read_text())
+    assert record["settings"]["rate"] == 0.2 and record["pictures"] == []
+    assert multifit("train", write()).code == 0
+    assert {*os.listdir("runs/small")} == {*WRITTEN, "mine.png", "notes.txt"}
+
+
+@pytest.mark.parametrize("spoil", ["", "{", '{"pictures": 5}', '{"pictures": ["../a.png", "settings.json"]}'])
+def test_a_record_that_cannot_be_read_names_no_pictures(tmp_path, spoil):
+    (tmp_path.parent / "a.png").write_text("")
+    (tmp_path / "settings.json").write_text(spoil)
+    assert recorded_pictures(tmp_path) == []
+
+
+def test_a_run_that_is_refused_keeps_the_results_in_its_folder(write, multifit):
+    assert multifit("train", write(PICTURES)).code == 0
+    before = {path: path.read_bytes() for path in Path("runs/small").glob("*.*")}
+    with pytest.raises(ZeroDivisionError):
+        multifit("train", write("GOOD = 0\n" + BREAKS))
+    assert multifit("train", write(**MISSPELT)).code == 1
+    assert before == {path: path.read_bytes() for path in Path("runs/small").glob("*.*")}
+
+
+def test_a_resumed_run_keeps_its_pictures_until_it_draws_others(write, multifit):
+    assert multifit("train", write(PICTURES + "GOOD = 3\n" + BREAKS)).code == 0
+    before = {path: path.read_bytes() for path in Path("runs/small").glob("*.png")}
+    with pytest.raises(ZeroDivisionError):
+        multifit("train", write("GOOD = 2\n" + BREAKS), "--resume", "--epochs", 3)
+    assert before == {path: path.read_bytes() for path in Path("runs/small").glob("*.png")}
+    record = json.loads(Path("runs/small/settings.json").read_text())
+    assert record["epochs"] == 3 and record["pictures"] == ["curves.png", "places.png"]
 
 
 # -------------------------------------------------------------------------------- options
@@ -229,8 +285,10 @@ def pictures():
 
 def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multifit, monkeypatch):
     result = multifit("train", write(FULL))
-    assert (result.code, result.err) == (2, "multifit: [Errno 28] No space left on device\n")
+    mine = Path("runs/small/mine.png").absolute()
+    assert (result.code, result.err) == (2, f"multifit: [Errno 28] No space left on device: '{mine}'\n")
     assert "after epoch 2" in result.out and set(WRITTEN) <= set(os.listdir("runs/small"))
+    assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
 
     def save(net, path):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
@@ -261,7 +319,8 @@ def test_ctrl_c_ends_quietly(write, multifit):
 def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
     assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
-    assert set(WRITTEN) - {"curves.png"} <= set(os.listdir("runs/small"))
+    assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
+    assert sorted(os.listdir("runs/small")) == WRITTEN
 
 
 def test_without_tensorboardx_only_the_events_are_missing(write, multifit, monkeypatch):
