@@ -11,7 +11,7 @@ import numpy as np
 from ..checkpoints import MANIFEST, read_manifest
 from ..distributed import World
 from ..files import sha256
-from ..gluon.distributed.from_first import from_first
+from ..gluon.distributed.collectives import from_first
 
 MOMENT = "a checkpoint to resume from"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Mapping, Sequence
 
 from ..errors import last_line, names
 from ..files import atomic_path
@@ -15,10 +15,19 @@ from .waiting import wait_for_operators
 
 def save_net(net: mx.gluon.Block, path: Path) -> None:
     """Write a net's parameters, atomically; OSError if the disk does not take all of them."""
+    wait_for_operators()
+    _write(path, net.save_parameters)
+
+
+def save_arrays(arrays: Mapping[str, mx.nd.NDArray], path: Path) -> None:
+    """Write named arrays, atomically; OSError if the disk does not take all of them."""
+    _write(path, lambda file: mx.nd.save(file, dict(arrays)))
+
+
+def _write(path: Path, save: Callable[[str], object]) -> None:
     try:
         with atomic_path(path) as temporary:
-            wait_for_operators()
-            net.save_parameters(str(temporary))
+            save(str(temporary))
             mx.nd.load(str(temporary))  # MXNet does not report a disk that is full at the last bytes
     except mx.base.MXNetError as error:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error

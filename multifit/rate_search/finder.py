@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Annotated, Any, Iterator, Optional, Sequence
 
 import numpy as np
@@ -47,7 +48,7 @@ def find_learning_rate(
     with trial_run(engine, data, "data", "find_learning_rate") as (run, iterator):
         trainers = _select(dict(engine.trainers.get()), trainer)
         next(iterator)  # the first batch is in `run`
-        rest = iterator if one_shot(data) else repeat(data, iterator)
+        rest = iterator if one_shot(data) else chain(iterator, repeat(data))
         losses = _train(engine, run.train, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
 

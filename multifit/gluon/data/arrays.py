@@ -39,20 +39,16 @@ def as_array(value: Any) -> Any:
         return value
     if hasattr(value, "tocsr"):
         csr = value.tocsr()
-        dtype = csr.dtype if csr.dtype == "float64" else _cast(csr.dtype, "float32") or csr.dtype
+        dtype = csr.dtype if csr.dtype == "float64" else cast_dtype(csr.dtype, "float32") or csr.dtype
         return mx.nd.sparse.csr_matrix((csr.data, csr.indices, csr.indptr), shape=csr.shape, dtype=dtype)
     if hasattr(value, "__array__") or isinstance(value, (int, float, np.generic)):
         return np.asarray(value)
     return value
 
 
-def cast_dtype(array: RawArray, real: str = "float32") -> str | None:
-    """Return the dtype to which an array is cast for a net of `real` parameters; None if its own is fine."""
-    return _cast(array.dtype, real)
-
-
 @cache  # called for every array of every batch
-def _cast(dtype: Any, real: str) -> str | None:
+def cast_dtype(dtype: Any, real: str) -> str | None:
+    """Return what arrays of a dtype are cast to for a net of `real` parameters; None if it is fine."""
     target = CASTS.get(np.dtype(dtype).name)
     if real == "float64" and (target == "float32" or np.dtype(dtype).kind == "f"):
         target = real

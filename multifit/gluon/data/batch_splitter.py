@@ -128,7 +128,7 @@ class BatchSplitter:
             flat = dict(zip(names, flat))
         if isinstance(flat, dict):
             flat = {self._own.get(name, name): array for name, array in flat.items()}
-        named, problems = bind_slots(self._order, self._inputs, flat, self.labels)
+        named, problems = bind_slots(self._order, self._inputs, flat, self.labels, self.spec.state)
         arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
         if not problems and self.labels and self._missing:
             arrays, problems = self._missing.fill_in(arrays, self.batch_axis)
@@ -197,7 +197,7 @@ class BatchSplitter:
 
     def _cast(self, name: str, array: RawArray | None) -> str | None:
         """Return the dtype to which a slot is cast; None if its own is fine."""
-        return self._dtypes.get(name) or (None if array is None else cast_dtype(array, self._real))
+        return self._dtypes.get(name) or (None if array is None else cast_dtype(array.dtype, self._real))
 
     def _apply_change(self, batch: Batch) -> Batch:
         if self._absent:

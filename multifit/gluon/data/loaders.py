@@ -96,13 +96,8 @@ def in_order(
         rest._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 
 
-def repeat(data: Loader, batches: Iterator[Any] | None = None) -> Iterator[Any]:
-    """Iterate over a loader again and again, until a pass yields no batch.
-
-    `batches` is a first pass that has already begun, and is finished first.
-    """
-    if batches is not None:
-        yield from batches
+def repeat(data: Loader) -> Iterator[Any]:
+    """Iterate over a loader again and again, until a pass yields no batch."""
     empty = False
     while not empty:
         empty = True

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
 
 from ..compat import mx
 
-RANK = 2  # a stream of random numbers besides those for steps (0) and epochs (1)
+# Streams of random numbers of a run: each is hashed with its seed.
+STEP, EPOCH, RANK, READ = range(4)
+BALANCED_STEP = 2  # as RANK, but followed by more numbers
 SEEDERS: list[Callable[[int], object]] = [mx.random.seed]  # of the generators of operators, by engine
 
 
@@ -47,12 +49,38 @@ def seed_of_rank(seed: int, rank: int) -> int:
     return mixed(seed, RANK, rank) if rank else seed
 
 
+def state_hash(number: int) -> int:
+    """Hash a number with the state of NumPy's global generator, which stays as it is."""
+    state = np.random.get_state(legacy=False)["state"]
+    return mixed(number, int(state["pos"]), *state["key"].tolist())
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of NumPy's global generator and of Python's."""
+    return {"numpy": np.random.get_state(), "python": random.getstate()}
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Set what :func:`random_state` returned."""
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+
+
 @contextmanager
 def preserve_rng() -> Iterator[None]:
     """Restore NumPy's and Python's random state after the block; MXNet's cannot be read."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()
+    before = random_state()
     try:
         yield
     finally:
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
+        set_random_state(before)
+
+
+def reseed(seed: int, epoch: int, step: int) -> None:
+    """Seed MXNet's generators, on all devices, for a step of the run; all arguments are at least 0."""
+    seed_operators(mixed(seed, STEP, epoch, step))
+
+
+def reseed_epoch(seed: int, epoch: int) -> None:
+    """Seed Python's, NumPy's and MXNet's generators for an epoch; both arguments are at least 0."""
+    seed_everything(mixed(seed, EPOCH, epoch))

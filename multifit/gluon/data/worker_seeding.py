@@ -11,12 +11,10 @@ import pydoc
 from typing import Any, Callable, Iterator
 from weakref import WeakKeyDictionary, WeakSet
 
-import numpy as np
-
 from ..compat import mx
 from .array_batching import columns_of
 from .batchify import DEFAULTS, batchify_of
-from .seeding import mixed, seed_everything
+from .seeding import mixed, seed_everything, state_hash
 from .worker_batches import batches_from_workers, wait, watch
 
 _data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms
@@ -69,8 +67,7 @@ def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
     """
     if number is None:
         number = _passes[data] = _passes.get(data, -1) + 1
-    state = np.random.get_state(legacy=False)["state"]
-    return mixed(number, int(state["pos"]), *state["key"].tolist())
+    return state_hash(number)
 
 
 def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from ...distributed import World
 from ...protocols import Array
 from ..compat import mx
 from ..data.host_memory import host_view
+from ..data.new_array import new_array
 
 GROUP = 8 * 2**20  # bytes that are summed while the gradients of earlier layers are computed
 
@@ -54,6 +55,17 @@ def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]
         size += array.size * np.dtype(array.dtype).itemsize
     if group:
         yield group
+
+
+def from_first(world: World, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the first rank's arrays; what other ranks give does not matter."""
+    forms = [[array.shape, array.dtype.name] for array in arrays] if world.first else None
+    forms = world.gather_json(forms, "arrays of the first rank")[0]
+    received = list(arrays) if world.first else [np.zeros(shape, dtype) for shape, dtype in forms]
+    copies = [new_array(array, mx.cpu()) for array in received if array.size]
+    broadcast(world, copies)
+    values = iter(copies)
+    return [next(values).asnumpy() if array.size else array for array in received]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from ..data.loaders import (
 )
 from ..data.raw_batches import arrays_in
 from ..data.shares import CurrentShare, Part, Peeked, Slice
-from .from_first import from_first
+from .collectives import from_first
 from .task_reader import TaskReader
 
 WAY_OUT = (

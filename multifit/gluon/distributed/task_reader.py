@@ -16,9 +16,7 @@ from ...errors import DataError, counted
 from ...protocols import Loader
 from ...sampling import TaskBatch, TaskLoaders
 from ..data.loaders import has_order, no_batch_problems, replay_epochs
-from ..data.seeding import mixed, preserve_rng
-
-READ = 3  # a stream of random numbers beside those of gluon/snapshot/random.py, seeding.py and stage.py
+from ..data.seeding import READ, mixed, preserve_rng, random_state, set_random_state, state_hash
 
 Read = Callable[..., Iterator[Any]]
 """``read(loader, skip, before_rest, number)`` yields the rest of a pass over one loader."""
@@ -89,8 +87,7 @@ class TaskReader:
 
     def _seed(self, epoch: int) -> int:
         """Return what the order of an epoch follows from, the same on all ranks; draws nothing."""
-        state = np.random.get_state(legacy=False)["state"]
-        seed = mixed(epoch, int(state["pos"]), *state["key"].tolist())
+        seed = state_hash(epoch)
         return seed if self._world.alone else int(self._world.gather_json(seed, "the loaders' order")[0])
 
 
@@ -145,14 +142,11 @@ class _Passes:
 @contextmanager
 def _seeded(seed: int, number: int) -> Iterator[Callable[[], None]]:
     """Seed Python's and NumPy's generators for a pass within the block, or until the function is called."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()
-    inside = [True]
+    before = [random_state()]
 
     def leave() -> None:
-        if inside:
-            inside.clear()
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
+        if before:
+            set_random_state(before.pop())
 
     _seed_pass(seed, number)
     try:

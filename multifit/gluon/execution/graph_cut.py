@@ -41,16 +41,8 @@ class Cut:
     shared: list[str] = field(default_factory=list)
 
 
-def cut_graph(symbol: Any, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
-    """Cut a graph, whose outputs belong to `tasks`, where these part; None if they share no parameter.
-
-    Casts to a lower precision are left out: MXNet cannot combine gradients in it.
-    """
-    return cut_json(symbol.tojson(), tasks, trained)
-
-
-def cut_json(symbol: str, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
-    """Do what :func:`cut_graph` does with a symbol in JSON, as it is.
+def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
+    """Cut a graph in JSON, whose outputs belong to `tasks`, where these part; None if no parameter is shared.
 
     `trained` are the names of the variables that are parameters with a gradient. What computes with labels
     alone is not shared. A shared parameter that a task uses by itself goes through the body as it is.

@@ -140,7 +140,8 @@ class SplitGraph(CachedGraph):
     def _new_cut(self) -> tuple[Cut, CutPlaces]:
         parameters = self._parameters().values()
         trained = {parameter.name for parameter in parameters if parameter.grad_req != "null"}
-        cut = cut_graph(self._cached_graph[1], self._tasks(), trained)
+        # without casts to a lower precision, in which MXNet cannot combine gradients
+        cut = cut_graph(self._cached_graph[1].tojson(), self._tasks(), trained)
         if cut is None:
             raise SpecError(NOTHING_SHARED)
         names = set(cut.body.list_inputs())

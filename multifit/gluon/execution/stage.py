@@ -12,7 +12,7 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..data.batches import Batch
-from ..data.seeding import mixed
+from ..data.seeding import BALANCED_STEP, mixed
 from ..distributed.host_metrics import HostMetrics
 from ..distributed.normalizers import Normalizers
 from ..metrics.joining import Joining
@@ -35,7 +35,6 @@ Timer = Callable[..., "AbstractContextManager[Any]"]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
-BALANCED_STEP = 2  # a stream of random numbers beside those of gluon/snapshot/random.py
 
 
 class Prepared(NamedTuple):

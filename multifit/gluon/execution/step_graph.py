@@ -73,8 +73,8 @@ class StepGraph:
         """Run everything on one device; return the outputs, and what the traced and eager losses computed.
 
         `weights` are those of the traced and of the eager losses, each None when evaluating. `size`, of shape
-        (1,), is the device's number of samples. `signature` is that of the slots. Unless outputs or the losses
-        of single samples are needed, a graph may leave them out.
+        (1,), is the device's number of samples. `signature` is that of the slots. Unless outputs or the
+        losses of single samples are needed, a graph may leave them out.
         """
         outputs = {} if self._is_graph and self._with_net else self._call_net(slots)
         if self._is_graph:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Collection, Mapping
 
 from ..compat import mx
-from .graph_cut import cut_json
+from .graph_cut import cut_graph
 from .traced_graph import TracedGraph, as_json
 
 OBJECTIVE = "objective."
@@ -32,7 +32,7 @@ def cut_traced(traced: TracedGraph, tasks: Mapping[str, int], trained: Collectio
     gradient.
     """
     of_outputs = [tasks.get(name.partition(OBJECTIVE)[2]) for name in traced.outputs]
-    cut = cut_json(traced.symbol, of_outputs, trained)
+    cut = cut_graph(traced.symbol, of_outputs, trained)
     assert cut is not None  # the first batch was checked
     copies = {name: name for taken in cut.copies for name in taken.values()}
     body = _part(cut.body, traced.inputs, [str(number) for number in range(len(cut.copies))])

@@ -71,8 +71,3 @@ class ScalarSum:
     def state(self) -> list[Any]:
         """Return the number and the devices' sums, for a checkpoint."""
         return [self._number, self._array.state()]
-
-    def load(self, state: Sequence[Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._number = state[0]
-        self._array.load(state[1])

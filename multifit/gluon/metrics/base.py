@@ -40,11 +40,6 @@ class DeviceMetric:
         self.metric = metric
         self._graphs: list[PairGraph] = []
 
-    @classmethod
-    def covers(cls, metric: mx.metric.EvalMetric) -> bool:
-        """Whether the options of `metric`, which is of the right type, are supported."""
-        return True
-
     def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
         """Pair labels with outputs as the metric's own ``update`` does; None if it would raise."""
         return list(zip(labels, outputs)) if len(labels) == len(outputs) else None

@@ -69,7 +69,7 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
     That is so if its class is not known, has unsupported options, or one of its methods was replaced.
     """
     kind = DEVICE_METRICS.get(class_name(metric))
-    if kind is None or {"update", "get", "reset"} & set(vars(metric)) or not kind.covers(metric):
+    if kind is None or {"update", "get", "reset"} & set(vars(metric)):
         return None
     return kind(metric) if metric.output_names is None and metric.label_names is None else None
 

@@ -104,7 +104,7 @@ class LabelCounts:
     def load(self, state: Sequence[tuple[Sequence[str], Array]]) -> None:
         """Restore what :meth:`state` returned, each array on its device."""
         self.clear()
-        self._counts = {(tuple(keys), array.context): array.copy() for keys, array in state}
+        self.merge(state)
 
     def merge(self, state: Sequence[tuple[Sequence[str], Array]]) -> None:
         """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""

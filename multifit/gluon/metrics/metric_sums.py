@@ -115,12 +115,8 @@ class MetricSums:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self.clear()
-        self.batches, self.samples = state["batches"], state["samples"]
-        for layout, sums in state["vectors"]:
-            self.vectors.setdefault(layout, Accumulator()).load(sums)
-        for totals, saved in ((self.norms, state["norms"]), (self.weighted, state["weighted"])):
-            for key in totals.keys() & saved.keys():
-                totals[key].load(saved[key])
+        self.batches = state["batches"]
+        self.merge(state)
 
     def merge(self, state: Mapping[str, Any]) -> None:
         """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""
@@ -129,8 +125,8 @@ class MetricSums:
             for array in arrays:
                 self.vectors.setdefault(layout, Accumulator()).add(array)
         for totals, saved in ((self.norms, state["norms"]), (self.weighted, state["weighted"])):
-            for key, (number, arrays) in saved.items():
-                for value in (number, *arrays):
+            for key in totals.keys() & saved.keys():
+                for value in (saved[key][0], *saved[key][1]):
                     totals[key].add(value)
 
 

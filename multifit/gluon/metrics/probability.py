@@ -6,7 +6,6 @@ from functools import partial
 from types import ModuleType
 
 from ...protocols import Shape, Tensor
-from ..compat import mx
 from .base import DeviceMetric, PairGraph, as_float64, float64_sum, sample_size
 
 
@@ -33,14 +32,10 @@ class DeviceCrossEntropy(DeviceMetric):
 class DevicePerplexity(DeviceMetric):
     """``mx.metric.Perplexity``: exp of the mean negative log probability, ignored labels left out."""
 
-    @classmethod
-    def covers(cls, metric: mx.metric.EvalMetric) -> bool:
-        """See :meth:`DeviceMetric.covers`."""
-        return metric.axis in (-1, 1)
-
     def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         """See :meth:`DeviceMetric.graph_for`."""
-        return self._statistics if one_label_per_sample(label, output) else None
+        known = self.metric.axis in (-1, 1) and one_label_per_sample(label, output)
+        return self._statistics if known else None
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         label = F.reshape(label, (-1,))

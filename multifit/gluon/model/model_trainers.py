@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
-from ...errors import Problem, TrainerError, raise_problems
+from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ..optim.gradients import is_fresh, replicas
 from ..optim.parameters import sparse, trainable
@@ -73,8 +73,7 @@ class ModelTrainers:
         """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""
         if self._trainers is None:
             raise_problems(self.build())
-        if self._trainers is None:  # pragma: no cover - its problems were raised above
-            raise TrainerError("the trainers could not be built")
+        assert self._trainers is not None  # its problems were raised above
         return self._trainers
 
     def learning_rates(self) -> dict[str, float]:
@@ -103,7 +102,7 @@ class ModelTrainers:
     def unreached(self) -> list[Problem]:
         """Return parameters whose shape is still unknown after a forward pass, as a problem."""
         parameters = self._model.parameters
-        deferred = [name for name in self._moved() if parameters[name]._deferred_init]
+        deferred = [name for name in self.moved() if parameters[name]._deferred_init]
         if not deferred:
             return []
         shown = ", ".join(f'"{name}"' for name in deferred[:6]) + (" …" if len(deferred) > 6 else "")
@@ -115,8 +114,9 @@ class ModelTrainers:
 
     def frozen(self) -> list[str]:
         """Return the names of the trainable parameters that no trainer moves."""
-        moved = set(self._moved())
+        moved = set(self.moved())
         return [name for name in trainable(self._model.parameters) if name not in moved]
 
-    def _moved(self) -> list[str]:
+    def moved(self) -> list[str]:
+        """Return the names of the parameters that trainers move."""
         return [name for names in self.get().parameter_names.values() for name in names]

@@ -97,7 +97,7 @@ def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
 def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> None:
     """Multiply fresh gradients, on each device, in place."""
     for parameter in parameters:
-        for values, gradient in zip(parameter.list_data(), parameter.list_grad()):
+        for values, gradient in zip(replicas(parameter), parameter.list_grad()):
             if is_fresh(values):
                 gradient *= factor
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping, Sequence
 from ...errors import Problem, names, shown, suggest
 from ...protocols import Context
 from ..compat import mx
+from ..data.devices import placed_on
 from .parameters import select
 
 Rules = list[tuple["re.Pattern[str]", Any]]
@@ -28,7 +29,7 @@ def initialize(
     rules, problems = _rules(initializer, parameters)
     if problems:
         return problems
-    uninitialized = [name for name, parameter in parameters.items() if not _is_initialized(parameter)]
+    uninitialized = [name for name, parameter in parameters.items() if not placed_on([parameter])]
     for name in uninitialized:
         value = next((value for pattern, value in rules if pattern.fullmatch(name)), None)
         parameter = parameters[name]
@@ -86,11 +87,3 @@ def _initialize(
         parameter.initialize(init=value, ctx=contexts)
     else:
         parameter.initialize(ctx=contexts, default_init=mx.init.Uniform() if value is None else value)
-
-
-def _is_initialized(parameter: mx.gluon.Parameter) -> bool:
-    try:
-        parameter.list_ctx()
-    except RuntimeError:
-        return False
-    return True

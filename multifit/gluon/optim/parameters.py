@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from typing import Any, Mapping, Sequence
 
@@ -12,6 +11,7 @@ from ...errors import Problem, shown, suggest
 from ...errors import names as quoted
 from ...protocols import Parameter
 from ..compat import mx
+from ..data.host_memory import host_view
 from ..data.new_array import new_array
 from ..waiting import wait_for_operators
 
@@ -63,15 +63,9 @@ def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):
         for name, value in values.items():
             for array in parameters[name]._data or ():
-                _make_plain(array)
+                if array.context.device_type == "cpu" and array.stype == "default":
+                    host_view(array)  # nothing can be copied to what oneDNN keeps in a layout of its own
             parameters[name].set_data(new_array(value, mx.cpu()))
-
-
-def _make_plain(array: mx.nd.NDArray) -> None:
-    """Bring what oneDNN keeps in a layout of its own into the usual one: nothing can be copied to it."""
-    if array.context.device_type == "cpu" and array.stype == "default":
-        array.wait_to_read()
-        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(ctypes.c_void_p())))
 
 
 LISTED = 6  # names in a message

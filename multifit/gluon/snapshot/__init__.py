@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..data.seeding import random_state, reseed, reseed_epoch, set_random_state
 from .differences import differing
 from .identity import identity
-from .random import random_state, reseed, reseed_epoch, set_random_state
 from .ranks import gather_trees, read_own_tree, write_ranks
 from .run import differences, own_state, read, read_random, share_trainers, write
 from .tree import read_tree, write_tree

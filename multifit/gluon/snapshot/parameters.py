@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
@@ -10,10 +9,10 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 
 from ...errors import suggest
-from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..optim.parameters import listing
+from ..saved_net import save_arrays
 from ..waiting import wait_for_operators
 
 NET, OTHERS = "net.params", "losses.params"
@@ -31,9 +30,9 @@ def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) 
     others = {name: parameter for name, parameter in parameters.items() if name not in of_net}
     for file, group in ((NET, of_net), (OTHERS, others)):
         if group or file == NET:
-            with atomic_path(folder / file) as path:
-                # as Block.save_parameters does it: the mean over the devices
-                _write(path, {name: p._reduce() for name, p in group.items() if p._data is not None})
+            # as Block.save_parameters does it: the mean over the devices
+            values = {name: p._reduce() for name, p in group.items() if p._data is not None}
+            save_arrays(values, folder / file)
 
 
 def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
@@ -117,11 +116,3 @@ def _set(name: str, arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArr
         )
     for array, value in zip(arrays, saved):
         array[:] = value
-
-
-def _write(path: Path, arrays: Mapping[str, mx.nd.NDArray]) -> None:
-    mx.nd.save(str(path), dict(arrays))
-    try:  # MXNet does not report a disk that is full at the last bytes
-        mx.nd.load(str(path))
-    except mx.base.MXNetError as error:
-        raise OSError(errno.ENOSPC, "the file is not complete", str(path)) from error

@@ -13,14 +13,13 @@ from ...errors import names as quoted
 from ...files import atomic_write, read_json
 from ...stages import TRAIN, figure_name
 from ..compat import mx
-from ..data.seeding import seed_everything, seed_of_rank
-from ..distributed.from_first import from_first
+from ..data.seeding import random_state, seed_everything, seed_of_rank, set_random_state
+from ..distributed.collectives import from_first
 from ..engine import Engine
 from .differences import differences as compare
 from .figures import load_figures, save_figures
 from .identity import identity
 from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
-from .random import random_state, set_random_state
 from .ranks import has_own, read_own_tree
 from .trainers import load_trainer, save_trainer
 from .tree import decode, encode, read_tree, write_tree
@@ -79,7 +78,7 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
     for name, state in trees[TRAINERS].items():
         trainer = trainers[name]
         load_trainer(trainer, state, _parameter_names(engine, trainer), f'trainers["{name}"]')
-    load_device_state(engine.model.parameters, _trained_parameters(engine), trees[DEVICES])
+    load_device_state(engine.model.parameters, engine.trainers.moved(), trees[DEVICES])
     carried = engine.stages[TRAIN].carried
     if carried is not None:
         carried.load(read_own_tree(folder, own, CARRIED))
@@ -129,7 +128,7 @@ def differences(folder: Path, engine: Engine) -> list[str]:
 def _own_state(engine: Engine) -> dict[str, Any]:
     carried = engine.stages[TRAIN].carried
     return {
-        DEVICES: save_device_state(engine.model.parameters, _trained_parameters(engine)),
+        DEVICES: save_device_state(engine.model.parameters, engine.trainers.moved()),
         FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
         **({} if carried is None else {CARRIED: carried.state()}),
@@ -179,10 +178,6 @@ def _set_statistics(engine: Engine, statistics: Mapping[str, Any]) -> None:
     for name, value in statistics.items():
         for array in engine.model.parameters[name].list_data():
             value.copyto(array)
-
-
-def _trained_parameters(engine: Engine) -> list[str]:
-    return [name for names in engine.trainers.get().parameter_names.values() for name in names]
 
 
 def _parameter_names(engine: Engine, trainer: mx.gluon.Trainer) -> list[str]:

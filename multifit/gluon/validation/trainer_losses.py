@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from itertools import combinations, product
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from ..compat import mx
 from ..engine import Engine
 from ..execution.loss_graph import by_reference, call_loss
 from ..execution.result import StepResult
-from ..optim.gradients import fresh_flags, set_fresh
-from ..optim.preserve_state import kept_statistics
+from ..optim.preserve_state import kept_statistics, preserve_state
 
 OPPOSITE = -0.5  # the cosine of two gradients that are called opposite
 
@@ -35,7 +33,7 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
     }
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
     devices = _parts(engine, result)
-    with _kept_gradients([parameter for parameters in moved.values() for parameter in parameters]):
+    with preserve_state([parameter for parameters in moved.values() for parameter in parameters], ()):
         for term in (term for term in engine.spec.terms if all(term.key in parts for parts in devices)):
             for parameters in moved.values():
                 for parameter in parameters:
@@ -121,17 +119,3 @@ def _cosine(one: np.ndarray, other: np.ndarray) -> float:
     norms = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return float(np.sum(one * other)) / norms if norms > 0 and np.isfinite(norms) else 0.0
 
-
-@contextmanager
-def _kept_gradients(parameters: Iterable[Any]) -> Iterator[None]:
-    """Restore the gradients of parameters, and whether they are fresh."""
-    kept = [(p, [gradient.copy() for gradient in p.list_grad()], fresh_flags(p)) for p in parameters]
-    try:
-        yield
-    finally:
-        for parameter, gradients, flags in kept:
-            for gradient, copy, values, fresh in zip(
-                parameter.list_grad(), gradients, parameter.list_data(), flags
-            ):
-                copy.copyto(gradient)
-                set_fresh(values, fresh)

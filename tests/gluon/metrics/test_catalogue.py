@@ -47,7 +47,6 @@ def replaced() -> Any:
         replaced(),
         M.Accuracy(output_names=["a"]),
         M.Accuracy(label_names=["a"]),
-        M.Perplexity(None, axis=0),
         M.PearsonCorrelation(),
         M.PCC(),
         M.create(lambda label, pred: 0.0),

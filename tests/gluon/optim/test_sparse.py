@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, EarlyStoppingHandler, MultiEstimator, TrainerSpec, WeightAveraging
-from multifit.errors import TrainerError
+from multifit import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    LossSpec,
+    MultiEstimator,
+    TaskSpec,
+    TrainerSpec,
+    WeightAveraging,
+)
+from multifit.errors import TrainerError, UserCodeError
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -81,6 +89,15 @@ def estimator_of(net: Any, optimizer: str = "adam", contexts: Any = None, **opti
     return MultiEstimator(net, L2, trainer, context=contexts)
 
 
+class BeforeUpdate:
+    """Is called between backward pass and update, where Gluon's Estimator calls handlers."""
+
+    priority = -3000
+
+    def batch_end(self, estimator: Any, **facts: Any) -> None:
+        """Look at nothing."""
+
+
 EMBEDDINGS = {"weight": SPARSE_WEIGHT, "gradient": sparse_gradient}
 DEVICES = {"one": ONE, "two": TWO}
 # Every pair of settings: an optimizer with each kind of embedding, and so on.
@@ -106,7 +123,7 @@ def test_trains_as_by_hand(optimizer: str, kind: str, devices: str, by: str) -> 
         estimator = MultiEstimator(net, L2, trainer, context=contexts)
     estimator.check(batches())
     before = values(net)
-    estimator.fit(batches(), batches(1), epochs=1, event_handlers=SILENT)
+    estimator.fit(batches(), batches(1), epochs=1, event_handlers=[*SILENT, BeforeUpdate()])
     assert_same(net, by_hand(embedding, contexts, optimizer), rtol=1e-5, atol=1e-6)
     assert all((values(net)[name] != value).any() for name, value in before.items())
 
@@ -116,6 +133,17 @@ def test_clips_as_by_hand(embedding: Any) -> None:
     net = Net(embedding, ONE)
     estimator_of(net, clip_norm=0.05).fit(batches(), epochs=1, event_handlers=SILENT)
     assert_same(net, by_hand(embedding, ONE, "adam", 0.05), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS.values(), ids=EMBEDDINGS)
+def test_trainers_of_their_own_are_checked_loss_by_loss(embedding: Any) -> None:
+    net = Net(embedding, ONE)
+    losses = {name: LossSpec(L2, "out", "y") for name in ("one", "other")}
+    spec = TaskSpec(inputs=["x"], outputs="out", labels=["y"], losses=losses)
+    trainers = {name: TrainerSpec(f"{name}.*", "adam") for name in ("words", "head")}
+    before = net.head.weight.data().asnumpy()
+    MultiEstimator(net, spec, trainers).check(batches())
+    np.testing.assert_array_equal(net.head.weight.data().asnumpy(), before)
 
 
 def test_a_net_is_evaluated_before_it_is_trained() -> None:
@@ -205,3 +233,22 @@ def test_handlers_that_copy_parameters_are_refused(handler: Any) -> None:
     estimator = estimator_of(Net(SPARSE_WEIGHT, ONE))
     with pytest.raises(ValueError, match='copies parameters, and "words.weight" is row_sparse'):
         estimator.fit(batches(), epochs=1, event_handlers=[handler(), *SILENT])
+
+
+def test_a_schedule_that_raises_in_the_kvstore_is_not_ignored(capfd: Any) -> None:
+    class Ends(mx.lr_scheduler.LRScheduler):
+        def __call__(self, num_update: int) -> float:
+            return 0.1 if num_update < 3 else 1 / 0
+
+    net, before = Net(SPARSE_WEIGHT, ONE), []
+
+    class Watch:
+        def batch_begin(self, estimator: Any) -> None:
+            if estimator.state.step:  # the first step makes the kvstore
+                before.append(values(net))
+
+    estimator = MultiEstimator(net, L2, TrainerSpec(".*", "sgd", lr_scheduler=Ends()), context=ONE)
+    with pytest.raises(UserCodeError, match=r"batch 3: .*lr_scheduler\(3\) raised ZeroDivisionError"):
+        estimator.fit(batches(), epochs=1, event_handlers=[*SILENT, Watch()])
+    for name, value in values(net).items():
+        np.testing.assert_array_equal(value, before[-1][name])
