@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,14 +16,16 @@ def bind_slots(
     inputs: Sequence[str],
     batch: Sequence[Any] | Mapping[str, Any],
     labels_needed: bool = True,
+    state: Collection[str] = (),
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Return the arrays of a flat batch by name, and what does not match.
 
     `order` names the slots of a whole batch, `inputs` those that the net is called with. A mapping is matched
-    by key. Labels are not needed in prediction, where a batch may hold the inputs alone.
+    by key. Labels are not needed in prediction, where a batch may hold the inputs alone. `state` are slots
+    that come from the batch before.
     """
     if isinstance(batch, Mapping):
-        return _by_key(order, inputs, batch, labels_needed)
+        return _by_key(order, inputs, batch, labels_needed, state)
     if len(batch) == len(order):
         return dict(zip(order, batch)), []
     if not labels_needed and len(batch) == len(inputs):
@@ -88,10 +90,18 @@ def _fix(batch: Sequence[Any]) -> str:
 
 
 def _by_key(
-    order: Sequence[str], inputs: Sequence[str], batch: Mapping[str, Any], labels_needed: bool
+    order: Sequence[str],
+    inputs: Sequence[str],
+    batch: Mapping[str, Any],
+    labels_needed: bool,
+    state: Collection[str],
 ) -> tuple[dict[str, Any], list[Problem]]:
-    undeclared = [key for key in batch if key not in order]
-    messages = []
+    messages = [
+        f'the batch has "{name}", which is declared in state= and comes from the batch before; leave it out'
+        for name in state
+        if name in batch
+    ]
+    undeclared = [key for key in batch if key not in order and key not in state]
     for name in order if labels_needed else inputs:
         if name not in batch:
             near = nearest(name, undeclared)

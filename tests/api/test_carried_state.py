@@ -180,6 +180,17 @@ def test_wrong_declarations_are_refused(changes: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
+def test_a_batch_that_holds_the_state_is_refused() -> None:
+    estimator = MultiEstimator(make_net(), make_spec())
+    words, following = BATCHES[0]
+    batch = {"words": words, "next": following, "hidden": words, "extra": words}
+    with pytest.raises(DataError) as caught:
+        estimator.fit([batch], epochs=1, batch_axis=1)
+    held, extra = (problem.message for problem in caught.value.problems)
+    assert held.startswith('the batch has "hidden", which is declared in state= and comes from the batch bef')
+    assert extra.startswith('the batch also has "extra", which is not declared')
+
+
 def test_state_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r'export: "hidden", "cell" come from the batch before \(state=\)'):
         MultiEstimator(make_net(), make_spec()).export(tmp_path, BATCHES[:1])
