@@ -58,7 +58,7 @@ def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
     grouped = {loss: name for name, losses in groups.items() for loss in losses}
     order = tuple(dict.fromkeys(grouped.get(key, key) for key in keys))
     tasks = Tasks(order, {key: order.index(grouped.get(key, key)) for key in keys})
-    raise_problems(Problem("spec", f"balance: {message}") for message in _task_problems(tasks, spec))
+    raise_problems(Problem("spec", f"balance: {message}") for message in _task_problems(method, tasks, spec))
     return tasks
 
 
@@ -98,9 +98,14 @@ def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterat
             yield f'the task "{name}" is named like a loss that is not in it; rename the task'
 
 
-def _task_problems(tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
+def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
+    with_gradient = {tasks.of_loss[term.key] for term in spec.terms if term.spec.weight != 0}
     if len(tasks.names) < 2:
         yield f"there is one task, {names(tasks.names)}, and nothing to weigh it against; leave balance= out"
+    elif method.needs == "gramian" and len(with_gradient) < 2:
+        left = [tasks.names[task] for task in with_gradient]
+        what = f"one task, {names(left)}, and nothing to weigh it against" if left else "no task to weigh"
+        yield f"losses of weight 0 have no gradient, which leaves {what}; leave balance= out"
     figures = {figure for term in spec.terms for figure in term.figures}
     figures |= {metric.key for metric in spec.metric_terms}
     own = [weight_figure(name) for name in tasks.names] + gradient_figures(tasks.names)

@@ -345,6 +345,16 @@ ERRORS = [
     (GLS(tasks={"digit": ["parity"]}), {}, 'the task "digit" is named like a loss that is not in it'),
     (GLS(tasks={"a": ["digit", "parity"]}), {}, 'there is one task, "a", and nothing to weigh it against'),
     (
+        UPGrad(),
+        {"losses": {"digit": CE, "parity": LossSpec(BCE, weight=0)}},
+        'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to weigh it against',
+    ),
+    (
+        UPGrad(),
+        {"losses": {name: LossSpec(fn, weight=0) for name, fn in (("digit", CE), ("parity", BCE))}},
+        "losses of weight 0 have no gradient, which leaves no task to weigh; leave balance= out",
+    ),
+    (
         GLS(),
         {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}},
         'the figure "weight_digit" is that of a loss or metric',
