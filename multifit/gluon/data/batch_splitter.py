@@ -60,7 +60,7 @@ class BatchSplitter:
         self._real = real
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self._missing = MissingLabels(spec.label_specs)
-        self._checked: set[Signature] = set()
+        self._checked: set[tuple[Any, ...]] = set()
         self._first: dict[str, Any] = {}
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting
         self._may_skip = len(contexts) == 1 and spec.batch_fn is None
@@ -190,7 +190,7 @@ class BatchSplitter:
             array = samples(array, rows, self.batch_axis)
         if isinstance(array, mx.nd.sparse.BaseSparseNDArray) and name not in self.spec.inputs:
             array = array.tostype("default")  # losses and metrics read sizes, which sparse arrays lack
-        dtype = self._cast(name, array)
+        dtype: Any = self._cast(name, array)
         if array is not None and name in self._missing:
             dtype = sought_in(array.dtype, dtype)  # it is cast when it is known what is missing
         return place(array, context, dtype)

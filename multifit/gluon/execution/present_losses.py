@@ -36,9 +36,9 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
             weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
             return _parts(fn(*arguments[:2], weight))
         if _ignores_values(term):
-            scores, label, *weight = arguments
+            scores, label, *weights = arguments
             label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
-            return _parts(fn(scores, label, *weight))
+            return _parts(fn(scores, label, *weights))
         parts = _parts(fn(*arguments))
     rows = _rows(F, masks)
     return [_masked(F, term, part, rows) for part in parts]
