@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import types
+from itertools import chain, repeat
 from typing import Any, Literal, get_args, get_origin
 
 _TYPES = (bool, int, float, str, tuple, list, type(None))
@@ -45,10 +46,11 @@ def change_setting(module: types.ModuleType, name: str, value: object) -> None:
 def restored(value: Any, present: object) -> Any:
     """Return a setting's value read from JSON, which turned tuples into lists, with the type of `present`.
 
-    Raises ValueError for a value of another type; None may stand for any type.
+    Within lists and tuples, too, there are tuples where `present` has them; items beyond its last are like
+    that one. Raises ValueError for a value of another type; None may stand for any type.
     """
-    if isinstance(present, tuple) and isinstance(value, list):
-        return present if value == _as_json(present) else tuple(value)
+    if isinstance(present, (tuple, list)) and isinstance(value, list):
+        return _like(value, present)
     if value is None or present is None or _kind(value) == _kind(present):
         return value
     raise ValueError(f"it must be {_kind(present)}")
@@ -80,7 +82,21 @@ def _kind(value: object) -> str:
     return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), type(value).__name__)
 
 
+def _like(value: Any, present: Any) -> Any:
+    if value == _as_json(present):
+        return present
+    if isinstance(value, list) and isinstance(present, (tuple, list)):
+        models = chain(present, repeat(present[-1] if present else None))
+        items = [_like(item, model) for item, model in zip(value, models)]
+        return tuple(items) if isinstance(present, tuple) else items
+    if isinstance(value, dict) and isinstance(present, dict):
+        return {name: _like(item, present.get(name)) for name, item in value.items()}
+    return value
+
+
 def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _as_json(item) for name, item in value.items()}
     return [_as_json(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 

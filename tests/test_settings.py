@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from typing import Literal
 
@@ -92,8 +93,21 @@ def test_other_annotations_allow_any_value(annotation):
         ([1, 2], [3], [1, 2]),
         ([1, 2], (3,), (1, 2)),
         ([[1, 2], [3]], ((1, 2), (3,)), ((1, 2), (3,))),
+        ([[8, "relu"], [6, "tanh"]], [(4, "relu")], [(8, "relu"), (6, "tanh")]),
+        ([[8, [3, 3]], 5], [(4, (5, 5)), 5, [1]], [(8, (3, 3)), 5]),
+        ([[1, [2]]], [], [[1, [2]]]),
+        ([{"size": [3, 3], "more": [1]}], [{"size": (5, 5)}], [{"size": (3, 3), "more": [1]}]),
+        ([[1]], ([1],), ([1],)),
     ],
 )
 def test_tuples_are_restored_from_json(value, present, expected):
     parsed = restored(value, present)
-    assert parsed == expected and type(parsed) is type(expected)
+    assert repr(parsed) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(1, [2, (3,)]), [(8, "relu"), [1, (2,)]], [{"size": (3, {1: (2,)})}], [(1, 2.5, None)], []],
+)
+def test_an_unchanged_setting_keeps_the_files_own_value(value):
+    assert restored(json.loads(json.dumps(value)), value) is value

@@ -347,7 +347,7 @@ ERRORS = [
     (
         UPGrad(),
         {"losses": {"digit": CE, "parity": LossSpec(BCE, weight=0)}},
-        'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to weigh it against',
+        'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to',
     ),
     (
         UPGrad(),
