@@ -1,1 +1,1 @@
-"""All that knows MXNet. Nothing outside this package imports it."""
+"""Everything that uses MXNet. No other package imports it."""

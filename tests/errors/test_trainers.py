@@ -49,7 +49,7 @@ FAULTS = [
         "trainers: the ParameterDict selects none of the net's parameters"),
     fault("in none", lambda net: {"body": BODY},
         'no trainer moves "digit.weight", "digit.bias", "amount.weight", "amount.bias", so they would',
-        'add a TrainerSpec for them, or say frozen=["digit.*", "amount.*"]'),
+        'add a TrainerSpec for them, or pass frozen=["digit.*", "amount.*"]'),
     fault("in two", lambda net: {"all": TrainerSpec(".*"), "body": TrainerSpec(net.body)},
         'the trainers all and body would move "body.0.weight", "body.0.bias", "body.1.gamma", "body.1.beta"',
         "each parameter belongs to exactly one: narrow a pattern"),

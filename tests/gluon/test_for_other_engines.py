@@ -133,7 +133,7 @@ def test_numbers_of_updates_are_those_of_the_trainer(engine: Any) -> None:
     handle = engine.trainers.get()["trainer"]
     parameters = [engine.model.parameters[name] for name in ("digit.bias", "body.weight")]
     parameters[1].lr_mult, parameters[0].wd_mult = 0.5, 0.0
-    numbers = UpdateNumbers(handle.trainer, parameters)
+    numbers = UpdateNumbers(handle, parameters)
     assert numbers.kind == "sgd" and numbers.states() == [None, None]
     assert numbers.count([0, 1]) == ([0.1, 0.05], [0.0, 0.01], [1, 1])
     assert numbers.count([1]) == ([0.05], [0.01], [2])
@@ -150,8 +150,9 @@ def test_states_of_several_arrays() -> None:
     dry_run(engine, BATCHES[0])
     TrainStep(engine)(BATCHES[0])
     names = list(engine.model.parameters)
-    trainer = engine.trainers.get()["trainer"].trainer
-    numbers = UpdateNumbers(trainer, [engine.model.parameters[name] for name in names])
+    numbers = UpdateNumbers(
+        engine.trainers.get()["trainer"], [engine.model.parameters[name] for name in names]
+    )
     states = numbers.states()
     numbers.set_states(range(len(names)), states)
     for one, other in zip(states, numbers.states()):

@@ -22,7 +22,7 @@ PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size",
 class Arrays(Protocol):
     """The arrays of an engine.
 
-    `exact_dropout` says whether Dropout is right in each of several backward passes through it.
+    `exact_dropout` says whether Dropout is right when one forward pass gets several backward passes.
     """
 
     exact_dropout: bool

@@ -73,7 +73,7 @@ class BatchSplitter:
         self._absent = frozenset(() if own is None else spec.slot_names) - frozenset(self._order)
 
     def split(self, raw: Any) -> Batch:
-        """Return the batch, named, cast and placed; `raw` is None if nothing of it is this process's.
+        """Return the batch, named, cast and placed; `raw` is None if this process has no samples of it.
 
         On one device, a list of NDArrays like an earlier one, which needed no cast, is not checked again: its
         layout says which array is which slot. Raises DataError if slots or dtypes are not as declared.

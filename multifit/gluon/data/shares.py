@@ -43,7 +43,8 @@ class Slice:
 class Part:
     """A part of a batch that is this process's already.
 
-    `whole` is the number of samples of the whole batch; None if nobody knows before all are added up.
+    `whole` is the number of samples of the whole batch; None if it is known only after summing over the
+    processes.
     """
 
     whole: int | None = None

@@ -11,7 +11,7 @@ from .collectives import all_reduce
 
 
 class Normalizers:
-    """Adds up what the losses of one batch are divided by; alone, that is what one process has."""
+    """Adds up a batch's normalisers over the ranks; alone, returns them as they are."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -17,7 +17,7 @@ SHOWN = 6  # differences in a message
 
 
 class SharedParameters:
-    """Keeps the parameters of all ranks equal where gradients do not; alone, does nothing."""
+    """Gives all ranks the first rank's parameters, and averages running statistics; alone, does nothing."""
 
     def __init__(self, world: World, parameters: Parameters) -> None:
         self._world, self._parameters = world, parameters

@@ -26,7 +26,7 @@ from ..data.loaders import (
 from ..data.raw_batches import arrays_in
 from ..data.shares import CurrentShare, Part, Peeked, Slice
 from .collectives import from_first
-from .task_reader import TaskReader
+from .task_reader import TaskReader, nothing
 
 WAY_OUT = (
     "give a DataLoader, which multifit divides, or multifit.Sharded(loader) if each process has a part of "
@@ -53,10 +53,10 @@ class Reader:
     def iterate(self, data: Loader, number: int | None = None) -> Iterator[Any]:
         """Iterate over a loader from its start; see :func:`multifit.gluon.data.loaders.iterate`."""
         if isinstance(data, TaskLoaders):
-            return self.iterate_from(data, 0, _nothing, number)
+            return self.iterate_from(data, 0, nothing, number)
         if self._world.alone:
             return iterate(data, number)
-        return self._iterate(data, 0, _nothing, number)
+        return self._iterate(data, 0, nothing, number)
 
     def iterate_from(
         self, data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
@@ -187,10 +187,6 @@ class Reader:
                 return
             self.current.share = Part()
             yield raw
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _index(sample: Any) -> int:

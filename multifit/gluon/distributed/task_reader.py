@@ -79,7 +79,7 @@ class TaskReader:
     def _in_turn(self, data: TaskLoaders, number: int | None) -> Iterator[TaskBatch]:
         for name, loader in data.loaders.items():
             is_empty = True
-            for batch in self._read(loader, 0, _nothing, number):
+            for batch in self._read(loader, 0, nothing, number):
                 is_empty = False
                 yield TaskBatch({name: batch})
             if is_empty:
@@ -123,7 +123,7 @@ class _Passes:
         """Begin a pass, after the batches that are done if it draws their order; return its first batch."""
         with _seeded(self._seed, number) as leave:
             # `leave` is called when the order is drawn
-            self._batches = self._read(self._loader, done, leave if self._has_order else _nothing, number)
+            self._batches = self._read(self._loader, done, leave if self._has_order else nothing, number)
             return next(self._batches, _ENDED)
 
     def _ended(self, number: int, done: int) -> str:
@@ -162,7 +162,7 @@ def _seed_pass(seed: int, number: int) -> None:
     np.random.seed(of_pass)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Do nothing."""
 
 

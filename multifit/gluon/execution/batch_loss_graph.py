@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
+from ..metrics.catalogue import class_name
 from .batch_losses import split_parts
 from .loss_graph import call_loss, named_parts
 from .multi_box import NAME, multi_box_loss
@@ -56,13 +57,9 @@ class BatchLossGraph:
 
 def is_graph(loss: Any) -> bool:
     """Whether a loss of scope "batch" may become part of a graph."""
-    return is_traceable(loss) or _name_of(loss) in GRAPHS
+    return is_traceable(loss) or class_name(loss) in GRAPHS
 
 
 def _graph_of(loss: Any, F: Any) -> Callable[..., Any] | None:
-    function = GRAPHS.get(_name_of(loss))
+    function = GRAPHS.get(class_name(loss))
     return None if function is None else partial(function, loss, F)
-
-
-def _name_of(loss: Any) -> str:
-    return f"{type(loss).__module__}.{type(loss).__qualname__}"

@@ -15,7 +15,7 @@ MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
 CONSTANTS = 0, 1  # the first arrays of a run, the number of samples and weights, which nobody writes to
 
 Gradients = Mapping[int, "tuple[Array, str]"]
-"""Where the gradients of arguments go, by place, and whether they are written or added up there."""
+"""The array for the gradient of each argument, by its place, and "write" or "add"."""
 
 
 class ExecutedStep(Protocol):

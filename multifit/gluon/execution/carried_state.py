@@ -9,7 +9,7 @@ from ...errors import DataError, SpecError
 from ...protocols import Array, Context
 from ..compat import mx
 from ..data.batches import Batch
-from ..elsewhere import Elsewhere
+from ..metrics.stage_figures import Elsewhere
 
 
 class CarriedState:

@@ -1,4 +1,4 @@
-"""The form of outputs and losses: what the first batch showed, to which later batches are held."""
+"""The form of outputs and losses: which later batches must have, too."""
 
 from __future__ import annotations
 

@@ -84,6 +84,6 @@ def figure_names(metric: mx.metric.EvalMetric) -> list[str] | None:
     return ["pixAcc", "mIoU"] if class_name(metric) == SEGMENTATION else None
 
 
-def class_name(metric: mx.metric.EvalMetric) -> str:
-    """Return the full name of a metric's class."""
-    return f"{type(metric).__module__}.{type(metric).__qualname__}"
+def class_name(value: object) -> str:
+    """Return the full name of an object's class."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -9,7 +9,7 @@ from ..compat import mx
 from ..data.new_array import new_array
 from .label_checks import LabelColumns, LabelRows
 
-HELD = 256  # batches that are looked through in one call, which takes as long as a batch,
+HELD = 256  # batches checked in one call, which takes as long as checking one,
 MAX_HELD = 2**18  # unless they have more elements than this
 NEVER = 2**52  # no batch has this number
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, Sequence, Union
+from typing import Any, Collection, Mapping, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ...protocols import Slots
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
-from ..elsewhere import Elsewhere
 from ..user_code import user_code
 from .base import DeviceMetric
 from .label_checks import LabelChecks, LabelRows, label_checks
@@ -25,6 +24,16 @@ from .stage_metric import Place, StageMetric
 
 WrongLabels = Mapping[str, Sequence[int]]
 """How many labels broke a rule, and in which batch, from 1, the first one: by rule."""
+
+
+class Elsewhere(Protocol):
+    """Values that another engine holds on its device, until somebody reads them."""
+
+    def fetch(self) -> None:
+        """Hand them over, and forget them; this waits for the device."""
+
+    def clear(self) -> None:
+        """Discard them."""
 
 
 class StageFigures:

@@ -108,7 +108,7 @@ class ModelTrainers:
         shown = ", ".join(f'"{name}"' for name in deferred[:6]) + (" …" if len(deferred) > 6 else "")
         message = (
             f"the forward pass never reached {shown}: their shape is not known, so no trainer can move them; "
-            f'take the layer out of the net, or say frozen=["{deferred[0].rpartition(".")[0]}.*"]'
+            f'take the layer out of the net, or pass frozen=["{deferred[0].rpartition(".")[0]}.*"]'
         )
         return [Problem("trainer", message)]
 

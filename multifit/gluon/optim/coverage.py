@@ -91,6 +91,6 @@ def coverage_problems(
         patterns = dict.fromkeys(f"{name.split('.')[0]}.*" if "." in name else name for name in without)
         messages.append(
             f"no trainer moves {listing(without)}, so they would stay as they are; add a TrainerSpec for "
-            f"them, or say frozen=[{listing(list(patterns))}]"
+            f"them, or pass frozen=[{listing(list(patterns))}]"
         )
     return [Problem("trainer", message) for message in messages]

@@ -65,7 +65,7 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
         return _cosine(self.max_lr, self.max_lr / self.final_divisor, share)
 
 
-class _Wrapper(mx.lr_scheduler.LRScheduler):
+class Wrapper(mx.lr_scheduler.LRScheduler):
     """A schedule around another one, whose `base_lr` it shares. All of its state is in its attributes."""
 
     def __init__(self, scheduler: Schedule) -> None:
@@ -82,7 +82,7 @@ class _Wrapper(mx.lr_scheduler.LRScheduler):
         self.scheduler.base_lr = rate
 
 
-class WarmUp(_Wrapper):
+class WarmUp(Wrapper):
     """A linear rise to the first rate of any schedule, which starts when the rise is over.
 
     Unlike ``warmup_steps`` of MXNet's own schedules, this delays the wrapped schedule: its update 0 is update
@@ -116,7 +116,7 @@ class WarmUp(_Wrapper):
         return self.start + (self.scheduler(0) - self.start) * num_update / self.steps
 
 
-class ScaledSchedule(_Wrapper):
+class ScaledSchedule(Wrapper):
     """Another schedule, scaled by a factor that can be changed while it runs."""
 
     def __init__(self, scheduler: Schedule) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Iterable
 from ...arguments import NotNegative, Share, checked_value
 from ...errors import TrainerError, names, shown
 from ..compat import mx
+from .named_schedule import named_schedule
 from .optimizers import build_optimizer
 from .schedules import ScaledSchedule
 
@@ -63,8 +64,10 @@ class TrainerHandle:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate now."""
-        return float(self.trainer.optimizer.learning_rate)
+        """The learning rate now; raises an error that names the trainer if its schedule returns none."""
+        optimizer = self.trainer.optimizer
+        with named_schedule(self.name, optimizer):
+            return float(optimizer.learning_rate)
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:

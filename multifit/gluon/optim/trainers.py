@@ -15,6 +15,7 @@ from .gradients import (
     scale_gradients,
     zero_stale,
 )
+from .named_schedule import named_schedule
 from .rhythms import AddedGradients, Rhythm
 from .trainer_handle import TrainerHandle
 
@@ -102,14 +103,17 @@ class Trainers(Mapping[str, TrainerHandle]):
     def update(self, name: str) -> None:
         """Move a trainer's parameters by gradients that are reduced and clipped.
 
-        Parameters that the batch did not reach, whose gradients are stale, stay as they are.
+        Parameters that the batch did not reach, whose gradients are stale, stay as they are. Raises
+        UserCodeError or TrainerError if the trainer's schedule raises, or returns no rate.
         """
         trainer = self._trainers[name]
-        if updates_on_kvstore(trainer):
-            trainer.step(1, ignore_stale_grad=True)
-            mark_used(moved_parameters(trainer))  # MXNet forgets to
-        else:
-            self._updates[name]()
+        on_kvstore = updates_on_kvstore(trainer)
+        with named_schedule(name, trainer.optimizer):
+            if on_kvstore:
+                trainer.step(1, ignore_stale_grad=True)
+                mark_used(moved_parameters(trainer))  # MXNet forgets to
+            else:
+                self._updates[name]()
         for parameter in trainer._params:
             if parameter.grad_req == "add":
                 parameter.zero_grad()

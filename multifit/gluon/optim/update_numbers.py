@@ -6,6 +6,8 @@ from typing import Any, Sequence
 
 from ..compat import mx
 from ..data.new_array import new_array
+from .named_schedule import named_schedule
+from .trainer_handle import TrainerHandle
 
 
 class UpdateNumbers:
@@ -15,14 +17,15 @@ class UpdateNumbers:
 
     Parameters
     ----------
-    trainer : gluon.Trainer
-        Its own update is never called.
+    handle : TrainerHandle
+        The trainer; its own update is never called.
     parameters : sequence of gluon.Parameter
         Those that it moves; they are numbered in this order.
     """
 
-    def __init__(self, trainer: mx.gluon.Trainer, parameters: Sequence[mx.gluon.Parameter]) -> None:
-        self._trainer, self.options = trainer, trainer.optimizer
+    def __init__(self, handle: TrainerHandle, parameters: Sequence[mx.gluon.Parameter]) -> None:
+        trainer = handle.trainer
+        self._name, self._trainer, self.options = handle.name, trainer, trainer.optimizer
         places = {id(parameter): index for index, parameter in enumerate(trainer._params)}
         self._indices = [places[id(parameter)] for parameter in parameters]
 
@@ -38,7 +41,9 @@ class UpdateNumbers:
         optimizer._set_current_context(0)
         optimizer._update_count(indices)
         counts = optimizer._index_update_count
-        return optimizer._get_lrs(indices), optimizer._get_wds(indices), [counts[i] for i in indices]
+        with named_schedule(self._name, optimizer):
+            rates = optimizer._get_lrs(indices)
+        return rates, optimizer._get_wds(indices), [counts[i] for i in indices]
 
     def states(self) -> list[Any]:
         """Return each parameter's state in NumPy arrays; None where there is none yet."""

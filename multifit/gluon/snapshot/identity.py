@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
 import numpy as np
 
 from ...sampling import TaskLoaders
+from ...spec import LossSpec, MetricSpec, TaskSpec
 from ...spec.names import listed
+from ...spec.terms import MetricTerm, Term
 from ..balance.make import AnyBalancer
 from ..compat import mx
 from ..engine import Engine
 from ..optim.schedules import ScaledSchedule
-
-if TYPE_CHECKING:
-    from ...spec import LossSpec, MetricSpec, TaskSpec
-    from ...spec.terms import MetricTerm, Term
 
 
 def identity(engine: Engine) -> dict[str, Any]:

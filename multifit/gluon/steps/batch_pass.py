@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Protocol
 
-from ...errors import DataError, SpecError, UserCodeError
+from ...errors import DataError, SpecError, TrainerError, UserCodeError
 from ...events import EVALUATION_EVENTS, PassEvents
 from ...protocols import BatchResult
 from ...sampling import TaskBatch
@@ -44,7 +44,7 @@ def run_pass(
         handlers.emit(events.batch_begin, batch=batch)
         try:
             result = step(batch)
-        except (UserCodeError, SpecError, DataError) as error:
+        except (UserCodeError, SpecError, DataError, TrainerError) as error:
             # the first batch's problems are those of the declarations
             if place is not None and (state.step or isinstance(error, UserCodeError)):
                 loader = f", {batch.name}" if isinstance(batch, TaskBatch) else ""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping
 
+from ...distributed import World
 from ...errors import raise_problems
 from ..data.arrays import joined, to_numpy
 from ..data.batches import Shards
-from ..distributed.predictions import gather_pieces
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..user_code import user_code
 from ..validation.first_batch import run_batch
 
-PredictBatch = Callable[[Engine, Any], "list[tuple[dict[str, Any], int]]"]
+Piece = tuple[dict[str, Any], int]
+"""The outputs for the samples of one device, NumPy arrays by name, and the number of samples."""
+
+PredictBatch = Callable[[Engine, Any], "list[Piece]"]
 
 
 def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
@@ -31,7 +34,7 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     return result
 
 
-def predict_batch(engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
+def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
     """Return, per device, the outputs as NumPy arrays and the number of samples; labels may be missing.
 
     Raises SpecError or DataError if the batch or the net does not fit the spec.
@@ -79,8 +82,24 @@ def predict(
     if engine.stages["evaluate"].carried is not None:
         engine.stages["evaluate"].carried.reset()
     batches = [run(engine, batch) for batch in batches_of(engine, data)]
-    batches = gather_pieces(engine.world, batches) if gather else batches
+    batches = _gather_pieces(engine.world, batches) if gather else batches
     pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}
     sizes, axis = [size for _, size in pieces], engine.batch_axis
     return {name: joined([outputs[name] for outputs, _ in pieces], sizes, axis) for name in names}
+
+
+def _gather_pieces(world: World, batches: list[list[Piece]]) -> list[list[Piece]]:
+    """Return every batch's pieces, those of all ranks in their order; a piece for each device."""
+    if world.alone:
+        return batches
+    names = next((list(outputs) for batch in batches for outputs, _ in batch), [])
+    sizes = [[size for _, size in batch] for batch in batches]
+    arrays = [outputs[name] for batch in batches for outputs, _ in batch for name in names]
+    facts = world.gather_json([names, sizes], "the predictions")
+    gathered = world.gather_arrays(arrays, "the predictions")
+    every: list[list[Piece]] = [[] for _ in batches]
+    for (own_names, own_sizes), values in zip(facts, map(iter, gathered)):
+        for batch, devices in zip(every, own_sizes):
+            batch += [({name: next(values) for name in own_names}, size) for size in devices]
+    return every

@@ -1,4 +1,4 @@
-"""Biases that MXNet would leave as they are, though a trainer moves them."""
+"""Biases that a trainer should move, but for which MXNet computes no gradient."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Parameters:
 
     def numbers(self, trainer: Any, names: Sequence[str]) -> UpdateNumbers:
         """Return the numbers by which a trainer moves some of them."""
-        return UpdateNumbers(trainer.trainer, [self._parameters[name] for name in names])
+        return UpdateNumbers(trainer, [self._parameters[name] for name in names])
 
     def take(self) -> None:
         """Copy the values from the net."""

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import nullcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, RunState, TaskSpec, TrainerSpec
+from multifit import (
+    LossSpec,
+    MultiEstimator,
+    RunState,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+    UserCodeError,
+)
+from multifit.gluon.optim.named_schedule import named_schedule
 from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.schedules import OneCycle, WarmUp, piecewise, ramp
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
+from tests.common.hand_loop import SILENT
 
 import mxnet as mx  # isort: skip
 
@@ -81,6 +94,117 @@ def test_scaled_while_the_schedule_is_at_0() -> None:
     assert fall(4) == 0
     fall.set(0.3, 5)
     assert [fall(update) for update in range(5, 9)] == [0.3] * 4
+
+
+class Own(mx.lr_scheduler.LRScheduler):
+    """A user's own schedule, which keeps the numbers of updates that it is asked for."""
+
+    def __init__(self, rate: Any) -> None:
+        super().__init__(0.1)
+        self.rate, self.asked = rate, list[int]()
+
+    def __call__(self, num_update: int) -> Any:
+        self.asked.append(num_update)
+        return self.rate(num_update)
+
+
+class Watch:
+    """Keeps the parameters as they were before the last batch."""
+
+    def batch_begin(self, estimator: Any) -> None:
+        self.before = snapshot(estimator.net)
+
+
+def a_net() -> Any:
+    net = mx.gluon.nn.Dense(1, in_units=2)
+    net.initialize()
+    return net
+
+
+def assign(net: Any, other: Any) -> None:
+    for parameter, value in zip(other.collect_params().values(), net.collect_params().values()):
+        parameter.set_data(value.data())
+
+
+Y = TaskSpec(outputs=["y"], labels=["y"], losses={"y": mx.gluon.loss.L2Loss()})
+DATA = [(np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))] * 5
+NO_RATES: dict[str, tuple[Any, type, str]] = {
+    "raises": (lambda: 1 / 0, UserCodeError, " raised ZeroDivisionError: division by zero"),
+    "None": (lambda: None, TrainerError, " returned None; it must return a finite number"),
+    "NaN": (lambda: NAN, TrainerError, " returned nan; it must return a finite number"),
+    "infinite": (lambda: math.inf, TrainerError, " returned inf; it must return a finite number"),
+    "an array": (lambda: np.ones(2), TrainerError, " returned array([1., 1.]); it must"),
+}
+
+
+@pytest.mark.parametrize("name", NO_RATES)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop", "a gluon.Trainer"])
+def test_a_schedule_without_a_rate_is_named_before_its_trainer_moves(optimizer: str, name: str) -> None:
+    rate, error, message = NO_RATES[name]
+    net, watch, schedule = a_net(), Watch(), Own(lambda update: 0.1 if update < 3 else rate())
+    trainer: Any = TrainerSpec(".*", optimizer, lr_scheduler=schedule)
+    if optimizer == "a gluon.Trainer":
+        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"lr_scheduler": schedule})
+    estimator = MultiEstimator(net, Y, {"mine": trainer})
+    with pytest.raises(error) as raised:
+        estimator.fit(DATA, epochs=1, event_handlers=[*SILENT, watch])
+    text = str(raised.value)
+    assert text.startswith("epoch 1, batch 3: ") and f'trainers["mine"].lr_scheduler(3){message}' in text
+    assert (error is TrainerError) == (raised.value.__cause__ is None)
+    assert_unchanged(net, watch.before)
+    assert isinstance(estimator.trainers["mine"].optimizer.lr_scheduler, Own)
+
+
+def test_a_schedule_that_has_no_first_rate_is_named_where_the_rate_is_read() -> None:
+    estimator = MultiEstimator(a_net(), Y, TrainerSpec(".*", "sgd", lr_scheduler=Own(lambda n: 0.1 / n)))
+    with pytest.raises(UserCodeError, match=r'^trainers\["trainer"\].lr_scheduler\(0\) raised ZeroDivision'):
+        print(estimator.trainers["trainer"].learning_rate)
+    with pytest.raises(UserCodeError, match=r'trainers\["trainer"\].lr_scheduler\(0\) raised ZeroDivision'):
+        estimator.fit(DATA, epochs=1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_schedule_that_raises_in_a_kvstore_is_not_ignored() -> None:
+    """MXNet moves sparse parameters in one, which prints errors and goes on."""
+    net, own = mx.gluon.contrib.nn.SparseEmbedding(4, 1), Own(lambda update: 0.1 if update < 3 else 1 / 0)
+    net.initialize()
+    batches = [(np.array([0, 1, 2]), np.ones((3, 1), "float32"))] * 5
+    estimator = MultiEstimator(net, Y, TrainerSpec(".*", "sgd", lr_scheduler=own))
+    with pytest.raises(UserCodeError, match=r"batch 3: .*lr_scheduler\(3\) raised ZeroDivisionError"):
+        estimator.fit(batches, epochs=1, event_handlers=SILENT)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "rmsprop"])
+def test_naming_a_schedule_changes_nothing(optimizer: str) -> None:
+    nets, schedules = [a_net(), a_net()], [Own(lambda update: 0.1 / update) for _ in range(2)]
+    assign(*nets)
+    for net, schedule, name in zip(nets, schedules, (lambda *_: nullcontext(), named_schedule)):
+        trainer = mx.gluon.Trainer(net.collect_params(), optimizer, {"lr_scheduler": schedule})
+        for x, y in DATA:
+            with mx.autograd.record():
+                loss = mx.gluon.loss.L2Loss()(net(mx.nd.array(x)), mx.nd.array(y))
+            loss.backward()
+            with name("mine", trainer.optimizer):
+                trainer.step(len(x))
+    assert schedules[0].asked == schedules[1].asked
+    assert_same_parameters(*nets, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.array, Fraction])
+def test_numbers_of_other_types_are_rates(kind: Any) -> None:
+    nets = [a_net(), a_net()]
+    assign(*nets)
+    for net, rate in zip(nets, (kind(0.25), 0.25)):
+        trainer = TrainerSpec(".*", "rmsprop", lr_scheduler=Own(lambda update, rate=rate: rate))
+        MultiEstimator(net, Y, trainer).fit(DATA, epochs=1, event_handlers=SILENT)
+    assert_same_parameters(*nets, rtol=0, atol=0)
+
+
+def test_errors_of_an_optimizer_are_not_those_of_its_schedule() -> None:
+    optimizer = mx.optimizer.SGD(lr_scheduler=Own(lambda update: 0.1))
+    with pytest.raises(KeyError, match="lost"), named_schedule("mine", optimizer):
+        raise KeyError("lost")
+    assert isinstance(optimizer.lr_scheduler, Own)
 
 
 def test_the_state_of_scaled_is_in_its_attributes() -> None:

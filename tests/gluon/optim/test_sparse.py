@@ -17,7 +17,7 @@ from multifit import (
     TrainerSpec,
     WeightAveraging,
 )
-from multifit.errors import TrainerError, UserCodeError
+from multifit.errors import TrainerError
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -233,22 +233,3 @@ def test_handlers_that_copy_parameters_are_refused(handler: Any) -> None:
     estimator = estimator_of(Net(SPARSE_WEIGHT, ONE))
     with pytest.raises(ValueError, match='copies parameters, and "words.weight" is row_sparse'):
         estimator.fit(batches(), epochs=1, event_handlers=[handler(), *SILENT])
-
-
-def test_a_schedule_that_raises_in_the_kvstore_is_not_ignored(capfd: Any) -> None:
-    class Ends(mx.lr_scheduler.LRScheduler):
-        def __call__(self, num_update: int) -> float:
-            return 0.1 if num_update < 3 else 1 / 0
-
-    net, before = Net(SPARSE_WEIGHT, ONE), []
-
-    class Watch:
-        def batch_begin(self, estimator: Any) -> None:
-            if estimator.state.step:  # the first step makes the kvstore
-                before.append(values(net))
-
-    estimator = MultiEstimator(net, L2, TrainerSpec(".*", "sgd", lr_scheduler=Ends()), context=ONE)
-    with pytest.raises(UserCodeError, match=r"batch 3: .*lr_scheduler\(3\) raised ZeroDivisionError"):
-        estimator.fit(batches(), epochs=1, event_handlers=[*SILENT, Watch()])
-    for name, value in values(net).items():
-        np.testing.assert_array_equal(value, before[-1][name])
