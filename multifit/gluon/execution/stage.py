@@ -59,7 +59,7 @@ class Stage:
     that are not finite are an error. `balanced` is what is kept apart.
 
     `figures` are what was measured so far, and `checked` says whether a first batch was checked. `is_partial`
-    says whether the stage trains on batches of which some lack slots, and reach only a part of the net. Set
+    says whether the stage trains on batches that may lack slots, so that only a part of the net is used. Set
     `needs_outputs` before an epoch: arrays that nothing reads need not be computed. Without
     `train_mode`, a net that is trained computes as if it evaluated.
     """
@@ -108,7 +108,7 @@ class Stage:
         return self.balanced.needs_graph or (self.is_partial and self.network.joins_losses)
 
     def rehearsal(self) -> AbstractContextManager[Any]:
-        """Return a scope in which the net runs once more than it should, and its statistics stay."""
+        """Return a scope for an extra run of the net, after which its running statistics are restored."""
         if not self.reruns:
             return _NOTHING
         return kept_statistics(self.network.net.collect_params().values())
