@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 import numpy as np
 
 from ..arguments import Count, PathLike, checked
-from ..errors import shown
+from ..errors import reason, shown
 from ..events import EstimatorProtocol, Priority
 from ..protocols import Array
 from ..stages import split_figure
 from ..triggers import Every
+from .event_file import EventFile
 
 
 class TensorBoardHandler:
@@ -24,7 +26,8 @@ class TensorBoardHandler:
     At the end of each epoch, all figures of the history that were measured are written as ``train/…``,
     ``val/…``, ``lr`` or ``lr/<trainer>``, with the epoch (counted from 1) as the step. The plan is written as
     a text. A second fit, or a resumed run, goes on in the same folder; TensorBoard then discards what the
-    interrupted run wrote beyond the point from which it was resumed.
+    interrupted run wrote beyond the point from which it was resumed. If the disk is full or lost, this is one
+    warning, and the training goes on without events.
 
     Parameters
     ----------
@@ -61,7 +64,7 @@ class TensorBoardHandler:
         clock: Callable[[], float] = time.time,
     ) -> None:
         try:
-            from tensorboardX import SummaryWriter
+            import tensorboardX  # noqa: F401
         except ImportError as error:
             raise ImportError(
                 'TensorBoardHandler needs tensorboardX: pip install "multifit[tensorboard]"'
@@ -70,73 +73,96 @@ class TensorBoardHandler:
         self.weights = self.copies_parameters = weights
         self.pictures = pictures
         self._trigger = None if every is None else Every(every, "batch")
-        self._writer_class = SummaryWriter
         self._clock = clock
-        self._epoch_writer: Any = None
-        self._batch_writer: Any = None
+        self._epoch_file: EventFile | None = None
+        self._batch_file: EventFile | None = None
+        self._failed = False
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Forget an earlier fit."""
         self._close()
-        self._plan_written = False
+        self._plan_written = self._failed = False
 
     def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Open the files, unless they are open; only now is it certain where a resumed run goes on."""
-        if self._epoch_writer is None:
-            self._epoch_writer = self._writer(self.folder, estimator.state.epoch)
+        if self._epoch_file is not None or self._failed:
+            return
+        with self._until_it_fails(estimator):
+            self._epoch_file = EventFile(self.folder, estimator.state.epoch, self._clock)
             if self._trigger is not None:
-                self._batch_writer = self._writer(self.folder / "batches", estimator.state.step)
+                self._batch_file = EventFile(self.folder / "batches", estimator.state.step, self._clock)
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Write the running figures if the batch is the n-th."""
-        if self._trigger is not None and self._trigger.due(estimator.state, "batch_end"):
-            self._write_figures(self._batch_writer, estimator.figures("train"), estimator.state.step)
+        if self._batch_file is None or self._trigger is None:
+            return
+        if self._trigger.due(estimator.state, "batch_end"):
+            figures = estimator.figures("train")
+            with self._until_it_fails(estimator):
+                _write_figures(self._batch_file, figures, estimator.state.step)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Write the epoch's figures, weights and pictures."""
+        if self._epoch_file is None:
+            return
+        pictures = self._drawn_pictures(estimator)  # in which errors are not the disk's
+        with self._until_it_fails(estimator):
+            self._write_epoch(self._epoch_file, estimator, pictures)
+
+    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Close the files."""
+        self._close()
+
+    def _write_epoch(
+        self, file: EventFile, estimator: EstimatorProtocol, pictures: Mapping[str, Any]
+    ) -> None:
         epoch = estimator.state.epoch + 1
         plan = getattr(estimator, "plan", None)
         if plan is not None and not self._plan_written:
             self._plan_written = True
             # Markdown shows lines that begin with four spaces as they are.
             text = "".join(f"    {line}\n" for line in str(plan).splitlines())
-            self._epoch_writer.add_text("plan", text, epoch, walltime=self._clock())
-        self._write_figures(self._epoch_writer, estimator.history.last, epoch)
+            file.add_text("plan", text, epoch)
+        _write_figures(file, estimator.history.last, epoch)
         for name, values in _histograms(estimator) if self.weights else ():
-            self._epoch_writer.add_histogram(name, values, epoch, walltime=self._clock())
-        for name, picture in self._drawn_pictures(estimator):
-            self._epoch_writer.add_figure(name, picture, epoch, close=False, walltime=self._clock())
-        self._epoch_writer.flush()  # by itself, the writer does so every two minutes
+            file.add_histogram(name, values, epoch)
+        for name, picture in pictures.items():
+            file.add_picture(name, picture, epoch)
+        file.flush()
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Close the files."""
-        self._close()
+    @contextmanager
+    def _until_it_fails(self, estimator: EstimatorProtocol) -> Iterator[None]:
+        """Log an error of the disk as a warning, and write no more in this fit."""
+        try:
+            yield
+        except OSError as error:
+            self._failed = True
+            self._close()
+            estimator.logger.warning(
+                "cannot write events for TensorBoard to %s: %s; the training goes on without",
+                self.folder,
+                reason(error),
+            )
 
-    def _writer(self, folder: Path, done: int) -> Any:
-        # TensorBoard discards what an interrupted run has written from this step on.
-        purge = {"purge_step": done + 1} if done else {}
-        # The writer names its file by the second, and would overwrite another of the same second.
-        nth = len(list(folder.glob("events.out.tfevents.*")))
-        return self._writer_class(logdir=str(folder), filename_suffix=f".{nth}", **purge)
-
-    def _write_figures(self, writer: Any, figures: Mapping[str, float], step: int) -> None:
-        for name, value in figures.items():
-            if not math.isnan(value):
-                writer.add_scalar(_tag(name), value, step, walltime=self._clock())
-
-    def _drawn_pictures(self, estimator: EstimatorProtocol) -> Iterator[tuple[str, Any]]:
+    def _drawn_pictures(self, estimator: EstimatorProtocol) -> Mapping[str, Any]:
         pictures = {} if self.pictures is None else self.pictures(estimator)
         if not isinstance(pictures, Mapping) or not all(hasattr(p, "savefig") for p in pictures.values()):
             raise ValueError(
                 f"pictures must return a dict of matplotlib figures by name, not {shown(pictures)}"
             )
-        yield from pictures.items()
+        return pictures
 
     def _close(self) -> None:
-        for writer in (self._epoch_writer, self._batch_writer):
-            if writer is not None:
-                writer.close()
-        self._epoch_writer = self._batch_writer = None
+        for file in (self._epoch_file, self._batch_file):
+            if file is not None:
+                file.close()
+        self._epoch_file = self._batch_file = None
+
+
+def _write_figures(file: EventFile, figures: Mapping[str, float], step: int) -> None:
+    for name, value in figures.items():
+        if not math.isnan(value):
+            file.add_figure(_tag(name), value, step)
 
 
 def _tag(figure: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -145,7 +146,8 @@ def test_pictures(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("drawn", [None, {"a": 5}, [1]])
 def test_pictures_of_another_type_are_an_error(run: Any, tmp_path: Path, drawn: Any) -> None:
     with pytest.raises(RuntimeError, match=r"epoch_end .*pictures must return a dict of matplotlib figures"):
-        run.fit(TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
+        run.fit(handler := TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
+    handler.train_end(run)
 
 
 def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
@@ -153,11 +155,53 @@ def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def look(estimator: Any) -> None:
-        seen.extend((handler._epoch_writer.file_writer, handler._batch_writer.file_writer))
+        seen.extend((handler._epoch_file, handler._batch_file))
 
     run.fit(handler, MetricHandler(), At("epoch_end", look, priority=math.inf))
     assert len(seen) == 2
-    assert all(writer.event_writer._ev_writer._py_recordio_writer._writer.closed for writer in seen)
+    assert all(file._records._writer.closed for file in seen)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("every", [None, 1])
+@pytest.mark.parametrize("figures", [1, 1000])  # which fit the buffer or not
+def test_a_full_disk_is_one_warning(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: Any, every: int | None, figures: int
+) -> None:
+    monkeypatch.setattr("tensorboardX.record_writer.open_file", _open_full)
+    run.train = lambda state: {f"train_{number}": 1.0 for number in range(figures)}
+    handler = TensorBoardHandler(tmp_path / "events", every=every)
+    run.fit(handler, MetricHandler(), epochs=3)
+    (message,) = log.messages
+    assert message == (
+        f"cannot write events for TensorBoard to {tmp_path / 'events'}: No space left on device; "
+        "the training goes on without"
+    )
+
+
+def _open_full(path: str) -> Any:
+    return BufferedWriter(FileIO("/dev/full", "wb"))
+
+
+def test_a_file_in_place_of_the_folder_is_one_warning_a_fit(run: Any, tmp_path: Path, log: Any) -> None:
+    (tmp_path / "events").write_text("")
+    handler = TensorBoardHandler(tmp_path / "events", every=1)
+    for _ in range(2):
+        run.fit(handler, MetricHandler(), epochs=2)
+    assert len(log.messages) == 2 and all("File exists" in message for message in log.messages)
+    (tmp_path / "events").unlink()
+    run.fit(handler, MetricHandler(), epochs=1)
+    assert len(log.messages) == 2 and list(values(tmp_path / "events", "simple_value"))
+
+
+def test_an_error_of_the_files_own_pictures_is_not_the_disks(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"epoch_end .*no such picture"):
+        run.fit(handler := TensorBoardHandler(tmp_path, pictures=_missing))
+    handler.train_end(run)
+
+
+def _missing(estimator: Any) -> Any:
+    raise FileNotFoundError("no such picture")
 
 
 def test_a_fit_without_epochs_writes_no_file(run: Any, tmp_path: Path) -> None:

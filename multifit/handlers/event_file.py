@@ -1,0 +1,82 @@
+"""An event file for TensorBoard."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BINS = np.cumprod([1e-12, *[1.1] * 773])  # edges of TensorFlow's histograms above zero, up to 1e20
+
+
+class EventFile:
+    """Writes figures, histograms, pictures and texts to a new event file; OSError if the disk refuses them.
+
+    tensorboardX makes the records. Its SummaryWriter writes them in a thread, which an error of the disk
+    ends, and then waits for it forever.
+
+    Parameters
+    ----------
+    folder : path
+        The folder for the file; created if missing.
+    done : int
+        The steps that are done: TensorBoard discards what an interrupted run has written beyond them.
+    clock : callable
+        Returns the time in seconds since 1970.
+
+    Raises
+    ------
+    ImportError
+        tensorboardX is not installed.
+    """
+
+    def __init__(self, folder: Path, done: int, clock: Callable[[], float] = time.time) -> None:
+        from tensorboardX import summary, utils
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.record_writer import RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        nth = len(list(folder.glob("events.out.tfevents.*")))  # several files may be begun in a second
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{nth}"
+        self._clock, self._event, self._summary, self._utils = clock, Event, summary, utils
+        self._records = RecordWriter(str(folder / name))
+        self._record(file_version="brain.Event:2")
+        if done:
+            self._record(step=done + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def add_figure(self, tag: str, value: float, step: int) -> None:
+        """Write a number."""
+        self._write(step, self._summary.scalar(tag, value))
+
+    def add_histogram(self, tag: str, values: np.ndarray[Any, Any], step: int) -> None:
+        """Write the histogram of finite values."""
+        self._write(step, self._summary.histogram(tag, values, [*-BINS[::-1], 0, *BINS]))
+
+    def add_picture(self, tag: str, figure: Any, step: int) -> None:
+        """Write a matplotlib figure."""
+        self._write(step, self._summary.image(tag, self._utils.figure_to_image(figure, close=False)))
+
+    def add_text(self, tag: str, text: str, step: int) -> None:
+        """Write a text in Markdown."""
+        self._write(step, self._summary.text(tag, text))
+
+    def flush(self) -> None:
+        """Write what is buffered to the disk."""
+        self._records.flush()
+
+    def close(self) -> None:
+        """Close the file; a disk that refuses the last of it has said so before."""
+        with suppress(OSError):
+            self._records.close()
+
+    def _write(self, step: int, summary: Any) -> None:
+        self._record(step=step, summary=summary)
+
+    def _record(self, **fields: Any) -> None:
+        event = self._event(wall_time=self._clock(), **fields)
+        self._records.write(event.SerializeToString())
