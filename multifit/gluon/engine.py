@@ -139,10 +139,14 @@ class Engine:
     def _balanced(self) -> Balanced:
         """Return what training keeps apart; losses are not both balanced and bound to trainers."""
         if self.balancer is not None:
-            return self.balancer.balanced
+            return replace(self.balancer.balanced, moved=self._moved)
         if not any(term.trainers for term in self.spec.terms):
             return NOTHING_BALANCED
         return Balanced(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))
+
+    def _moved(self) -> frozenset[str]:
+        """Return MXNet's names of the parameters that trainers move."""
+        return frozenset(self.model.parameters[name].name for name in self.trainers.moved())
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:

@@ -136,6 +136,17 @@ def test_methods_are_those_of_mxnet(name: str) -> None:
     assert_close(moved, other[1])
 
 
+@pytest.mark.parametrize("on", ["features", "parameters"])
+def test_frozen_parameters_are_not_compared_with_either(on: str) -> None:
+    def run(engine: str) -> Any:
+        options: dict[str, Any] = {"frozen": ["body.0.*"], "balance": MGDA(on=on), "engine": engine}
+        estimator = MultiEstimator(net_of(), two_head_spec(), ADAM, **options)
+        return dict(estimator.fit(BATCHES, epochs=2, event_handlers=[])), values(estimator)
+
+    for one, other in zip(run("mxnet"), run("torch")):
+        assert_close(one, other)
+
+
 @pytest.mark.parametrize("method", [DWA(), UPGrad(on="parameters")], ids=lambda m: type(m).__name__)
 def test_loaders_are_balanced_as_with_mxnet(method: Any) -> None:
     loaders = {

@@ -105,8 +105,8 @@ def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Nu
 
 
 def nothing_selected(pattern: str | None) -> str:
-    """Return the message of a pattern that matches the parameters of single tasks only."""
-    return f'balance: on="{pattern}" selects no parameter that tasks share; use on="parameters"'
+    """Return the message of a pattern that matches only parameters of single tasks, or that are frozen."""
+    return f'balance: on="{pattern}" selects no parameter that tasks share and train; use on="parameters"'
 
 
 def matching(pattern: str, parameters: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Mapping
+from typing import Callable, Collection, Mapping
 
 from ..metrics.means import Means
 from .loss_graph import SUM
@@ -14,8 +14,9 @@ class Balanced:
     """How the objective is computed, and what further figures there are; by default, nothing is balanced.
 
     With `tasks`, the task of each loss, the graph of net and losses is cut where these part; its body is
-    passed back several times if it `repeats`, and `exact_dropout` says whether Dropout is right then. `bound`
-    returns the names of the parameters that losses move, by loss; those of all others move all.
+    passed back several times if it `repeats`, and `exact_dropout` says whether Dropout is right then; `moved`
+    returns the names of the parameters that trainers move, which alone count as shared. `bound` returns the
+    names of the parameters that losses move, by loss; those of all others move all.
     """
 
     form: str = SUM
@@ -23,6 +24,7 @@ class Balanced:
     tasks: Mapping[str, int] | None = None
     repeats: bool = False
     exact_dropout: bool = False
+    moved: Callable[[], Collection[str]] = frozenset
     bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
 
     @property

@@ -56,7 +56,7 @@ def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]
     if not shared:
         return None
     body = _ancestors(nodes, [i for i, each in enumerate(is_shared) if each])
-    cut = _split(graph, body, {i for i in body if nodes[i]["name"] in trained}, reached)
+    cut = _split(graph, body, {i for i in body if nodes[i]["name"] in trained}, reached, learns)
     cut.shared = [nodes[i]["name"] for i in shared]
     return cut
 
@@ -90,9 +90,16 @@ def _ancestors(nodes: Sequence[Node], of: Collection[int]) -> set[int]:
 
 
 def _split(
-    graph: Mapping[str, Any], body: set[int], parameters: set[int], reached: Sequence[set[int]]
+    graph: Mapping[str, Any],
+    body: set[int],
+    parameters: set[int],
+    reached: Sequence[set[int]],
+    learns: Sequence[bool],
 ) -> Cut:
-    """Return the cut; the `parameters` of the body reach the rest through it."""
+    """Return the cut; the `parameters` of the body reach the rest through it.
+
+    What no parameter of the body learns from is taken without a gradient.
+    """
     nodes = graph["nodes"]
     outputs: dict[Entry, int] = {}  # of the body
     result, rest = Cut(None, None), GraphBuilder(nodes)
@@ -108,7 +115,7 @@ def _split(
     def source(entry: Entry, task: int | None) -> list[int]:
         is_plain_variable = nodes[entry[0]]["op"] == "null" and entry[0] not in parameters
         if entry[0] in body and not is_plain_variable:
-            return taken(entry, task)
+            return taken(entry, task if learns[entry[0]] else None)
         return rest.copied(entry)
 
     for i, node in enumerate(nodes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, Callable, Hashable, Mapping, Sequence
+from typing import Any, Callable, Collection, Hashable, Mapping, Sequence
 
 from ...errors import SpecError, counted, memory
 from ...protocols import Array
@@ -20,8 +20,8 @@ from .parting import Parting, TaskRows
 from .second_backward import drops, loops
 
 NOTHING_SHARED = (
-    "balance: the tasks share no parameter, so that their gradients cannot be compared; use a method of "
-    "losses, such as DWA or Uncertainty, or leave balance= out"
+    "balance: the tasks share no parameter that is trained, so that their gradients cannot be compared; use "
+    "a method of losses, such as DWA or Uncertainty, or leave balance= out"
 )
 
 
@@ -44,9 +44,10 @@ class SplitGraph(CachedGraph):
     """Runs a graph as two: a body, and the tasks' own parts on copies of what the body computes.
 
     `tasks` returns the task of each output of the graph once it is traced, None for outputs without one, and
-    `objectives` the numbers of the outputs that are differentiated. Each operator is passed back once, unless
-    the body `repeats`. Raises SpecError if the tasks share no parameter, or if a body that repeats cannot be
-    passed back several times.
+    `objectives` the numbers of the outputs that are differentiated; `moved` returns MXNet's names of the
+    parameters that trainers move. Each operator is passed back once, unless the body `repeats`. Raises
+    SpecError if the tasks share no such parameter, or if a body that repeats cannot be passed back several
+    times.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SplitGraph(CachedGraph):
         signature: Hashable,
         tasks: Callable[[], Sequence[int | None]],
         objectives: Callable[[], Sequence[int]],
+        moved: Callable[[], Collection[str]],
         repeats: bool = False,
         exact_dropout: bool = False,
     ) -> None:
@@ -64,6 +66,7 @@ class SplitGraph(CachedGraph):
         object.__setattr__(self, "_body_parameters", [])
         object.__setattr__(self, "_tasks", tasks)
         object.__setattr__(self, "_objectives", objectives)
+        object.__setattr__(self, "_moved", moved)
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
@@ -138,8 +141,8 @@ class SplitGraph(CachedGraph):
         return rows
 
     def _new_cut(self) -> tuple[Cut, CutPlaces]:
-        parameters = self._parameters().values()
-        trained = {parameter.name for parameter in parameters if parameter.grad_req != "null"}
+        parameters, moved = self._parameters().values(), self._moved()
+        trained = {p.name for p in parameters if p.grad_req != "null" and p.name in moved}
         # without casts to a lower precision, in which MXNet cannot combine gradients
         cut = cut_graph(self._cached_graph[1].tojson(), self._tasks(), trained)
         if cut is None:

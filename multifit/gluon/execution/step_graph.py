@@ -187,7 +187,7 @@ class StepGraph:
         if of_task is not None:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
-            return SplitGraph(*common, *of_outputs, *repeats), names
+            return SplitGraph(*common, *of_outputs, self._balanced.moved, *repeats), names
         if full or not weighted or not self._is_one_objective:
             return CachedGraph(*common), names
         return ExecutedGraph(*common, lambda: names.index("objective")), names

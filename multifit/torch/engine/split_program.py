@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Collection, Mapping
 
 import torch
 
@@ -17,23 +17,24 @@ from .tensors import Tensors
 class SplitProgram:
     """Computes a traced graph: a body, and the tasks' own parts on copies of what the body computes.
 
-    `tasks` are those of the losses; the body is passed back several times if it `repeats`. `trained` are the
-    names of the parameters that the tasks' parts use and that receive gradients; `parting` has those of the
-    body.
+    `tasks` are those of the losses, and `moved` MXNet's names of the parameters that trainers move; the body
+    is passed back several times if it `repeats`. `trained` are the names of the parameters that the tasks'
+    parts use and that receive gradients; `parting` has those of the body that are moved.
     """
 
     def __init__(
         self,
         traced: TracedGraph,
         tasks: Mapping[str, int],
+        moved: Collection[str],
         repeats: bool,
         parameters: Parameters,
         training: bool,
         compiles: bool | str = False,
     ) -> None:
         parameters.take_new()
-        names, trained = parameters.variables(), parameters.trained
-        cut = cut_traced(traced, tasks, {variable for variable, name in names.items() if name in trained})
+        names = {variable: name for variable, name in parameters.variables().items() if variable in moved}
+        cut = cut_traced(traced, tasks, {v for v, name in names.items() if name in parameters.trained})
         # what is compiled is passed back once; a CUDA graph's memory would be used again by the other part
         self._body = Program(cut.body, parameters, training, compiles is True and not repeats)
         self._rest = Program(cut.rest, parameters, training, compiles is True)

@@ -126,7 +126,7 @@ class Stage:
         if balanced.tasks is None:
             program = Program(traced, *options)
         else:
-            program = SplitProgram(traced, balanced.tasks, balanced.repeats, *options)
+            program = SplitProgram(traced, balanced.tasks, balanced.moved(), balanced.repeats, *options)
         self._programs[key] = program
         return program
 

@@ -430,7 +430,7 @@ ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
         'losses["parity"] is not in it: it is of all devices at once',
     ),
     "nothing shared": (
-        lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter, so that their gradients"
+        lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter that is trained, so that"
     ),
     "untraceable": (
         lambda: hybridized(two_heads()), UPGrad(),

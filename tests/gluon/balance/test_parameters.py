@@ -24,7 +24,13 @@ from multifit import (
 )
 from multifit.balance import MGDA, GradNorm, PCGrad, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.compare import (
+    assert_same_parameters,
+    assert_unchanged,
+    copy_parameters,
+    snapshot,
+    twins,
+)
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT, SIZES
@@ -274,6 +280,64 @@ def test_trainers_that_add_up_different_batches_are_refused() -> None:
     with pytest.raises(TrainerError, match='the trainers "body", "pair" move what tasks share'):
         estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     np.testing.assert_equal(snapshot(net), before)
+
+
+class Skipping(gluon.HybridBlock):
+    """Two heads on features, and on what these are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.neck = nn.Dense(6, in_units=7, activation="tanh")
+        self.digit, self.parity = nn.Dense(5, in_units=13), nn.Dense(1, in_units=13)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        features = self.neck(x)
+        return self.digit(F.concat(features, x)), self.parity(F.concat(x, features))
+
+
+class Pretrained(gluon.HybridBlock):
+    """The same behind a layer that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.rest = nn.Dense(7, in_units=10, activation="tanh"), Skipping()
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.rest(self.back(x))
+
+
+@pytest.mark.parametrize("accumulate", [False, True], ids=["", "accumulated"])
+@pytest.mark.parametrize("on", ["features", "parameters", ".*weight"])
+def test_frozen_parameters_are_not_compared(on: str, accumulate: bool) -> None:
+    """However a layer is frozen, weights and figures are those of training on what it computes."""
+    nets = [*twins(Pretrained, BATCHES[0][0]), Skipping()]
+    nets[2].initialize()
+    copy_parameters(nets[0].rest, nets[2])
+    nets[1].back.collect_params().setattr("grad_req", "null")
+    made = [(nets[0].back(nd.array(x)).asnumpy(), *labels) for x, *labels in BATCHES]
+    results = []
+    for net, batches, frozen in zip(nets, (BATCHES, BATCHES, made), (["back.*"], [], [])):
+        trainers = TrainerSpec(".*", "sgd", SGD, every=1 + accumulate, accumulate=accumulate)
+        estimator = MultiEstimator(
+            hybridized(net), digit_spec(), trainers, frozen=frozen, balance=MGDA(on=on)
+        )
+        results.append(estimator.fit(batches, epochs=2, event_handlers=SILENT))
+    for history in results[1:]:
+        for figure in results[0]:
+            np.testing.assert_allclose(history[figure], results[0][figure], rtol=1e-5, err_msg=figure)
+
+
+@pytest.mark.parametrize("on", ["features", "parameters"])
+def test_a_body_that_is_frozen_has_nothing_to_balance(on: str) -> None:
+    estimator = MultiEstimator(
+        hybridized(Pretrained()),
+        digit_spec(),
+        TrainerSpec(".*", "sgd", SGD),
+        frozen=["back.*", "rest.neck.*"],
+        balance=UPGrad(on=on),
+    )
+    with pytest.raises(SpecError, match="the tasks share no parameter that is trained"):
+        estimator.check(BATCHES)
 
 
 def dropped() -> Any:
