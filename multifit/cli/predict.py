@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,7 @@ HELP = "predict with a trained run, or with an exported net, which works without
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_trained_arguments(parser, required=False)
+    parser._negative_number_matcher = re.compile(r"-\.?[0-9]")  # such as -0.5,0.2, which argparse refuses
     parser.add_argument(
         "arguments",
         metavar="INPUT",

@@ -38,6 +38,11 @@ def test_it_prints_the_prediction_for_each_input(predict):
     assert (result.code, result.out) == (0, "3,0,0: right\n-3,0,0: left\n")
 
 
+def test_an_input_may_begin_with_a_minus(predict):
+    result = predict(INPUTS + SHOW, "-3,0,0", "-.5,1,1", "3,-1,0", "--quiet")
+    assert result.out == "-3,0,0: left\n-.5,1,1: left\n3,-1,0: right\n"
+
+
 def test_long_inputs_are_shortened(predict):
     result = predict(INPUTS + SHOW, "3," + 80 * "0" + ",0")
     assert result.out == "3," + 58 * "0" + "...: right\n"
