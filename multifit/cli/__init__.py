@@ -12,6 +12,7 @@ from typing import Sequence
 from .. import __version__
 from ..errors import DataError, PeerError, SpecError, TrainerError
 from ..taskfile import UsageError
+from .arguments import usage
 
 __all__ = ["main"]
 
@@ -61,6 +62,7 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
         module = import_module(f".{name}", __name__)
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
+        command.usage = usage(command)
         command.set_defaults(run=module.run)
     return parser
 

@@ -12,6 +12,27 @@ from ..engines import AUTO, CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger
 
 
+def count(text: str) -> int:
+    """Return a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a number of at least 1")
+    return number
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """Return a line with what a command needs, in an order that works: `--set` takes all that follows."""
+    needed = [action for action in parser._actions if action.required]
+    return " ".join(
+        ["%(prog)s", *map(_usage, sorted(needed, key=lambda a: bool(a.option_strings))), "[options]"]
+    )
+
+
+def _usage(action: argparse.Action) -> str:
+    name = str(action.metavar or action.dest)
+    return " ".join([*action.option_strings[:1], name, *([f"[{name} ...]"] if action.nargs == "+" else [])])
+
+
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a task file."""
     parser.add_argument("file", help="task file: a Python module with the functions net, spec and data")

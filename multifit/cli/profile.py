@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_task_arguments, quiet
+from .arguments import add_task_arguments, count, quiet
 from .outputs import make_folder
 from .results import write_profile
 from .run import Run
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_task_arguments(parser)
     parser.add_argument(
-        "--batches", type=int, default=50, help="number of steps of each measurement (default: 50)"
+        "--batches", type=count, default=50, help="number of steps of each measurement (default: 50)"
     )
     parser.add_argument(
         "--output", metavar="DIR", help="folder for results (default: runs/<name of the file>)"

@@ -7,11 +7,11 @@ from itertools import combinations
 from typing import Any, Mapping, Sequence
 
 from ..balance import Sum
-from ..errors import counted
+from ..errors import DataError, SpecError, counted
 from ..estimator import MultiEstimator
 from ..handlers import LoggingHandler, ProgressBar
 from ..tables import table
-from .arguments import add_task_arguments, quiet
+from .arguments import add_task_arguments, count, quiet
 from .outputs import print_result
 from .run import Run
 
@@ -25,11 +25,14 @@ LONGER = 3.0  # how many times as long a gradient is that is said to outweigh an
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_task_arguments(parser)
-    parser.add_argument("--batches", type=int, default=50, help="number of batches (default: 50)")
+    parser.add_argument("--batches", type=count, default=50, help="number of batches (default: 50)")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Train what the file declares, without its balance, and print the gradients' figures."""
+def run(options: argparse.Namespace) -> int:
+    """Train what the file declares, without its balance, and print the gradients' figures.
+
+    Returns 0, or 130 if Ctrl-C ended the training early.
+    """
 
     def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
         how = task.context, initializer, frozen, task.precision
@@ -39,10 +42,15 @@ def run(options: argparse.Namespace) -> None:
         task = Run(options, functions={"estimator": estimator, "history": lambda: None})
         handlers = [LoggingHandler(), ProgressBar(enabled=False if options.quiet else None)]
         limits = {"batches": options.batches, "sampling": task.results["sampling"]}
-        history = task.estimator.fit(task.data[0], event_handlers=handlers, **limits)
+        try:
+            history = task.estimator.fit(task.data[0], event_handlers=handlers, **limits)
+        except (SpecError, DataError) as error:
+            error.at("multifit tasks compares gradients, with a balance of its own")
+            raise
     figures = {name: values[-1] for name, values in history.items()}
     names = [name[len("train_weight_") :] for name in figures if name.startswith("train_weight_")]
     print_result(_text(names, figures, task.estimator.state.step))
+    return 130 if task.estimator.state.interrupted else 0
 
 
 def _text(names: Sequence[str], figures: Mapping[str, float], batches: int) -> str:

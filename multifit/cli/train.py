@@ -19,7 +19,7 @@ from ..history import History
 from ..locks import locked
 from ..taskfile import UsageError
 from ..triggers import Every
-from .arguments import add_task_arguments, quiet
+from .arguments import add_task_arguments, count, quiet
 from .first_epoch import AtFirstEpoch
 from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
@@ -35,7 +35,7 @@ LOG, EVENTS = "log.txt", "tensorboard"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_task_arguments(parser)
-    parser.add_argument("--epochs", type=int, help="how long to train (default: the file's epochs)")
+    parser.add_argument("--epochs", type=count, help="how long to train (default: the file's epochs)")
     parser.add_argument(
         "--output", metavar="DIR", help="folder for results (default: runs/<name of the file>)"
     )

@@ -29,12 +29,36 @@ def test_help(command, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["trian", "x.py"], ["train"], ["train", "x.py", "--epochs", "few"], ["evaluate", "x.py"]],
+    [
+        [],
+        ["trian", "x.py"],
+        ["train"],
+        ["train", "x.py", "--epochs", "few"],
+        ["train", "x.py", "--epochs", "0"],
+        ["profile", "x.py", "--batches", "0"],
+        ["tasks", "x.py", "--batches", "-1"],
+        ["evaluate", "x.py"],
+    ],
 )
 def test_a_wrong_command_line_shows_the_usage(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2 and "usage: multifit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("train", "file [options]"),
+        ("evaluate", "file --from DIR [options]"),
+        ("predict", "file INPUT [INPUT ...] [options]"),
+        ("report", "RUN [RUN ...] [options]"),
+    ],
+)
+def test_the_usage_has_what_is_needed_in_an_order_that_works(command, usage, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert capsys.readouterr().out.splitlines()[0] == f"usage: multifit {command} {usage}"
 
 
 WITHOUT_MXNET = """

@@ -28,8 +28,6 @@ def test_another_folder_without_a_table(write, multifit):
 
 
 def test_errors(write, multifit):
-    result = multifit("profile", write(), "--batches", 0)
-    assert result.code == 1 and "profile: batches" in result.err and "Traceback" not in result.err
     result = multifit("profile", write("\ndef data():\n    return []\n"))
     assert result.code == 1 and "train_data is empty" in result.err
 

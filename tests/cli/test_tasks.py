@@ -55,6 +55,25 @@ def test_tasks_that_share_nothing_are_an_error(write, multifit):
         "tasks", write("", **{"return TwoHeads()": "net = TwoHeads(); net.hybridize(); return net"})
     )
     assert result.code == 1 and "the tasks share no parameter" in result.err
+    assert "multifit tasks compares gradients, with a balance of its own: 1 problem" in result.err
+
+
+def test_ctrl_c(write, multifit):
+    """The table has the batches so far."""
+    stopping = """
+import signal
+both = data
+def data(seed):
+    train, val = both(seed)
+    class Stops:
+        def __iter__(self):
+            yield from train
+            signal.raise_signal(signal.SIGINT)
+            yield from train
+    return Stops(), val
+"""
+    result = multifit("tasks", write(SHARED + stopping), "--batches", 50, "--quiet")
+    assert result.code == 130 and "mean of 4 batches" in result.out
 
 
 def test_a_file_may_declare_a_balance(write, multifit):

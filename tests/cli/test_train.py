@@ -218,7 +218,7 @@ MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
         ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
         ("", ["--output", "small.py"], 2, "small.py: File exists"),
         ("", ["--output", "\udcff"], 2, "\\udcff': it is not valid UTF-8"),
-        ("", ["--epochs", 0], 1, EPOCHS.format(0)),
+        ("epochs = 0\n", [], 1, EPOCHS.format(0)),
         ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
         ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
         ("seed = 1.5\n", [], 2, "is 1.5; valid is a whole number"),
