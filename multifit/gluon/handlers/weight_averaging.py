@@ -72,8 +72,11 @@ class WeightAveraging:
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
         """Average after an update."""
-        # If the update was held back, gradients still wait for it.
-        if self.kind == "ema" and not any(estimator.gradients().values()):
+        if self.kind != "ema":
+            return
+        # If the update was held back, gradients still wait for it; if all trainers wait, none is moving.
+        moving = estimator.gradients()
+        if moving and not any(moving.values()):
             self._average_if_due(estimator)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:

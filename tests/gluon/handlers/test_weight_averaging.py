@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multifit import TrainerSpec
 from multifit.gluon.handlers import GradientAccumulation, WeightAveraging
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
@@ -82,6 +83,18 @@ def test_batches_without_an_update_do_not_count() -> None:
     trace = Trace()
     ours = fit([WeightAveraging(decay=0.5), GradientAccumulation(4), trace])
     assert_close(ours, ema(trace.after[3::4], 0.5))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_batches_after_which_no_trainer_moves_do_not_count(accumulate: bool) -> None:
+    """The trainers move after batches 2, 3, 4, 6 and 8 of 8."""
+    trace = Trace()
+    trainers = {
+        "first": TrainerSpec("0.*", "sgd", every=2, accumulate=accumulate),
+        "last": TrainerSpec("1.*", "sgd", every=3, accumulate=accumulate),
+    }
+    ours = fit([WeightAveraging(decay=0.5), trace], trainers=trainers)
+    assert_close(ours, ema([trace.after[i - 1] for i in (2, 3, 4, 6, 8)], 0.5))
 
 
 def test_a_constant_parameter_is_its_own_average() -> None:
