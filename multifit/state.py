@@ -53,6 +53,11 @@ class RunState:
         """The position of the run in words, counted from 1: ``epoch 3, batch 8``."""
         return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
 
+    def count(self, samples: int | None) -> None:
+        """Count a batch that was trained on, and its samples, if it has any."""
+        self.step += 1
+        self.samples += samples or 0
+
     def start(self) -> None:
         """Reset the reason to stop, at the beginning of a fit."""
         self.stop_reason, self.interrupted = None, False

@@ -256,9 +256,16 @@ class MultiEstimator:
     def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
 
-        The first batch of a fit is checked, and trained on only if everything fits.
+        The first batch of a fit is checked, and trained on only if everything fits. In a loop of your own,
+        without a fit, batches are counted but handlers are not called; raises TrainerError if a trainer
+        accumulates gradients, which begins and ends with a fit.
         """
-        return self._fit_loop.train_batch(batch)
+        if self._handlers.running:
+            return self._fit_loop.train_batch(batch)
+        self._trainers.check_none_accumulates()
+        result = self._fit_loop.train_batch(batch)
+        self.state.count(result.batch.total)
+        return result
 
     def check(
         self, data: Loader, val_data: Loader | None = None, batch_axis: int = 0, sampling: Any = None

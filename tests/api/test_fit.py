@@ -19,12 +19,13 @@ from multifit import (
     MultiEstimator,
     RunState,
     SpecError,
+    TrainerError,
     TrainerSpec,
     UserCodeError,
     ValidationHandler,
 )
 from multifit.checkpoints import newest_checkpoint
-from tests.common.compare import assert_unchanged, snapshot
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -278,6 +279,39 @@ def test_a_loop_of_ones_own(batches: Any) -> None:
     assert result.batch.samples == 4
     assert len(net.calls) == 15
     assert estimator.figures()["train_loss"] > estimator.evaluate(batches)["loss"]
+
+
+def test_a_loop_of_ones_own_counts_batches(batches: Any) -> None:
+    """A trainer that moves every other batch, and a weight that changes, do as in a fit."""
+    spec = two_head_spec(
+        losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
+    )
+    by_fit, by_hand = twins(two_heads, *[batch[:1] for batch in batches[0][:1]])
+    estimators = [
+        MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}, every=2))
+        for net in (by_fit, by_hand)
+    ]
+    estimators[0].fit(batches, epochs=2)
+    for batch in batches * 2:
+        estimators[1].fit_batch(batch)
+    assert_same_parameters(by_hand, by_fit)
+    states = [estimator.state for estimator in estimators]
+    assert states[0].step == states[1].step == 6 and states[0].samples == states[1].samples
+    estimators[1].fit(batches, epochs=1)
+    assert states[1].step == 9
+
+
+def test_a_loop_of_ones_own_accumulates_nothing(batches: Any) -> None:
+    net = two_heads()
+    estimator = MultiEstimator(net, two_head_spec(), TrainerSpec(".*", every=2, accumulate=True))
+    estimator.evaluate(batches)
+    before = snapshot(net)
+    with pytest.raises(
+        TrainerError, match=r'trainers\["trainer"\]: accumulate=True adds up gradients within a'
+    ):
+        estimator.fit_batch(batches[0])
+    assert_unchanged(net, before)
+    estimator.fit(batches, epochs=1)
 
 
 def test_a_loop_of_ones_own_after_a_check(batches: Any) -> None:

@@ -58,6 +58,19 @@ class ModelTrainers:
             if self._trainers is not None:
                 self._trainers.added_gradients.end()
 
+    def check_none_accumulates(self) -> None:
+        """Raise TrainerError if trainers add up gradients, outside of the block of :meth:`training`.
+
+        What else is wrong with trainers is raised with the first batch.
+        """
+        rhythms = {} if self.build() else self.get().rhythms
+        message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
+        raise_problems(
+            Problem("trainer", f'trainers["{name}"]: {message}')
+            for name, rhythm in rhythms.items()
+            if rhythm.accumulate
+        )
+
     def prepare(self) -> None:
         """Initialise the parameters, and build the trainers if sparse ones need them to be read.
 

@@ -51,8 +51,7 @@ def run_pass(
                 error.at(place() + loader)
             raise
         index += 1
-        state.step += 1
-        state.samples += result.batch.total or 0
+        state.count(result.batch.total)
         handlers.emit_result(events.batch_end, batch, result.views)
         if state.stopped:
             break
