@@ -152,12 +152,14 @@ def memory(size: float) -> str:
 def last_line(error: BaseException) -> str:
     """Return the last line of an exception's message, or ``no message``.
 
-    MXNet's messages are whole stack traces; their last line says what is wrong.
+    MXNet's messages are whole stack traces, which end with what is wrong; for a wrong argument of an operator
+    another line follows, which says what the argument is for.
     """
     try:
-        line = (str(error).strip().splitlines() or ["no message"])[-1]
+        lines = str(error).strip().splitlines() or ["no message"]
     except Exception:  # an exception of the user's own
-        line = "no message"
+        lines = ["no message"]
+    line = next((each for each in reversed(lines) if "MXNetError: " in each), lines[-1])
     return line.removeprefix(f"{type(error).__name__}: ")
 
 

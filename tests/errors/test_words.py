@@ -1,10 +1,10 @@
-"""Numbers in messages, as people write them."""
+"""Numbers and errors in messages, as people write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from multifit.errors import memory
+from multifit.errors import last_line, memory
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,24 @@ from multifit.errors import memory
 )
 def test_memory(size: float, text: str) -> None:
     assert memory(size) == text
+
+
+class MXNetError(RuntimeError):
+    """Named as MXNet's, whose messages these are."""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "no message"),
+        ("one\ntwo\n", "two"),
+        ('Traceback:\n  File "x.cc", line 6\nMXNetError: Check failed: a == b', "Check failed: a == b"),
+        (
+            "MXNetError: value 0 should be 1\nnum_hidden: Number of nodes, in operator f",
+            "value 0 should be 1",
+        ),
+        ("Deferred. MXNetError: value 0\nnum_hidden: Number.", "Deferred. MXNetError: value 0"),
+    ],
+)
+def test_the_line_of_an_error_that_says_what_is_wrong(text: str, line: str) -> None:
+    assert last_line(MXNetError(text)) == line
