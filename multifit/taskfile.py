@@ -56,10 +56,10 @@ class TaskFile:
         type.
         """
         for assignment in assignments:
-            name, equals, text = (part.strip() for part in assignment.partition("="))
+            name, equals, text = assignment.partition("=")
             if not equals:
                 raise UsageError(f'cannot read the setting "{assignment}": write name=value')
-            self._change(name, text, parse_setting)
+            self._change(name.strip(), text.strip() or text, parse_setting)  # a space may be the value
 
     def restore(self, settings: Mapping[str, Any]) -> None:
         """Restore the settings of an earlier run, as read from JSON.

@@ -58,6 +58,13 @@ def test_settings_are_changed_before_functions_run(task):
     assert small.functions["net"]() == ["net", 2.0]
 
 
+def test_a_setting_may_be_a_space(task):
+    small = task(SMALL + "sep = ','\n")
+    for text, value in ((" ", " "), ("", ""), (" ; ", ";")):
+        small.set([f"sep={text}"])
+        assert small.settings["sep"] == value
+
+
 def test_a_file_imports_its_neighbours(task, tmp_path):
     (tmp_path / "neighbour_of_small.py").write_text("width = 5")
     assert task("from neighbour_of_small import width\n" + SMALL).settings["width"] == 5
