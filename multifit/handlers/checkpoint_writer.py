@@ -77,8 +77,8 @@ class CheckpointWriter:
         if latest > step:
             estimator.logger.warning(
                 "%s holds checkpoints of another run, or of a later part of this one, up to step %d, and "
-                "this run is at step %d: its checkpoints will count as newer; resume from there, or give "
-                "another folder",
+                "this run is at step %d: this run's checkpoints will count as newer; resume from there, or "
+                "give another folder",
                 self.store.folder,
                 latest,
                 step,

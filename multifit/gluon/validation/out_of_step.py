@@ -46,8 +46,8 @@ def _messages(engine: Engine) -> Iterator[str]:
         if hooks.active("hold_update"):
             yield (
                 f'trainers["{name}"]: moves every {rhythm.every} batches, but {hooks.names("hold_update")} '
-                "holds back the updates of all trainers; leave the handler out, and give each TrainerSpec "
-                "its every=, with accumulate=True where gradients add up"
+                "holds back the updates of all trainers; leave out the handler, or every= (in place of "
+                "GradientAccumulation, each TrainerSpec takes every= and accumulate=True)"
             )
         if rhythm.accumulate and hooks.active(BEFORE_UPDATE):
             yield (
