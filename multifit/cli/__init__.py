@@ -6,6 +6,7 @@ import argparse
 import errno
 import platform
 import sys
+import traceback
 from importlib import import_module, metadata
 from typing import Sequence
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if not _is_about_a_file(error):
             raise
-        return print_error(str(error), 2)
+        return print_error(f"{error}{_place_in(getattr(options, 'file', None), error)}", 2)
     except (SpecError, DataError, TrainerError, PeerError) as error:
         return print_error(str(error), 1)
     except ValueError as error:
@@ -85,6 +86,13 @@ def _mxnet_version() -> str:
         except metadata.PackageNotFoundError:
             continue
     return "not installed"
+
+
+def _place_in(file: object, error: OSError) -> str:
+    """Return the line of the task file that raised an error, in words; nothing if it was not there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f" ({file}, line {lines[-1]})" if lines else ""
 
 
 def _is_about_a_file(error: OSError) -> bool:

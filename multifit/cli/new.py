@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from ..taskfile import UsageError
@@ -25,4 +26,4 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"{options.file} exists already, and is not overwritten") from None
     except OSError as error:
         raise UsageError(f"cannot write {options.file}: {error.strerror}") from None
-    print(f"wrote {options.file}; train it: multifit train {options.file}")
+    print(f"wrote {options.file}; train it: {shlex.join(['multifit', 'train', str(options.file)])}")

@@ -18,6 +18,8 @@ MAX_LENGTH = 60  # characters of an input that are printed before its prediction
 
 def run(options: argparse.Namespace) -> None:
     """Load the trained parameters, read the inputs, and print or draw the prediction for each."""
+    if not Path(options.file).exists():
+        raise UsageError(f"there is no {options.file}")
     if options.folder is None:
         raise UsageError("predicting with a task file needs --from DIR, the folder of its run")
     options.output = options.output or options.folder / "predictions"

@@ -37,6 +37,10 @@ def test_a_file_that_exists_is_not_overwritten(multifit, tmp_path):
     assert done.code == 2 and f"{path} exists already" in done.err and path.read_text() == "mine"
 
 
+def test_a_path_with_a_space_is_quoted(multifit):
+    assert multifit("new", "my task.py").out == "wrote my task.py; train it: multifit train 'my task.py'\n"
+
+
 def test_a_folder_that_is_missing_is_an_error(multifit):
     done = multifit("new", "nowhere/mytask.py")
     assert done.code == 2 and "cannot write nowhere/mytask.py: No such file or directory" in done.err

@@ -115,6 +115,11 @@ def test_a_task_file_needs_the_folder_of_its_run(trained, multifit):
     assert result.code == 2 and "needs --from DIR, the folder of its run" in result.err
 
 
+def test_a_file_or_folder_that_does_not_exist(multifit):
+    result = multifit("predict", "runs/small/exprot", "1,2,3")
+    assert (result.code, result.err) == (2, "multifit: there is no runs/small/exprot\n")
+
+
 @pytest.fixture
 def exported(tmp_path):
     """Return a folder that looks like that of an exported net."""
