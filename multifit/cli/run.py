@@ -20,6 +20,7 @@ from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
 from .devices import choose_context, earlier_devices, usable
+from .record import NAME as RECORD
 from .record import RunRecord, read_record
 from .results import HISTORY, PARAMETERS
 from .seeds import DEFAULT, Seeds, choose_file_seed
@@ -102,6 +103,16 @@ class Run:
         return int(checked_value(f"epochs of {self.task.path}", epochs, Count))
 
     @property
+    def kept(self) -> dict[str, Any]:
+        """The settings of the earlier run that are others in the file by now."""
+        now = self.task.settings
+        return {
+            name: value
+            for name, value in self._restored.items()
+            if value != self._of_file[name] and value == now[name]
+        }
+
+    @property
     def runs_with(self) -> dict[str, Any]:
         """The engine's arguments."""
         return {"engine": self.engine, "compile": self.compile}
@@ -147,8 +158,17 @@ class Run:
         return data[0], data[1]
 
     def _change_settings(self, options: argparse.Namespace) -> None:
+        self._of_file = self._restored = self.task.settings
         if self.record is not None:
-            self.task.restore(self.record.settings)
+            folder = getattr(options, "folder", None) or output_folder(options)
+            try:
+                self.task.restore(self.record.settings)
+            except UsageError as error:
+                raise UsageError(
+                    f"the run in {folder} has other settings than the file: {error}; "
+                    f"change its {RECORD} or the file"
+                ) from None
+            self._restored = self.task.settings
         self.task.set(options.settings)
         self._epochs = getattr(options, "epochs", None)
         if self._epochs is not None and "epochs" in self.task.settings:  # the file's schedules may use it

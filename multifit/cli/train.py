@@ -13,10 +13,11 @@ from typing import Any
 
 from ..checkpoints import CHECKPOINTS
 from ..distributed import World
-from ..errors import counted
+from ..errors import counted, shown
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..history import History
 from ..locks import locked
+from ..log_once import get_logger
 from ..taskfile import UsageError
 from ..triggers import Every
 from .arguments import add_task_arguments, count, quiet
@@ -70,6 +71,10 @@ def run(options: argparse.Namespace) -> int:
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
     with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
         task = Run(options, _earlier_record(options, folder, world), world=world)
+        for name, value in task.kept.items():
+            get_logger(world).info(
+                "%s=%s is kept from the run; --set %s=... changes it", name, shown(value), name
+            )
         epochs = task.epochs  # missing epochs are an error before the data are made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):

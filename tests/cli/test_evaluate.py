@@ -76,7 +76,7 @@ def test_settings_that_json_cannot_hold_are_left_out(tmp_path):
         (lambda run: (run / "settings.json").write_text("[" * 9999), "it nests lists or objects more than"),
         (
             lambda run: (run / "settings.json").write_text('{"settings": {"width": 5}, "seed": 0}'),
-            'has no setting "width"; it has "epochs", "rate"',
+            'has no setting "width"; it has "epochs", "rate"; change its settings.json or the file',
         ),
         (
             lambda run: (run / "settings.json").write_text('{"file": "a/big.py", "settings": {}, "seed": 0}'),
@@ -170,8 +170,8 @@ def test_a_file_without_validation_data_is_an_error(evaluate, write):
 
 
 def test_a_missing_data_file_is_reported_in_one_line(write, multifit):
-    result = multifit("check", write("def data(): open('points.csv')\n"))
-    assert (result.code, result.err) == (
-        2,
-        "multifit: [Errno 2] No such file or directory: 'points.csv'\n",
-    )
+    path = write("def data(): open('points.csv')\n")
+    result = multifit("check", path)
+    line = len(path.read_text().splitlines())
+    missing = "[Errno 2] No such file or directory: 'points.csv'"
+    assert (result.code, result.err) == (2, f"multifit: {missing} ({path}, line {line})\n")

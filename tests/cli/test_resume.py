@@ -144,6 +144,18 @@ def test_recorded_devices_as_an_option(devices, option):
     assert RunRecord("small.py", {}, 0, devices=devices).devices_option == option
 
 
+def test_settings_that_are_others_in_the_file_by_now_are_logged(trained, multifit, log):
+    trained.write_text(trained.read_text().replace("epochs = 2", "epochs = 3"))
+    assert multifit("train", trained, "--resume").code == 0
+    lines = [line for line in log() if "is kept from the run" in line]
+    assert lines == [
+        f"{each} is kept from the run; --set {each[: each.index('=')]}=... changes it"
+        for each in ("epochs=2", "rate=0.1")
+    ]
+    assert multifit("train", trained, "--resume", "--epochs", 3, "--set", "rate=0.05").code == 1
+    assert len([line for line in log() if "is kept from the run" in line]) == 2
+
+
 def test_resuming_without_a_run_starts_one(write, multifit, log):
     path = write()
     multifit("train", path, "--output", "uninterrupted", "--checkpoint-every", 1)
