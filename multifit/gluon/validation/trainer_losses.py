@@ -118,4 +118,3 @@ def _cosine(one: np.ndarray, other: np.ndarray) -> float:
     """Return the cosine of two gradients; 0 if one of them is 0 or not finite."""
     norms = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return float(np.sum(one * other)) / norms if norms > 0 and np.isfinite(norms) else 0.0
-
