@@ -26,10 +26,17 @@ def gradients(net: Any) -> list[np.ndarray]:
     return [g.asnumpy() for p in net.collect_params().values() if p.grad_req != "null" for g in p.list_grad()]
 
 
+TRAINERS = {
+    "one": None,
+    "two": {"body": TrainerSpec("body.*", "sgd"), "heads": TrainerSpec("(?!body).*", "sgd")},
+}
+
+
+@pytest.mark.parametrize("trainers", TRAINERS.values(), ids=TRAINERS)
 @two_settings
-def test_check_moves_nothing(devices: list, hybrid: bool, arrays: Any) -> None:
+def test_check_moves_nothing(devices: list, hybrid: bool, trainers: Any, arrays: Any) -> None:
     net = hybridized(normed_heads(), hybrid)
-    estimator = MultiEstimator(net, two_head_spec(), context=devices)
+    estimator = MultiEstimator(net, two_head_spec(), trainers, context=devices)
     estimator.fit(loader(arrays), loader(arrays), epochs=1)
     parameters, grads, figures = (
         snapshot(net),
