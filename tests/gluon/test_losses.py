@@ -103,6 +103,14 @@ def test_pixels_are_averaged_over_the_valid_ones(hybrid: bool, ignore: Any, dtyp
     np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5)
 
 
+def test_pixels_may_be_of_float64() -> None:
+    logits, labels, losses = pixels()
+    labels[0] = -1
+    values = SegmentationCELoss()(mx.nd.array(logits, dtype="float64"), mx.nd.array(labels))
+    assert values.dtype == np.float64
+    np.testing.assert_allclose(values.asnumpy(), [0, *losses[1:].mean((1, 2))], rtol=1e-5)
+
+
 def test_classes_may_be_on_another_axis() -> None:
     logits, labels, losses = pixels()
     values = SegmentationCELoss(axis=-1)(mx.nd.array(logits.transpose(0, 2, 3, 1)), mx.nd.array(labels))

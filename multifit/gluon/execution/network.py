@@ -210,7 +210,11 @@ class Network:
         return self._lower(flat)
 
     def _lower(self, symbols: list[Any]) -> list[Any]:
-        """Return the net's outputs, computed in the lower precision where there is one."""
+        """Return the net's outputs, computed in the lower precision where there is one.
+
+        An output that is a parameter is copied: MXNet would return the parameter's array, without a gradient.
+        """
+        symbols = [mx.sym.identity(each) if _is_variable(each) else each for each in symbols]
         self.traced_symbols = symbols
         if self.precision.rules is not None:
             lowered, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
@@ -266,6 +270,10 @@ def _has_own_call(net: Any) -> bool:
     # Gluon runs the Python of these at every call, hybridized or not
     classes = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
     return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)
+
+
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, mx.sym.Symbol) and len(value) == 1 and value.get_children() is None
 
 
 def _flatten(result: Any, flat: list[Any], depth: int = 0) -> Any:

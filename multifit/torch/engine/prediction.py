@@ -46,4 +46,4 @@ class Predictor:
             outputs = program({**self._uploads(uploaded), **carried})
         if self._carried is not None:
             self._carried.keep(batch, outputs)
-        return [({name: tensor.cpu().numpy() for name, tensor in outputs.items()}, batch.sizes[0])]
+        return [({name: tensor.detach().cpu().numpy() for name, tensor in outputs.items()}, batch.sizes[0])]

@@ -60,7 +60,7 @@ class ExportedNet:
             raise DataError(
                 f"the net raised {type(error).__name__} for {shapes}: {last_line(error)}"
             ) from error
-        return {name: value.cpu().numpy() for name, value in zip(self.outputs, values)}
+        return {name: value.detach().cpu().numpy() for name, value in zip(self.outputs, values)}
 
 
 def load_export(path: str | Path, device: Any = None) -> ExportedNet:

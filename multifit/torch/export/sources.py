@@ -16,19 +16,19 @@ def collect_sources(functions: Iterable[Callable[..., Any]]) -> str:
     """
     found: dict[tuple[str, str], str] = {}
     for function in functions:
-        _collect(function.__module__, function.__name__, found)
+        _collect(function.__module__, function.__name__, found, set())
     return "\n\n\n".join(found.values())
 
 
-def _collect(module: str, name: str, found: dict[tuple[str, str], str]) -> None:
+def _collect(module: str, name: str, found: dict[tuple[str, str], str], begun: set[tuple[str, str]]) -> None:
     definitions, origins = _definitions(module)
     if name in origins:
-        _collect(*origins[name], found)
-    elif name in definitions and (module, name) not in found:
+        _collect(*origins[name], found, begun)
+    elif name in definitions and (module, name) not in {*found, *begun}:
+        begun.add((module, name))  # a local variable may have the name of a function that uses this one
         source, used = definitions[name]
         for each in used:
-            if each != name:
-                _collect(module, each, found)
+            _collect(module, each, found, begun)
         found[module, name] = source
 
 

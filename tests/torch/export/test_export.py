@@ -13,6 +13,7 @@ import torch
 
 from multifit import MultiEstimator, SpecError
 from multifit.gluon.compat import mx
+from multifit.torch.export.load import load_export
 from tests.common.nets import sequential
 from tests.gluon.export.nets import Hybrid, spec
 
@@ -128,6 +129,31 @@ def test_parts_may_be_named_as_attributes_of_modules(tmp_path):
     assert {"type_.weight", "type__.weight"} <= set(net.state_dict())
     for name, values in net(torch.from_numpy(rows)).items():
         np.testing.assert_allclose(values.detach(), expected[name], rtol=1e-5)
+
+
+class WithParameter(mx.gluon.HybridBlock):
+    """Returns the largest values, which a function computes that calls another, and a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.params.get("scale", shape=(2,), init="ones")
+
+    def hybrid_forward(self, F, image, scale):
+        return F.max(image, axis=1), scale
+
+
+@pytest.mark.parametrize("format", ["torch", "pt2"])
+def test_a_parameter_may_be_an_output(format, tmp_path):
+    net, rows = WithParameter(), X[:, :, 0, 0]
+    net.initialize()
+    net.hybridize()
+    for engine in ("mxnet", "torch"):
+        estimator = MultiEstimator(net, spec(["image"], ["largest", "scale"]), engine=engine)
+        found = estimator.predict([rows])
+        assert found["largest"].tolist() == rows.max(1).tolist() and set(np.ravel(found["scale"])) == {1.0}
+    estimator.export(tmp_path, [rows], format=format)
+    found = load_export(tmp_path).predict({"image": rows})
+    assert found["largest"].tolist() == rows.max(1).tolist() and found["scale"].tolist() == [1, 1]
 
 
 def test_a_net_that_torch_export_does_not_take(tmp_path):
