@@ -241,12 +241,18 @@ def _stage_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
         for term in declared.metric_terms:
             if name in listed(term.spec.stage) or (name == "evaluate" and spec.evaluate is not None):
                 metric = as_metric(term)
-                metric = copy_metric(metric) if id(metric) in used else metric
-                used.add(id(metric))
+                metric = copy_metric(metric) if used & _identities(metric) else metric
+                used |= _identities(metric)
                 metrics[name].append(StageMetric(term, metric))
         missable = [label for label, spec in declared.label_specs.items() if is_missable(spec)]
         metrics[name] += [_coverage(label) for label in missable]
     return metrics
+
+
+def _identities(metric: Any) -> set[int]:
+    """Return the identities of a metric and of those that it is made of."""
+    parts = metric.metrics if isinstance(metric, mx.metric.CompositeEvalMetric) else ()
+    return {id(metric)}.union(*map(_identities, parts))
 
 
 def _coverage(label: str) -> StageMetric:

@@ -8,10 +8,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from multifit import MetricSpec, MultiEstimator, SpecError
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TrainerSpec
 from tests.common.grids import ONE, TWO
 from tests.common.nets import two_heads
-from tests.common.specs import two_head_spec
+from tests.common.specs import CE, L2, two_head_spec
 
 BOTH = pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
 
@@ -162,12 +162,55 @@ def test_the_names_of_figures(batches: Any, got: Any, names: Any, figures: dict[
     [
         ((0.25, 0.5), None, r"Own returns 2 figures; give names=\[...\], one for each"),
         ((["a", "b"], [0.25, 0.5]), ["x"], "Own returns 2 figures; names= gives 1"),
+        (
+            (["a", "a"], [0.25, 0.5]),
+            None,
+            r'Own returns two figures named "a"; give names=\[...\], one for each',
+        ),
+        ((["a", "b"], [0.25, 0.5]), None, r'named "own.a", of metrics\["own"\] and metrics\["own.a"\]'),
     ],
 )
-def test_figures_without_names(got: Any, names: Any, message: str, batches: Any) -> None:
-    spec = two_head_spec(metrics={"own": MetricSpec(Own(got), ["size", "digit"], "digit", names=names)})
+def test_figures_without_names_of_their_own(got: Any, names: Any, message: str, batches: Any) -> None:
+    own = MetricSpec(Own(got), ["size", "digit"], "digit", names=names)
+    other = MetricSpec(mx.metric.Accuracy(), "digit", "digit")
+    spec = two_head_spec(metrics={"own": own, "own.a": other})
     with pytest.raises(SpecError, match=message):
         MultiEstimator(two_heads(), spec).fit(batches, epochs=1)
+    with pytest.raises(SpecError, match=message):
+        MultiEstimator(two_heads(), spec).evaluate(batches)
+
+
+def test_the_direction_is_that_of_the_longest_name() -> None:
+    stock = {"a": mx.metric.Accuracy(), "a.b": mx.metric.CrossEntropy()}
+    metrics = {name: MetricSpec(metric, "digit", "digit") for name, metric in stock.items()}
+    losses = {"a.loss": LossSpec(CE, "digit", "digit"), "size": L2}
+    estimator = MultiEstimator(two_heads(), two_head_spec(metrics=metrics, losses=losses))
+    expected = {
+        "a": "max",
+        "a.b": "min",
+        "a.b.x": "min",
+        "a.x": "max",
+        "ab": None,
+        "a.loss": "min",
+        "loss": "min",
+    }
+    assert {name: estimator.direction(f"val_{name}") for name in expected} == expected
+
+
+@pytest.mark.parametrize("first", ["alone", "within"])
+def test_a_metric_may_serve_alone_and_within_another(first: str, batches: Any) -> None:
+    def figures(alone: Any, within: Any) -> dict[str, float]:
+        both = mx.metric.CompositeEvalMetric([within, mx.metric.MAE()])
+        metrics = {"alone": MetricSpec(alone, "size", "size"), "within": MetricSpec(both, "size", "size")}
+        metrics = dict(sorted(metrics.items(), reverse=first == "within"))
+        mx.random.seed(2)
+        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.0})
+        return (
+            MultiEstimator(two_heads(), two_head_spec(metrics=metrics), trainer).fit(batches, epochs=1).last
+        )
+
+    one = mx.metric.RMSE()
+    assert figures(one, one) == figures(mx.metric.RMSE(), mx.metric.RMSE())
 
 
 def test_metrics_of_losses(batches: Any) -> None:

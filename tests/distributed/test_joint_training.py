@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, LogFile, LossSpec, MetricSpec, MultiEstimator, Sharded, TaskSpec
+from multifit import DataError, LabelSpec, LogFile, LossSpec, MetricSpec, MultiEstimator, Sharded, TaskSpec
 from multifit.distributed import ALONE, World
 from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
@@ -53,6 +53,23 @@ def regression(world: World, metric: Any, **options: Any) -> tuple[MultiEstimato
         ["x"],
     )
     return MultiEstimator(net, spec, world=world, **options), regression_batches([5, 4], outputs=(2,))
+
+
+def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
+    """A metric of several metrics knows their names once it has measured something."""
+
+    def train(world):
+        net = gluon.nn.Dense(2, in_units=3)
+        net.initialize(ByShape(world.rank))
+        metric = mx.metric.CompositeEvalMetric([mx.metric.Accuracy(), mx.metric.TopKAccuracy(2)])
+        losses = {"l": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "y", "y")}
+        spec = TaskSpec("y", [LabelSpec("y", missing=-1)], losses, {"m": MetricSpec(metric, "y", "y")})
+        batch = np.zeros((4, 3), "float32"), np.array([0, 1, -1, -1], "float32")
+        return [
+            name for name in MultiEstimator(net, spec, world=world).fit([batch], epochs=1) if "_m" in name
+        ]
+
+    assert run_ranks(2, train) == [["train_m.accuracy", "train_m.top_k_accuracy_2"]] * 2
 
 
 def test_a_metric_of_each_ranks_own_is_their_mean_while_training():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 from operator import add
-from typing import Iterable, Sequence
+from typing import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def join_figures(world: World, figures: StageFigures) -> None:
     if measured:
         joined = figures.figures_of(reduce(add, measured), _joined_labels(fact[2] for fact in facts))
         means = _means([fact[3] for fact in facts], [totals.samples for totals in every])
-        figures.replace({**joined, **means})
+        figures.replace(_with_means(figures, joined, means))
 
 
 def _totals(samples: int, names: Sequence[Sequence[str]], values: Sequence[np.ndarray]) -> Totals:
@@ -58,21 +58,41 @@ def _joined_labels(ranks: Iterable[WrongLabels]) -> WrongLabels:
     return joined
 
 
-def _measured_alone(figures: StageFigures) -> dict[str, float]:
-    """Return the figures of the metrics that only this rank's samples have updated."""
-    own: dict[str, float] = {}
-    for metric in figures.metrics:
-        if metric.place is Place.HOST and not metric.is_exact:
-            own.update(metric.figures())
-    return own
+def _measured_alone(figures: StageFigures) -> dict[str, dict[str, float]]:
+    """Return the figures of the metrics that only this rank's samples have updated, by metric."""
+    return {
+        metric.term.key: metric.figures()
+        for metric in figures.metrics
+        if metric.place is Place.HOST and not metric.is_exact and metric.measured
+    }
 
 
-def _means(figures: Sequence[dict[str, float]], samples: Sequence[int]) -> dict[str, float]:
+def _with_means(
+    figures: StageFigures, joined: Mapping[str, float], means: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Return figures with the means, by metric, in their places; this rank may not have known the names."""
+    keys = {
+        name: metric.term.key
+        for metric in figures.metrics
+        if metric.term.key in means
+        for name in metric.figures()
+    }
+    replaced: dict[str, float] = {}
+    for name, value in joined.items():
+        replaced.update(means[keys[name]] if name in keys else {name: value})
+    return replaced
+
+
+def _means(
+    ranks: Sequence[Mapping[str, Mapping[str, float]]], samples: Sequence[int]
+) -> dict[str, dict[str, float]]:
     """Return the means over the ranks that have a figure; NaN does not count unless it is all there is."""
-    means = {}
-    for name in dict.fromkeys(name for own in figures for name in own):
-        values = [own.get(name, math.nan) for own in figures]
+    means: dict[str, dict[str, float]] = {}
+    names = dict.fromkeys((key, name) for own in ranks for key, figures in own.items() for name in figures)
+    for key, name in names:
+        values = [own.get(key, {}).get(name, math.nan) for own in ranks]
         pairs = [(value, count) for value, count in zip(values, samples) if not math.isnan(value)]
         total = sum(count for _, count in pairs)
-        means[name] = sum(value * count for value, count in pairs) / total if total else math.nan
+        mean = sum(value * count for value, count in pairs) / total if total else math.nan
+        means.setdefault(key, {})[name] = mean
     return means

@@ -190,17 +190,28 @@ class StageFigures:
 
     def direction(self, figure: str) -> str | None:
         """Return whether a figure is better "min" or "max"; None if unknown."""
-        for metric in self.metrics:
-            if figure == metric.term.key or figure.startswith(metric.term.key + "."):
-                return metric.direction
-        return "min" if figure == "loss" or any(figure in term.figures for term in self._terms) else None
+        if figure == "loss" or any(figure in term.figures for term in self._terms):
+            return "min"
+        metrics = [metric for metric in self.metrics if f"{figure}.".startswith(f"{metric.term.key}.")]
+        return max(metrics, key=lambda metric: len(metric.term.key)).direction if metrics else None
 
     def name_problems(self) -> list[Problem]:
-        """Return which metrics return other figures than they have names, once a batch was measured."""
+        """Return which metrics return figures without names of their own, once a batch was measured."""
         if any(listed(metric.term.spec.names) for metric in self.on_device):
             self.read()  # a metric knows how many figures it has once it has measured something
         problems = [metric.problem() for metric in self.metrics]
-        return [problem for problem in problems if problem]
+        return [problem for problem in problems if problem] or self._shared_names()
+
+    def _shared_names(self) -> list[Problem]:
+        bearers: dict[str, list[str]] = {}
+        for metric in self.metrics:
+            for name in metric.names:
+                bearers.setdefault(name, []).append(metric.term.where)
+        shared = {name: " and ".join(metrics) for name, metrics in bearers.items() if len(metrics) > 1}
+        return [
+            Problem("spec", f'two figures are named "{name}", of {of}; rename a metric, or give names=[...]')
+            for name, of in shared.items()
+        ]
 
 
 def _group(metric: StageMetric, groups: Sequence[Sequence[Term]]) -> int | None:

@@ -187,6 +187,10 @@ class StageMetric:
         """Return what is wrong with the figures' names, once something was measured."""
         declared = listed(self.term.spec.names)
         names, values = self._read()
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            message = f'{type(self.metric).__name__} returns two figures named "{repeated}"'
+            return Problem("spec", f"{self.term.where}: {message}; give names=[...], one for each")
         if len(names) == len(values):
             return None
         hint = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"

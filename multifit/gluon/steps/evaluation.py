@@ -26,11 +26,13 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     """
     stage = engine.stages["evaluate"]
     batch = engine.splitter("evaluate").split(raw)
-    if not stage.checked:
+    is_first = not stage.checked
+    if is_first:
         engine.trainers.prepare()
         engine.begin_stage("evaluate", batch)
     result = run_batch(stage, batch, engine.state)
     stage.measure(result)
+    raise_problems(stage.figures.name_problems() if is_first else [])
     return result
 
 
