@@ -79,9 +79,10 @@ class MissingLabels:
         for name, label in self._labels.items():
             values = slots.get(name)
             if values is not None:  # labels may be left out when predicting
-                present = _present(label, slots)
+                dtype = cast(name, values)
+                present = _present(label, slots, dtype)
                 known = mx.nd.where(present, values, mx.nd.zeros_like(values))
-                replaced[name] = place(known, values.context, cast(name, values))
+                replaced[name] = place(known, values.context, dtype)
                 replaced[presence(name)] = present
         return replaced
 
@@ -119,11 +120,15 @@ def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
     return target if target.kind == own.kind == "f" and target.itemsize < own.itemsize else held_as(own)
 
 
-def _present(label: LabelSpec, slots: Slots) -> Array:
-    """Return 1 where a label is present, else 0: float32, of the label's shape."""
+def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:
+    """Return 1 where a label is present, else 0: float32, of the label's shape.
+
+    A function gets the label cast to `dtype`, as the loss does.
+    """
     values: Any = slots[label.name]
     missing = label.missing
     if callable(missing):
+        values = place(values, values.context, dtype)
         with user_code(lambda: f'labels["{label.name}"].missing', (label.name, values)):
             absent = missing(values)
         if isinstance(absent, np.ndarray):
@@ -134,13 +139,13 @@ def _present(label: LabelSpec, slots: Slots) -> Array:
         present = absent == 0
     elif missing == NAN:
         present = values == values
-    elif not _can_hold(values.dtype, missing):
-        present = mx.nd.ones_like(values)  # MXNet would compare with another number
     elif isinstance(missing, str):
         mask = slots[missing]
         present = mx.nd.zeros_like(values) if mask is None else mask != 0
-    else:
+    elif _can_hold(values.dtype, missing):
         present = values != missing
+    else:
+        present = mx.nd.ones_like(values)  # MXNet would compare with another number
     return _like(label, present, values).astype("float32")
 
 
