@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # errors that name no file
 CHUNK = 1 << 20  # bytes of a file that are hashed at once
 MOST_BYTES = 1 << 26  # of a file that is read: a history of a million epochs has fewer
 MOST_LEVELS = 200  # of lists and objects in each other
@@ -50,7 +51,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         flush(temporary)
         os.replace(temporary, target)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # a full disk has no name, and nobody knows ours
+        if error.filename == str(temporary) or (error.filename is None and error.errno in OF_DISK):
             error.filename = str(path)
         raise
     finally:

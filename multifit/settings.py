@@ -8,6 +8,7 @@ setting to a few values: ``model: Literal["mlp", "lenet"] = "mlp"``.
 from __future__ import annotations
 
 import ast
+import json
 import types
 from itertools import chain, repeat
 from typing import Any, Literal, get_args, get_origin
@@ -83,7 +84,7 @@ def _kind(value: object) -> str:
 
 
 def _like(value: Any, present: Any) -> Any:
-    if value == _as_json(present):
+    if json.dumps(value) == json.dumps(_as_json(present), default=repr):  # 1, 1.0 and True are equal
         return present
     if isinstance(value, list) and isinstance(present, (tuple, list)):
         models = chain(present, repeat(present[-1] if present else None))

@@ -98,6 +98,7 @@ def test_other_annotations_allow_any_value(annotation):
         ([[1, [2]]], [], [[1, [2]]]),
         ([{"size": [3, 3], "more": [1]}], [{"size": (5, 5)}], [{"size": (3, 3), "more": [1]}]),
         ([[1]], ([1],), ([1],)),
+        ([1, 0], [1.0, False], [1, 0]),
     ],
 )
 def test_tuples_are_restored_from_json(value, present, expected):

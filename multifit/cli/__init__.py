@@ -8,6 +8,7 @@ import platform
 import sys
 import traceback
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Sequence
 
 from .. import __version__
@@ -91,7 +92,7 @@ def _mxnet_version() -> str:
 def _place_in(file: object, error: OSError) -> str:
     """Return the line of the task file that raised an error, in words; nothing if it was not there."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    lines = [frame.lineno for frame in frames if file and frame.filename == str(Path(str(file)))]
     return f" ({file}, line {lines[-1]})" if lines else ""
 
 

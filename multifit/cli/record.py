@@ -39,6 +39,8 @@ class RunRecord:
     def devices_option(self) -> str | None:
         """The devices as ``--devices`` takes them, such as "cpu:2" for two CPUs; None if unknown."""
         kinds = {device.partition("(")[0] for device in self.devices}
+        if self.devices == ["cpu"]:  # torch's name
+            return "cpu"
         if kinds == {"cpu"}:
             return f"cpu:{len(self.devices)}"
         if kinds == {"gpu"}:
@@ -84,13 +86,15 @@ def read_record(folder: Path, file: Path) -> RunRecord:
     return record
 
 
-def recorded_pictures(folder: Path) -> list[str]:
-    """Return the pictures of the folder's last run that are still there; empty if it has no record."""
+def recorded_pictures(folder: Path) -> list[str] | None:
+    """Return the pictures of the folder's last run that are still there; None if no run has been there."""
     try:
         content = read_json(folder / NAME, finite=False)
-        names = [str(name) for name in content["pictures"]]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
+        if not {"file", "seed", "versions"} <= content.keys():
+            return None
+        names = [str(name) for name in content.get("pictures", [])]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
     pictures = [name for name in names if name.endswith(".png") and Path(name).name == name]
     return [name for name in pictures if (folder / name).is_file()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Callable
 
@@ -49,9 +49,13 @@ def write_results(folder: Path, history: History, net: Any) -> list[str]:
 
 
 def remove_results(folder: Path, pictures: Iterable[str]) -> None:
-    """Remove what a run that begins anew will write at its end: it would be taken for that of the new run."""
+    """Remove what a run that begins anew will write at its end: it would be taken for that of the new run.
+
+    A link stays, and is followed. What the disk refuses to remove stays, too.
+    """
     for name in (HISTORY, PARAMETERS, CURVES, *pictures):
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / name).resolve().unlink()
 
 
 def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> Iterator[str]:

@@ -90,7 +90,7 @@ def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namesp
 
     @cache
     def describe() -> list[str]:
-        earlier = recorded_pictures(task.output)  # of a run that is resumed
+        earlier = recorded_pictures(task.output) or []  # of a run that is resumed
         return [*write_plan(task.output, plan), _write_record(task, epochs, every, earlier)]
 
     handlers = [AtFirstEpoch(task.output, describe), *_handlers(task, options, every)]

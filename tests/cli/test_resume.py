@@ -136,6 +136,7 @@ def test_a_run_whose_devices_do_not_exist_here_resumes_on_others(trained, multif
         (["gpu(3)"], "gpu:3"),
         (["gpu(0)", "gpu(12)"], "gpu:0,12"),
         (["cuda:0"], "cuda:0"),
+        (["cpu"], "cpu"),
         (["cpu(0)", "gpu(0)"], None),
         ([], None),
     ],

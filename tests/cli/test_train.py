@@ -133,11 +133,41 @@ def test_a_run_in_a_used_folder_begins_without_its_results(write, multifit):
     assert {*os.listdir("runs/small")} == {*WRITTEN, "mine.png", "notes.txt"}
 
 
-@pytest.mark.parametrize("spoil", ["", "{", '{"pictures": 5}', '{"pictures": ["../a.png", "settings.json"]}'])
-def test_a_record_that_cannot_be_read_names_no_pictures(tmp_path, spoil):
-    (tmp_path.parent / "a.png").write_text("")
-    (tmp_path / "settings.json").write_text(spoil)
-    assert recorded_pictures(tmp_path) == []
+OF_A_RUN = '{"file": "", "seed": 0, "versions": {}, "pictures": '
+
+
+@pytest.mark.parametrize(
+    ("content", "pictures"),
+    [
+        ("", None), ("{", None), ("[]", None), ('{"pictures": ["mine.png"]}', None), (OF_A_RUN + "5}", None),
+        (OF_A_RUN + '["../a.png", "settings.json", "mine.png", "gone.png"]}', ["mine.png"]),
+    ],
+)  # fmt: skip
+def test_only_the_record_of_a_run_names_its_pictures(tmp_path, content, pictures):
+    for name in ("../a.png", "mine.png"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "settings.json").write_text(content)
+    assert recorded_pictures(tmp_path) == pictures
+
+
+def test_a_folder_in_which_no_run_has_been_keeps_its_files(write, multifit):
+    Path("runs/small").mkdir(parents=True)
+    for name in ("history.json", "curves.png"):
+        Path(f"runs/small/{name}").write_text("of mine")
+    with pytest.raises(ZeroDivisionError):
+        multifit("train", write("GOOD = 2\n" + BREAKS))
+    assert {Path(f"runs/small/{name}").read_text() for name in ("history.json", "curves.png")} == {"of mine"}
+
+
+def test_links_to_results_are_followed(write, multifit):
+    assert multifit("train", write()).code == 0
+    Path("large").mkdir()
+    for name in ("history.json", "final.params"):
+        Path(f"runs/small/{name}").rename(f"large/{name}")
+        Path(f"runs/small/{name}").symlink_to(Path(f"large/{name}").absolute())
+    before = Path("large/final.params").read_bytes()
+    assert multifit("train", write(), "--set", "rate=0.7").code == 0
+    assert Path("runs/small/final.params").is_symlink() and Path("large/final.params").read_bytes() != before
 
 
 def test_a_run_that_is_refused_keeps_the_results_in_its_folder(write, multifit):
