@@ -76,7 +76,7 @@ def check_memory(method: Balance, name: str, state: State, started: Collection[s
             "return all that it remembers"
         )
     for key, value in state.items():
-        if isinstance(value, np.ndarray) and value.shape[:1] != (tasks,):
+        if isinstance(value, np.ndarray) and value.ndim and value.shape[:1] != (tasks,):
             raise SpecError(
                 f"{_where(method, name)} remembers {key} of shape {value.shape}; the first axis of an array "
                 f"must be the {tasks} tasks, of which those without a gradient are left out"

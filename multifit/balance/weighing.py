@@ -53,9 +53,7 @@ def _weigh_present(
     inner = gramian[np.ix_(there, there)]
     scale = np.sqrt(inner.diagonal()) if getattr(method, "normalize", False) else np.ones(len(inner))
     inner = inner / np.outer(scale, scale)
-    of_those = {
-        name: value[there] if isinstance(value, np.ndarray) else value for name, value in state.items()
-    }
+    of_those = {name: value[there] if _has_rows(value) else value for name, value in state.items()}
     tasks, ones = len(inner), np.ones(len(inner))
     measured = Measured(tasks, losses[there], ones, epoch * ones, step, inner)
     new, changed = _asked(method, measured, of_those)
@@ -71,10 +69,14 @@ def _asked(method: Any, measured: Measured, state: State) -> tuple[Array, State]
     return np.asarray(new, np.float64), changed
 
 
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
 def _scattered(before: Any, there: Array, value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
+    if not _has_rows(value):
         return value
-    if not isinstance(before, np.ndarray):  # the number from which all tasks started
+    if not _has_rows(before):  # the number from which all tasks started
         before = np.full((len(there), *value.shape[1:]), before, value.dtype)
     after = before.copy()
     after[there] = value

@@ -330,7 +330,7 @@ class MultiEstimator:
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
         engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        self._model.check_parameters()
+        self._model.check_parameters(trains=False)
         data = evaluation_loaders(data, "data")
         check_divisible(self.world, {"data": data})
         if isinstance(data, TaskLoaders) and not data.slots:
@@ -379,7 +379,7 @@ class MultiEstimator:
             The data or the net does not fit the spec.
         """
         check_divisible(self.world, {"data": data})
-        self._model.check_parameters()
+        self._model.check_parameters(trains=False)
         with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
             return self._runner.predict(data, gather)
 

@@ -81,12 +81,11 @@ def test_a_net_with_other_parameters_is_refused(change: str, estimator: MultiEst
     setattr(estimator.net, name, make())
     estimator.net.initialize()
     moved = {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
-    for call in (
-        lambda: estimator.fit(batches, epochs=1),
-        lambda: estimator.check(batches),
-        lambda: estimator.evaluate(batches),
-        lambda: estimator.predict(batches),
-    ):
+    trains = [lambda: estimator.fit(batches, epochs=1), lambda: estimator.check(batches)]
+    others = [lambda: estimator.evaluate(batches), lambda: estimator.predict(batches)]
+    if change == "added":  # a net may make layers in its first forward pass
+        assert all(call() for call in others)
+    for call in trains if change == "added" else trains + others:
         with pytest.raises(SpecError, match=message):
             call()
     for parameter, before in moved.items():

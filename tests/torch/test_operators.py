@@ -143,6 +143,7 @@ def test_other_integer_tensors(dtype):
     for name in ("sum", "nansum", "mean", "prod", "max", "min"):
         assert_agree(partial(named(name), axis=1), x)
     assert_agree(partial(S.clip, a_min=1.5, a_max=4.5), x)
+    assert_agree(partial(S.clip, a_min=0, a_max=1e30), x)
     assert_agree(partial(S.norm, ord=1, axis=1), x)  # MXNet rounds within that of squares
     assert_agree(partial(S._internal._power_scalar, scalar=-1.5), x)
     assert_agree(partial(S._internal._rpower_scalar, scalar=2.5), x)

@@ -61,13 +61,16 @@ class Model:
         dtypes = {np.dtype(parameter.dtype).name for parameter in self.parameters.values()}
         return "float64" if dtypes == {"float64"} else "float32"
 
-    def check_parameters(self) -> None:
-        """Raise SpecError if net and losses have other parameters now: trainers would move the old ones."""
+    def check_parameters(self, trains: bool = True) -> None:
+        """Raise SpecError if net and losses have other parameters now: trainers would move the old ones.
+
+        Unless it `trains`, a net may have made further ones, as some do in their first forward pass.
+        """
         current = named_parameters(self.net, self._losses)
         added, removed = _missing(current, self.parameters), _missing(self.parameters, current)
         changes = {
             "replaced": [name for name in removed if name in added],
-            "added": [name for name in added if name not in removed],
+            "added": [name for name in added if name not in removed] if trains else [],
             "removed": [name for name in removed if name not in added],
         }
         what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)

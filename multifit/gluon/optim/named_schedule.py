@@ -34,7 +34,8 @@ def named_schedule(trainer: str, optimizer: mx.optimizer.Optimizer) -> Iterator[
         if error is not named.error:
             raise
     finally:
-        optimizer.lr_scheduler = schedule
+        if optimizer.lr_scheduler is named:  # else the optimizer has set another one
+            optimizer.lr_scheduler = schedule
     if named.error is not None:  # even if it was raised in a kvstore, which ignores errors
         with user_code(lambda: named.call):
             raise named.error
@@ -47,6 +48,10 @@ class _Named(Wrapper):
         super().__init__(scheduler)
         self._name = self.call = name
         self.error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the optimizer reads of its schedule."""
+        return getattr(vars(self)["scheduler"], name)
 
     def __call__(self, num_update: int) -> float:
         """Return the rate after a number of updates."""

@@ -57,7 +57,7 @@ def softsign(x: Tensor) -> Tensor:
 
 def rcbrt(x: Tensor) -> Tensor:
     """Return the reciprocal of the cube root."""
-    return of_type(torch.sign(x) * as_float(x).abs().pow(-1 / 3), x)
+    return of_type(torch.reciprocal(torch.sign(x) * as_float(x).abs().pow(1 / 3)), x)
 
 
 def cbrt(x: Tensor) -> Tensor:
@@ -82,7 +82,11 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
 
 def clip(x: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """Return elements between two bounds; at the bounds themselves the gradient flows."""
-    return torch.clamp(x, number(x, a_min), number(x, a_max))
+    if x.is_floating_point():
+        return torch.clamp(x, a_min, a_max)
+    limits = torch.iinfo(x.dtype)
+    low, high = (int(min(max(bound, limits.min), limits.max)) for bound in (a_min, a_max))
+    return torch.clamp(x, low, high)
 
 
 def smooth_l1(x: Tensor, *, scalar: float = 1.0) -> Tensor:

@@ -175,6 +175,25 @@ def test_as_many_weights_as_tasks_are_too_many_where_one_is_left_out() -> None:
     assert_unchanged(net, watch.before)
 
 
+def test_an_array_of_one_number_is_remembered_as_a_whole() -> None:
+    class Counting(GramianMethod):
+        def start(self, tasks: int) -> Any:
+            return {"batches": np.array(0.0)}
+
+        def weights(self, measured: Any, state: Any) -> Any:
+            return np.ones(measured.tasks), {"batches": state["batches"] + 1}
+
+        def solve(self, gramian: Any, step: int = 0) -> Any:
+            raise NotImplementedError
+
+    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
+    x, digit, parity = BATCHES[1]
+    batches = [BATCHES[0], (x, digit, np.full_like(parity, np.nan)), BATCHES[2]]
+    estimator = MultiEstimator(make(), spec, TrainerSpec(".*", "sgd", SGD), balance=Counting())
+    estimator.fit(batches, epochs=1, event_handlers=SILENT)
+    assert estimator._engine.balancer.state()["memory"]["batches"] == 3
+
+
 def test_errors_that_say_what_is_wrong_stay_as_they_are() -> None:
     def solve(gramian: Any) -> Any:
         raise SpecError("weigh it by hand")

@@ -190,6 +190,15 @@ def test_naming_a_schedule_changes_nothing(optimizer: str) -> None:
     assert_same_parameters(*nets, rtol=0, atol=0)
 
 
+def test_an_optimizer_may_read_and_replace_its_schedule() -> None:
+    first, second = (mx.lr_scheduler.FactorScheduler(2, factor, base_lr=0.1) for factor in (0.5, 0.25))
+    optimizer = mx.optimizer.SGD(lr_scheduler=first)
+    with named_schedule("mine", optimizer):
+        assert optimizer.lr_scheduler.factor == 0.5 and not hasattr(optimizer.lr_scheduler, "factors")
+        optimizer.lr_scheduler = second
+    assert optimizer.lr_scheduler is second
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.array, Fraction])
 def test_numbers_of_other_types_are_rates(kind: Any) -> None:
     nets = [a_net(), a_net()]
