@@ -95,6 +95,7 @@ class PeerError(RuntimeError):
         self.ranks = ranks
 
 
+CLEAR = (DataError, PeerError, SpecError, TrainerError)  # errors that say already what is wrong
 _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
 
 
@@ -107,6 +108,11 @@ def raise_problems(problems: Iterable[Problem]) -> None:
     for kind, error in _CLASSES.items():
         if any(problem.kind == kind for problem in different):
             raise error(different)
+
+
+def user_error(where: str, error: BaseException, called_with: str = "") -> UserCodeError:
+    """Return the error for what the user's code raised: what was called, and what it was called with."""
+    return UserCodeError(f"{where} raised {type(error).__name__}{called_with}: {last_line(error)}")
 
 
 def suggest(name: object, valid: Iterable[object]) -> str:

@@ -6,17 +6,7 @@ from typing import Any, Callable, Collection, Optional
 
 import numpy as np
 
-from ..errors import (
-    DataError,
-    PeerError,
-    SpecError,
-    TrainerError,
-    UserCodeError,
-    counted,
-    last_line,
-    names,
-    shown,
-)
+from ..errors import CLEAR, SpecError, UserCodeError, counted, names, shown, user_error
 from .measured import Measured
 from .protocol import Balance, GramianMethod, State
 
@@ -87,11 +77,10 @@ def _called(method: Balance, name: str, function: Callable[..., Any], *arguments
     """Call a function; raises UserCodeError, unless an error already says what is wrong."""
     try:
         return function(*arguments)
-    except (DataError, PeerError, SpecError, TrainerError, UserCodeError):
+    except (*CLEAR, UserCodeError):
         raise
     except Exception as error:
-        raised = f"{type(error).__name__}: {last_line(error)}"
-        raise UserCodeError(f"{_where(method, name)} raised {raised}") from error
+        raise user_error(_where(method, name), error) from error
 
 
 def _checked_memory(method: Balance, name: str, state: Any) -> State:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 from ..checks import describe
-from ..errors import DataError, PeerError, SpecError, TrainerError, UserCodeError, last_line
+from ..errors import CLEAR, user_error
 
 
 @contextmanager
@@ -18,11 +18,9 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
     """
     try:
         yield
-    except (DataError, PeerError, SpecError, TrainerError):
+    except CLEAR:
         raise
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         called_with = f", called with {shown}" if shown else ""
-        raise UserCodeError(
-            f"{where()} raised {type(error).__name__}{called_with}: {last_line(error)}"
-        ) from error
+        raise user_error(where(), error, called_with) from error

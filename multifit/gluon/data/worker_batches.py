@@ -14,7 +14,7 @@ from collections import deque
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Callable, Iterable, Iterator
 
-from ...errors import DataError, UserCodeError, last_line, shown
+from ...errors import DataError, last_line, shown, user_error
 from ..compat import mx
 
 LOOK = 0.5  # seconds between two looks at the workers
@@ -124,7 +124,7 @@ def _receive(pool: Any, result: AsyncResult[Any], where: str, timeout: float) ->
     try:
         batch = result.get()
     except Exception as error:
-        raise UserCodeError(f"{where}: a worker raised {type(error).__name__}: {last_line(error)}") from error
+        raise user_error(f"{where}: a worker", error) from error
     return batch if isinstance(pool, ThreadPool) else _unpickle(pool, batch, where)
 
 
