@@ -24,8 +24,8 @@ class AtFirstEpoch:
 
     def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Write it; if the disk refuses, train, and leave the error to the end."""
-        pictures = recorded_pictures(self._folder)
-        if pictures is not None and not estimator.state.step:
+        pictures = None if estimator.state.step else recorded_pictures(self._folder)
+        if pictures is not None:
             remove_results(self._folder, pictures)
         with suppress(OSError):
             self._write()

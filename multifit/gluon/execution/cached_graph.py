@@ -118,13 +118,12 @@ class CachedGraph(mx.gluon.HybridBlock):
         # them after a batch would not wait for it; and the loops of F.contrib.foreach and while_loop compute
         # nonsense. Then only the memory is planned.
         assert self._arguments is not None
-        static = (
-            not symbol.list_auxiliary_states() and self._arguments.dense and not _has_control_flow(symbol)
-        )
+        static = not symbol.list_auxiliary_states() and self._arguments.dense and not has_control_flow(symbol)
         return mx.nd.CachedOp(symbol, [*flags, ("static_alloc", True), ("static_shape", static)])
 
 
-def _has_control_flow(symbol: Any) -> bool:
+def has_control_flow(symbol: Any) -> bool:
+    """Whether a graph has a loop or a branch of MXNet's: ``foreach``, ``while_loop`` or ``cond``."""
     return any("subgraphs" in node for node in json.loads(as_json(symbol))["nodes"])
 
 

@@ -1,4 +1,4 @@
-"""The form of outputs and losses: which later batches must have, too."""
+"""The form of outputs and losses in the first batch, which later batches must share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second backward pass through one forward pass: wrong for Dropout, and an error for loops of MXNet's."""
+"""A second backward pass through one forward pass, which MXNet computes wrongly for Dropout."""
 
 from __future__ import annotations
 
@@ -53,16 +53,5 @@ def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:
 
 def drops(symbol: Any) -> bool:
     """Whether a graph has a Dropout, which MXNet computes wrongly in a second backward pass."""
-    return any(
-        node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in _nodes(symbol)
-    )
-
-
-def loops(symbol: Any) -> bool:
-    """Whether a graph has a loop or a branch of MXNet's, which forgets what it computed when passed back."""
-    return any(node["op"] in ("_foreach", "_while_loop", "_cond") for node in _nodes(symbol))
-
-
-def _nodes(symbol: Any) -> list[dict[str, Any]]:
-    nodes: list[dict[str, Any]] = json.loads(symbol.tojson())["nodes"]
-    return nodes
+    nodes = json.loads(symbol.tojson())["nodes"]
+    return any(node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in nodes)

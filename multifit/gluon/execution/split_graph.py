@@ -11,13 +11,13 @@ from ..compat import mx
 from ..data.arrays import size_in_bytes
 from ..optim.parameters import listing
 from .bound_executor import BatchArrays, ExecutedSteps, suits
-from .cached_graph import CachedGraph
+from .cached_graph import CachedGraph, has_control_flow
 from .cut_places import CutPlaces, cut_places
 from .executed_split import ExecutedSplit
 from .graph_cut import Cut, cut_graph
 from .loss_graph import Backward
 from .parting import Parting, TaskRows
-from .second_backward import drops, loops
+from .second_backward import drops
 
 NOTHING_SHARED = (
     "balance: the tasks share no parameter that is trained, so that their gradients cannot be compared; use "
@@ -156,7 +156,7 @@ class SplitGraph(CachedGraph):
     def _check_repeated(self, cut: Cut) -> None:
         if not self._exact_dropout and drops(cut.body):
             raise SpecError(REPEATED + DROPOUT)
-        if loops(cut.body):
+        if has_control_flow(cut.body):
             raise SpecError(REPEATED + LOOPS)
         if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
             raise SpecError(REPEATED + SPARSE)

@@ -32,9 +32,9 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
         for trainer, parameters in trainers.parameter_names.items()
     }
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
-    devices, everything = _parts(engine, result), engine.model.parameters.values()
-    # BatchNorm moves its running statistics in the backward pass
-    with kept_statistics(everything), preserve_state([p for names in moved.values() for p in names], ()):
+    devices = _parts(engine, result)
+    # all parameters: BatchNorm moves its running statistics in the backward pass
+    with preserve_state(engine.model.parameters.values(), ()):
         for term in (term for term in engine.spec.terms if all(term.key in parts for parts in devices)):
             for parameters in moved.values():
                 for parameter in parameters:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import average, average_squares, decayed_then_clipped, roots, single
+from .arithmetic import decayed_then_clipped, moments, roots, single
 from .group import Group, State, zeros
 
 
@@ -24,9 +24,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, (means, squares) = decayed_then_clipped(options, group), group.columns()
-    average(means, gradients, options.beta1)
-    average_squares(squares, gradients, options.beta2)
+    means, squares = moments(options, group, decayed_then_clipped(options, group))
     factors = [
         -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))
         for rate, t in zip(group.rates, group.counts)

@@ -85,6 +85,14 @@ def average_squares(means: Tensors, values: Tensors, share: float) -> None:
     torch._foreach_addcmul_(means, values, values, rest(share))
 
 
+def moments(options: Any, group: Group, gradients: Tensors) -> list[Tensors]:
+    """Add gradients to the running means of them and of their squares, the states of Adam; return both."""
+    means, squares = group.columns()
+    average(means, gradients, options.beta1)
+    average_squares(squares, gradients, options.beta2)
+    return [means, squares]
+
+
 def roots(squares: Tensors, epsilon: float) -> Tensors:
     """Return the roots of tensors, plus epsilon."""
     below = list(torch._foreach_sqrt(squares))

@@ -11,9 +11,8 @@ import torch
 
 from .arithmetic import (
     add_scaled,
-    average,
-    average_squares,
     clipped,
+    moments,
     rescaled,
     roots,
     singles,
@@ -29,9 +28,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
-    average(means, gradients, options.beta1)
-    average_squares(squares, gradients, options.beta2)
+    means, squares = moments(options, group, clipped(options, rescaled(options, group.gradients)))
     steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
     steps = add_scaled(steps, group.weights, singles(group.decays))
     subtract_scaled(group.weights, steps, singles(group.rates))

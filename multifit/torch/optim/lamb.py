@@ -13,9 +13,8 @@ import torch
 
 from .arithmetic import (
     add_scaled,
-    average,
-    average_squares,
     clipped,
+    moments,
     rescaled,
     roots,
     single,
@@ -31,9 +30,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, (means, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
-    average(means, gradients, options.beta1)
-    average_squares(squares, gradients, options.beta2)
+    means, squares = moments(options, group, clipped(options, rescaled(options, group.gradients)))
     if options.bias_correction:
         means = _corrected(means, options.beta1, group.counts)
         squares = _corrected(squares, options.beta2, group.counts)
