@@ -41,7 +41,7 @@ def test_the_temporary_path_has_the_suffix_and_the_folder(tmp_path: Path) -> Non
 @pytest.mark.parametrize("write", [lambda path: None, lambda path: _full(path)])
 def test_an_error_names_the_target(tmp_path: Path, write: Callable[[Path], None]) -> None:
     with pytest.raises(OSError, match="^a font is missing$"), atomic_path(tmp_path / "x"):
-        raise OSError("a font is missing")  # which is no error of the file
+        raise OSError("a font is missing")  # not an error of the disk
     with pytest.raises(OSError) as caught, atomic_path(tmp_path / "x") as temporary:
         write(temporary)
     assert caught.value.filename == str(tmp_path / "x") and str(tmp_path / "x") in str(caught.value)

@@ -77,7 +77,7 @@ def test_a_process_whose_reader_has_ended(monkeypatch: Any, capsys: Any) -> None
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_that_a_full_disk_has_lost_is_reported(monkeypatch: Any, capsys: Any) -> None:
     with open("/dev/full", "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)

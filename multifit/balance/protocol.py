@@ -132,6 +132,6 @@ class GramianMethod(LossMethod):
         """Return the weights (K,) for a Gramian (K, K) with a positive diagonal.
 
         K differs from batch to batch: tasks without a gradient, such as those whose labels are missing in all
-        samples, are left out, and get a weight of 0. So a constant array of weights is no solution.
+        samples, are left out, and get a weight of 0. So do not return an array of fixed length.
         """
         raise NotImplementedError

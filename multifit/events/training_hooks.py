@@ -125,7 +125,7 @@ class TrainingHooks:
         """Return the arrays that a handler returned for those that it was given."""
         try:
             arrays = list(changed)
-        except Exception as error:  # it is no list, or an iterator that raises
+        except Exception as error:  # not iterable, or an iterator that raises
             raise self._events.handler_error(method, error) from error
         for array in arrays:
             if given and not isinstance(array, type(given[0])):

@@ -155,7 +155,7 @@ def test_a_run_that_has_not_finished_is_an_error(evaluate, trained):
     assert f"runs/small has no final.params: its run has not finished; {resume} goes on" in result.err
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_figures_that_a_full_disk_has_lost_are_an_error(evaluate, monkeypatch):
     with open("/dev/full", "wb", buffering=0) as full:
         monkeypatch.setattr(sys, "stdout", Output(io.TextIOWrapper(full, write_through=True)))

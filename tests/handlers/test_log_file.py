@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_opened_is_one_warning(
     assert warnings[0].endswith("; the training goes on without")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_one_warning(
     run: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,7 +162,7 @@ def test_the_files_are_closed_at_the_end(run: Any, tmp_path: Path) -> None:
     assert all(file._records._writer.closed for file in seen)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("every", [None, 1])
 @pytest.mark.parametrize("figures", [1, 1000])  # which fit the buffer or not
 def test_a_full_disk_is_one_warning(
