@@ -86,6 +86,11 @@ def _fix(batch: Sequence[Any]) -> str:
         return f"a list of numbers counts as one array per number: make it one array, {by_name}"
     if any(isinstance(item, str) for item in batch):
         return f"strings are not arrays: encode them, {by_name}"
+    if len(batch) == 1 and hasattr(batch[0], "shape"):
+        return (
+            "if this array is the whole data, give DataLoader(ArrayDataset(data, label), batch_size=32), "
+            f"else name every array in inputs= and labels=, {by_name}"
+        )
     return f"name every array in inputs= and labels= (batch= gives the order), {by_name}"
 
 
