@@ -1,4 +1,4 @@
-"""Handlers made of functions."""
+"""Handlers that many tests use."""
 
 from __future__ import annotations
 
@@ -15,3 +15,16 @@ def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:
 
 def nothing(estimator: Any, **facts: Any) -> None:
     """Do nothing."""
+
+
+class CutsPower:
+    """Ends a fit after a batch, and after what the other handlers save of it."""
+
+    priority = 5000
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def batch_end(self, estimator: Any, **facts: Any) -> None:
+        if estimator.state.step == self.step:
+            raise RuntimeError

@@ -32,6 +32,7 @@ from multifit import (
 )
 from multifit.balance import DWA, FAMO, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import World
+from tests.common.handlers import CutsPower
 from tests.common.ranks import run_ranks
 
 import mxnet as mx  # isort: skip
@@ -350,17 +351,6 @@ def assert_equal_training(alone: dict[str, np.ndarray], joint: dict[str, np.ndar
     assert alone.keys() == joint.keys()
     for name, expected in alone.items():
         np.testing.assert_allclose(joint[name], expected, rtol=2e-4, atol=2e-5, err_msg=name)
-
-
-class CutsPower:
-    """Ends all ranks in a step, after the last checkpoint."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def batch_end(self, estimator: Any) -> None:
-        if estimator.state.step == self.step:
-            raise RuntimeError
 
 
 def assert_resumed_amid_an_update(folder: Path, engine: str) -> None:

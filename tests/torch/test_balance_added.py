@@ -22,6 +22,7 @@ from multifit.balance import (
     GradNorm,
     UPGrad,
 )
+from tests.common.handlers import CutsPower
 from tests.common.specs import two_head_spec
 from tests.torch.fits import assert_close
 from tests.torch.runs import values
@@ -60,14 +61,6 @@ def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) 
         assert_close(one, other)
 
 
-class CutsPower:
-    """Ends a fit after the checkpoint of 7 batches."""
-
-    def batch_end(self, estimator: Any) -> None:
-        if estimator.state.step == 8:
-            raise RuntimeError
-
-
 @pytest.mark.parametrize("how", ADDED)
 @pytest.mark.parametrize("engines", ["torch torch", "torch mxnet", "mxnet torch"])
 def test_a_run_resumes_amid_the_batches_of_an_update(engines: str, how: str, tmp_path: Path) -> None:
@@ -83,7 +76,7 @@ def test_a_run_resumes_amid_the_batches_of_an_update(engines: str, how: str, tmp
     first, second = engines.split()
     whole = run("whole", "torch")
     with pytest.raises(HandlerError):
-        run("parts", first, CutsPower())
+        run("parts", first, CutsPower(8))
     resumed = run("parts", second, resume=tmp_path / "parts")
     for one, other in zip(whole, resumed):
         assert_close(one, other)

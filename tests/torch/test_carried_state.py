@@ -28,6 +28,7 @@ from multifit.distributed import ALONE, World
 from multifit.gluon.compat import mx
 from multifit.torch.engine.program import Program
 from tests.common.compare import assert_unchanged, snapshot
+from tests.common.handlers import CutsPower
 from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
 from tests.common.ranks import run_ranks
 from tests.tasks.commands import TASKS
@@ -120,19 +121,6 @@ def test_a_state_keeps_its_values_while_their_source_changes() -> None:
 
     for one, other in zip(trained("mxnet"), trained("torch")):
         assert_close(one, other)
-
-
-class CutsPower:
-    """Ends a fit at a batch."""
-
-    priority = 5000
-
-    def __init__(self, at: int) -> None:
-        self._at = at
-
-    def batch_end(self, estimator: Any) -> None:
-        if estimator.state.step == self._at:
-            raise RuntimeError
 
 
 @pytest.mark.parametrize("at", [4, 6, 9])

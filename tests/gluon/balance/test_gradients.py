@@ -17,8 +17,6 @@ from multifit import (
     LossSpec,
     MetricSpec,
     MultiEstimator,
-    SpecError,
-    TaskSpec,
     TrainerSpec,
 )
 from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
@@ -29,62 +27,17 @@ from tests.common.compare import assert_same_parameters, assert_unchanged, snaps
 from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.handlers import CutsPower
 from tests.common.nets import Heads, hybridized, sequential
+from tests.common.shared_nets import KMax, Skips, heads, three_tasks, two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec
-from tests.numerics.test_losses import Shapely
 from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
 
 import mxnet as mx  # isort: skip
-from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet import autograd, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 BATCHES = digit_batches(SIZES)
-
-
-class Skips(gluon.HybridBlock):
-    """Three tasks, of which two share a layer; a skip; a parameter that two places use by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Dense(10, in_units=10), nn.Dense(10, in_units=10, activation="tanh")
-        self.pair = nn.Dense(10, in_units=10, activation="tanh")
-        self.digit, self.parity = nn.Dense(5, in_units=10), nn.Dense(1, in_units=10)
-        self.scale = self.params.get("scale", shape=(1, 10), init="ones")
-
-    def hybrid_forward(self, F: Any, x: Any, scale: Any) -> Any:
-        features = self.first(x)
-        features = features + self.second(features)
-        pair = self.pair(F.broadcast_mul(features, scale))
-        size = F.sum(F.broadcast_mul(F.BlockGrad(pair) + features, scale), axis=1, keepdims=True)
-        return self.digit(pair), self.parity(pair + F.relu(features)), size
-
-
-class KMax(gluon.HybridBlock):
-    """One head takes the largest features, with their places; both take all of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.top = nn.Dense(8, in_units=10), nn.Dense(5, in_units=3)
-        self.digit, self.parity = nn.Dense(5, in_units=8), nn.Dense(1, in_units=8)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        features = self.body(x)
-        values, places = F.topk(features, k=3, ret_typ="both")
-        return self.digit(features) + self.top(values * (places + 1)), self.parity(features)
-
-
-def three_tasks(parity: float = 0.5) -> TaskSpec:
-    losses = {
-        "digit": CE,
-        "parity": LossSpec(BCE, weight=parity),
-        "size": LossSpec(L2, "size", "parity", weight=0.1),
-    }
-    return digit_spec(outputs=["digit", "parity", "size"], losses=losses)
-
-
-def heads(*layers: Any) -> Any:
-    body = sequential(nn.Dense(8, activation="relu", in_units=10), *layers)
-    return hybridized(Heads(body=body, digit=5, parity=1))
 
 
 NETS = {
@@ -191,10 +144,6 @@ METHODS = {
     "GradNorm": GradNorm(learning_rate=0.5),
     "PCGrad": PCGrad(),
 }
-
-
-def two_heads() -> Any:
-    return Heads(digit=5, parity=1)
 
 
 @pairwise("name", METHODS)
@@ -305,14 +254,6 @@ def mean_parity(labels: Any, outputs: Any) -> float:
     return float(outputs.mean())
 
 
-class CutsPower:
-    """Ends a fit in the middle of an epoch."""
-
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
-        if estimator.state.step == 9:
-            raise RuntimeError
-
-
 @pytest.mark.parametrize("method", [UPGrad(), GradNorm(every=3), PCGrad()], ids=lambda m: type(m).__name__)
 def test_a_resumed_fit_is_the_same_bit_for_bit(method: Any, tmp_path: Path) -> None:
     def run(folder: str, *handlers: Any, **options: Any) -> Any:
@@ -327,7 +268,7 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(method: Any, tmp_path: Path) -> N
 
     through = run("through")
     with pytest.raises(HandlerError):
-        run("parts", CutsPower())
+        run("parts", CutsPower(9))
     resumed = run("parts", resume=tmp_path / "parts")
     assert_unchanged(resumed.net, snapshot(through.net))
     assert dict(resumed.history) == dict(through.history)
@@ -346,128 +287,6 @@ def test_searches_and_profiles_leave_a_method_as_it_is(on: str) -> None:
         estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     assert one.history["train_weight_digit"] == other.history["train_weight_digit"]
     assert_same_parameters(used, plain)
-
-
-def test_the_plan_says_what_is_shared() -> None:
-    for on, gradients in (("features", "1.96 kB"), ("parameters", "6.04 kB")):
-        estimator = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad(on=on))
-        plan = " ".join(str(estimator.check(BATCHES)).split())
-        assert "tasks share 7 parameters and part at 3 arrays" in plan
-        assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
-        assert f"the tasks' gradients take {gradients}" in plan
-
-
-def own(out: Any, label: Any) -> Any:
-    return BCE(out, label)
-
-
-def whole(outs: list, labels: list) -> Any:
-    return [nd.mean(BCE(out, label)) for out, label in zip(outs, labels)]
-
-
-class Alone(gluon.HybridBlock):
-    """Two nets in one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.digit, self.parity = nn.Dense(5), nn.Dense(1)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.digit(x), self.parity(x)
-
-
-class Nested(gluon.HybridBlock):
-    """Two tasks part behind a layer that a third one does not have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.pair, self.single = nn.Dense(6), nn.Dense(4), nn.Dense(1)
-        self.digit, self.parity = nn.Dense(5), nn.Dense(1)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        features = self.body(x)
-        pair = self.pair(features)
-        return self.digit(pair), self.parity(pair), self.single(features)
-
-
-def test_a_check_finds_which_losses_reach_which_trainer() -> None:
-    trainers = {
-        "body": TrainerSpec("body.*"),
-        "digit": TrainerSpec("digit.*"),
-        "parity": TrainerSpec("parity.*"),
-    }
-    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
-    reached = {trainer.name: trainer.losses for trainer in plan.trainers}
-    assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}
-
-
-def test_the_plan_says_which_tasks_are_not_compared() -> None:
-    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
-    expected = "part at 2 arrays; 2 pairs of tasks take none in common and count as orthogonal"
-    assert expected in " ".join(str(plan).split())
-
-
-def wrong_needs() -> Any:
-    method = UPGrad()
-    method.needs = "gradients"  # type: ignore[misc]
-    return method
-
-
-CUT = "the gradients of tasks are compared in the traced graph of net and losses, and "
-ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
-    "plain": (two_heads, UPGrad(), {}, f"{CUT}the net is not in it: call net.hybridize(); or use"),
-    "forward": (
-        lambda: hybridized(two_heads()), UPGrad(), {"forward": lambda net, slots: net(slots["x"])},
-        "the net is not in it: it has a forward or hooks of its own",
-    ),
-    "own loss": (
-        lambda: hybridized(two_heads()), UPGrad(), {"losses": {"digit": CE, "parity": own}},
-        f'{CUT}losses["parity"] is not in it: make it a HybridBlock',
-    ),
-    "batch loss": (
-        lambda: hybridized(two_heads()), UPGrad(),
-        {"losses": {"digit": CE, "parity": LossSpec(whole, scope="batch")}},
-        'losses["parity"] is not in it: it is of all devices at once',
-    ),
-    "nothing shared": (
-        lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter that is trained, so that"
-    ),
-    "untraceable": (
-        lambda: hybridized(two_heads()), UPGrad(),
-        {"losses": {"digit": CE, "parity": LossSpec(Shapely())}},
-        "graph of net and losses, which cannot be traced: 'Symbol' object has no attribute 'shape'",
-    ),
-    "needs": (
-        lambda: hybridized(two_heads()), wrong_needs(), {},
-        """UPGrad.needs is 'gradients'; valid are "nothing", "losses", "gramian\"""",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_what_cannot_be_cut_is_refused(name: str) -> None:
-    make, method, changes, message = ERRORS[name]
-    with pytest.raises(SpecError) as raised:
-        MultiEstimator(make(), digit_spec(**changes), balance=method).fit(
-            BATCHES, epochs=1, event_handlers=SILENT
-        )
-    assert message in str(raised.value)
-
-
-def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
-    class Penalty:
-        def change_objective(self, estimator: Any, objectives: list, **views: Any) -> list:
-            weight = estimator.parameters["body.weight"]
-            return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
-
-    net = hybridized(two_heads())
-    net.initialize()
-    net(nd.array(BATCHES[0][0]))
-    before = snapshot(net)
-    with pytest.raises(SpecError) as raised:
-        fitted(net, UPGrad(), handlers=[Penalty()])
-    assert "balance: a handler (Penalty) adds to the objective" in str(raised.value)
-    assert_unchanged(net, before)
 
 
 def test_losses_that_are_not_finite_change_no_weight() -> None:

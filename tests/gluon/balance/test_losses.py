@@ -13,21 +13,21 @@ from multifit import (
     Every,
     GradientAccumulation,
     HandlerError,
-    LabelSmoothing,
     LossSpec,
-    MixUp,
     MultiEstimator,
     SpecError,
     TrainerSpec,
 )
-from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty
 from multifit.balance.measured import measured_losses
 from multifit.balance.weighing import weigh_losses
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.handlers import CutsPower
 from tests.common.nets import Heads, hybridized, sequential
+from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, digit_spec
 from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
 
@@ -143,10 +143,6 @@ def test_a_fit_is_the_loop_by_hand(name: str, hybrid: bool) -> None:
         np.testing.assert_allclose(history[figure], expected, rtol=1e-4)
 
 
-def plain_heads() -> Heads:
-    return Heads(digit=5, parity=1)
-
-
 def own(out: Any, label: Any) -> Any:
     return BCE(out, label)
 
@@ -167,7 +163,7 @@ KINDS = {
 @pairwise("kind", KINDS)
 def test_on_several_devices_and_for_all_kinds_of_losses(kind: str, devices: list, hybrid: bool) -> None:
     batches, method = BATCHES[:-1], IMTLL(learning_rate=0.1)  # two devices need two samples
-    hand, net = twins(plain_heads, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     train_by_hand(hand, method, batches, epochs=1)
     spec = digit_spec(losses={"digit": CE, "parity": KINDS[kind]})
     fitted(hybridized(net, hybrid), method, batches, 1, devices, spec=spec)
@@ -176,7 +172,7 @@ def test_on_several_devices_and_for_all_kinds_of_losses(kind: str, devices: list
 
 def test_groups_of_losses_are_tasks() -> None:
     """Two halves of a loss in one task are that loss; a loss in no group is a task of its own."""
-    hand, net = twins(plain_heads, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     fitted(hand, GLS(), BATCHES)
     half = LossSpec(CE, "digit", "digit", weight=0.5)
     spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
@@ -187,7 +183,7 @@ def test_groups_of_losses_are_tasks() -> None:
 
 def test_a_task_of_weight_0_is_out() -> None:
     """As if its loss did not exist, which the geometric mean would notice."""
-    hand, net = twins(plain_heads, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     spec = digit_spec(losses={"digit": CE, "parity": LossSpec(BCE, weight=0.5)})
     fitted(hand, GLS(), BATCHES, spec=spec)
     losses = {
@@ -204,13 +200,13 @@ def test_a_task_of_weight_0_is_out() -> None:
 @pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
 def test_nothing_waits(name: str, devices: Any, waits: Waits) -> None:  # noqa: F811
     batches = placed(digit_batches([8] * 8))
-    fitted(hybridized(plain_heads()), METHODS[name], batches, 1, devices, handlers=[waits])
+    fitted(hybridized(two_heads()), METHODS[name], batches, 1, devices, handlers=[waits])
     assert waits.count == 0
 
 
 @pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
 def test_a_method_on_the_device_that_needs_nothing(devices: Any) -> None:
-    hand, net = twins(plain_heads, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     batches = BATCHES[:-1]  # two devices need two samples
     losses = {name: LossSpec(loss, weight=0.25) for name, loss in (("digit", CE), ("parity", BCE))}
     fitted(hand, None, batches, spec=digit_spec(losses=losses))
@@ -218,23 +214,14 @@ def test_a_method_on_the_device_that_needs_nothing(devices: Any) -> None:
     assert_same_parameters(net, hand)
 
 
-class Wide(LossMethod):
-    """Remembers something that does not fit on the device."""
-
-    def start(self, tasks: int) -> dict:
-        return {"history": np.zeros((tasks, 3))}
-
-    def weights(self, measured: Any, state: dict) -> tuple: ...
-
-
 def test_a_method_that_computes_in_numpy_waits(waits: Waits) -> None:  # noqa: F811
-    fitted(plain_heads(), Halving(), placed(digit_batches([8] * 8)), 1, handlers=[waits])
+    fitted(two_heads(), Halving(), placed(digit_batches([8] * 8)), 1, handlers=[waits])
     assert waits.count >= 7
 
 
 def test_accumulated_batches_are_weighed_one_by_one() -> None:
     """The method sees each batch's losses, not their share of the update."""
-    hand, net = twins(plain_heads, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     pairs = BATCHES[:2]
     trainer = mx.gluon.Trainer(hand.collect_params(), "sgd", dict(SGD))
     for parameter in hand.collect_params().values():
@@ -250,14 +237,6 @@ def test_accumulated_batches_are_weighed_one_by_one() -> None:
     assert_same_parameters(net, hand)
 
 
-class CutsPower:
-    """Ends a fit in the middle of an epoch."""
-
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
-        if estimator.state.step == 9:
-            raise RuntimeError
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
     def run(net: Any, folder: str, *handlers: Any, **options: Any) -> Any:
@@ -270,7 +249,7 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
     through_net, resumed_net = hybridized(make()), hybridized(make())
     through = run(through_net, "through")
     with pytest.raises(HandlerError):
-        run(hybridized(make()), "parts", CutsPower())
+        run(hybridized(make()), "parts", CutsPower(9))
     resumed = run(resumed_net, "parts", resume=tmp_path / "parts")
     assert_unchanged(resumed_net, snapshot(through_net))
     for figure in ("train_weight_digit", "train_weight_parity", "train_loss"):
@@ -279,7 +258,7 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
 
 def test_another_method_is_another_run(tmp_path: Path) -> None:
     def run(method: Any, **options: Any) -> None:
-        estimator = MultiEstimator(plain_heads(), digit_spec(), balance=method)
+        estimator = MultiEstimator(two_heads(), digit_spec(), balance=method)
         estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, CheckpointHandler(tmp_path)], **options)
 
     run(DWA())
@@ -295,7 +274,7 @@ def test_another_method_is_another_run(tmp_path: Path) -> None:
 
 
 def test_checks_and_searches_leave_a_method_as_it_is() -> None:
-    hand, net = twins(plain_heads, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     both = [
         MultiEstimator(
             each, digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=Uncertainty(learning_rate=0.5)
@@ -311,90 +290,3 @@ def test_checks_and_searches_leave_a_method_as_it_is() -> None:
         estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     assert both[0].history["train_weight_digit"] == both[1].history["train_weight_digit"]
     assert_same_parameters(net, hand)
-
-
-def own_gradient(out: Any, label: Any) -> Any:
-    """A loss that ignores the gradient that it receives."""
-    return -nd.log(nd.pick(nd.SoftmaxOutput(out, label), label))
-
-
-class Nothing:
-    """No method."""
-
-
-class Incomplete:
-    """Half a method."""
-
-    def start(self, tasks: int) -> dict: ...
-    def weights(self, measured: Any, state: dict) -> tuple: ...
-
-
-ERRORS = [
-    (GLS, {}, "balance: it is the class GLS; give an instance: GLS()"),
-    ("UPGrad", {}, "balance: it is 'UPGrad'; valid is a method of multifit.balance"),
-    (Nothing(), {}, "valid is a method of multifit.balance, such as UPGrad()"),
-    (Incomplete(), {}, 'Incomplete has no "needs", "on_device", "every", "groups"; derive it from'),
-    (
-        Wide(),
-        {},
-        "Wide.start(2) returns history of shape (2, 3); on the device, a method remembers arrays of",
-    ),
-    (GLS(tasks={"a": ["digits"]}), {}, 'tasks["a"]: there is no loss "digits" (did you mean "digit"?)'),
-    (GLS(tasks={"a": []}), {}, 'tasks["a"] has no loss'),
-    (GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}, 'the loss "digit" is in the tasks "a", "b"'),
-    (GLS(tasks={"digit": ["parity"]}), {}, 'the task "digit" is named like a loss that is not in it'),
-    (GLS(tasks={"a": ["digit", "parity"]}), {}, 'there is one task, "a", and nothing to weigh it against'),
-    (
-        UPGrad(),
-        {"losses": {"digit": CE, "parity": LossSpec(BCE, weight=0)}},
-        'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to',
-    ),
-    (
-        UPGrad(),
-        {"losses": {name: LossSpec(fn, weight=0) for name, fn in (("digit", CE), ("parity", BCE))}},
-        "losses of weight 0 have no gradient, which leaves no task to weigh; leave balance= out",
-    ),
-    (
-        GLS(),
-        {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}},
-        'the figure "weight_digit" is that of a loss or metric',
-    ),
-    (
-        GLS(),
-        {
-            "losses": {name: LossSpec(BCE, "parity", "parity") for name in ("a", "a_b", "b", "b_b")},
-            "unused": ["digit"],
-        },
-        'two pairs of tasks have the figure "cosine_a_b_b"; rename a task',
-    ),
-]
-
-
-@pytest.mark.parametrize(("method", "changes", "message"), ERRORS, ids=lambda value: "")
-def test_what_cannot_be_weighed(method: Any, changes: dict, message: str) -> None:
-    with pytest.raises(SpecError) as raised:
-        MultiEstimator(plain_heads(), digit_spec(**changes), balance=method)
-    assert message in str(raised.value)
-
-
-def test_a_loss_that_ignores_its_gradient_cannot_be_weighed() -> None:
-    spec = digit_spec(losses={"digit": own_gradient, "parity": BCE})
-    with pytest.raises(SpecError) as raised:
-        fitted(plain_heads(), GLS(), BATCHES, spec=spec)
-    assert 'losses["digit"]: it ignores the gradient that it receives, so balance= would' in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "handler", [MixUp(loss="digit"), Every(2, "batch", LabelSmoothing())], ids=["MixUp", "a smoothing"]
-)
-@pytest.mark.parametrize("method", [GLS(), UPGrad()], ids=lambda method: type(method).__name__)
-def test_handlers_that_blend_losses_are_refused_before_the_first_batch(method: Any, handler: Any) -> None:
-    class Unread(list):
-        def __iter__(self) -> Any:
-            raise AssertionError("a batch is read")
-
-    with pytest.raises(SpecError) as raised:
-        fitted(hybridized(plain_heads()), method, Unread(BATCHES), handlers=[handler])
-    assert "replaces a share of losses by others, which would not count as" in str(raised.value)
-    assert ("balance: MixUp " if isinstance(handler, MixUp) else "LabelSmoothing") in str(raised.value)
-    assert "leave the handler or balance= out" in str(raised.value)

@@ -13,7 +13,8 @@ from multifit.gluon.execution.executed_split import ExecutedSplit
 from tests.common.compare import assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
-from tests.gluon.balance.test_gradients import NETS, fitted, three_tasks
+from tests.common.shared_nets import three_tasks
+from tests.gluon.balance.test_gradients import NETS, fitted
 
 KINDS = {
     **NETS,

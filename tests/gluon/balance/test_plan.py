@@ -1,0 +1,39 @@
+"""What a plan says of the parameters that tasks share."""
+
+from __future__ import annotations
+
+from multifit import MultiEstimator, TrainerSpec
+from multifit.balance import UPGrad
+from tests.common.data import digit_batches
+from tests.common.hand_loop import SIZES
+from tests.common.nets import hybridized
+from tests.common.shared_nets import Nested, Skips, three_tasks, two_heads
+from tests.common.specs import digit_spec
+
+BATCHES = digit_batches(SIZES)
+
+
+def test_the_plan_says_what_is_shared() -> None:
+    for on, gradients in (("features", "1.96 kB"), ("parameters", "6.04 kB")):
+        estimator = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad(on=on))
+        plan = " ".join(str(estimator.check(BATCHES)).split())
+        assert "tasks share 7 parameters and part at 3 arrays" in plan
+        assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
+        assert f"the tasks' gradients take {gradients}" in plan
+
+
+def test_a_check_finds_which_losses_reach_which_trainer() -> None:
+    trainers = {
+        "body": TrainerSpec("body.*"),
+        "digit": TrainerSpec("digit.*"),
+        "parity": TrainerSpec("parity.*"),
+    }
+    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
+    reached = {trainer.name: trainer.losses for trainer in plan.trainers}
+    assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}
+
+
+def test_the_plan_says_which_tasks_are_not_compared() -> None:
+    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
+    expected = "part at 2 arrays; 2 pairs of tasks take none in common and count as orthogonal"
+    assert expected in " ".join(str(plan).split())
