@@ -1,0 +1,240 @@
+"""Programs of recorded nets: one for each form of batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mxnet import nd
+from mxnet.gluon import Block, nn
+
+from multifit import CheckpointHandler, Every, LabelSpec, MultiEstimator, SpecError
+from multifit.gluon.compat import mx
+from multifit.gluon.data.seeding import seed_everything
+from multifit.sampling import RoundRobin
+from multifit.torch.engine import program
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
+from tests.common.specs import CE, one_loss_spec, two_head_spec
+from tests.torch.test_recorded import (
+    SGD,
+    TOLERANCE,
+    assert_equal,
+    batches,
+    fit,
+    halves,
+    translation_spec,
+    translator,
+    values,
+)
+
+SEEN: list[Any] = []
+ROWS = np.random.RandomState(2).randn(20, 6)
+LABELS = ROWS[:, :3].argmax(axis=1).astype("float64")
+SIZES = [(ROWS[part], LABELS[part]) for part in (slice(8), slice(8, 16), slice(16, 20), slice(3, 11))]
+
+
+class Scaled(Block):
+    """Normalised numbers through a dense layer, dropout and a scale; it writes down what Python saw."""
+
+    def __init__(self, rate: float = 0.0) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.norm, self.dense = nn.BatchNorm(in_channels=6), nn.Dense(3, in_units=6)
+            self.drop = nn.Dropout(rate)
+        self.scale = 1.0
+
+    def forward(self, x: Any) -> Any:
+        SEEN.append((x.shape, mx.autograd.is_training()))
+        return self.drop(self.dense(self.norm(x))) * self.scale
+
+
+def scaled(net: Any = None) -> Any:
+    seed_everything(1)
+    net = net or Scaled()
+    net.cast("float64")
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    return net
+
+
+def test_python_runs_for_each_form_and_mode_only() -> None:
+    SEEN.clear()
+    estimator = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=3, val_data=SIZES)
+    seen = set(SEEN)
+    assert seen == {((size, 6), training) for size in (8, 4) for training in (True, False)}
+    count = len(SEEN)
+    estimator.evaluate(SIZES, event_handlers=[])
+    assert len(SEEN) == count
+    estimator.predict([x for x, _ in SIZES])
+    assert len(SEEN) == count + 4  # its outputs alone: twice for each form
+
+
+def test_a_number_that_a_handler_changes_counts_at_once() -> None:
+    class Fade:
+        def batch_end(self, estimator: Any) -> None:
+            estimator.net.scale *= 0.5
+
+    def run(engine: str) -> MultiEstimator:
+        return fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Fade()])
+
+    one, other = run("mxnet"), run("torch")
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+
+
+def test_old_programs_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "MAX_PROGRAMS", 1)
+    one, other = (
+        fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, val_data=SIZES)
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(one.predict(SIZES), other.predict(SIZES))
+    stages = other._runner._stages.values()
+    assert [len(stage._programs) for stage in stages] == [1, 1]
+    assert len(other._runner._predictor._programs._programs) == 1
+
+
+def test_handlers_change_the_outputs_of_a_recorded_net() -> None:
+    class Halve:
+        def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
+            return {name: array * 0.5 for name, array in outputs.items()}
+
+    one, other = (
+        fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Halve()])
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+
+
+def test_dropout_drops_in_training_only_and_resumes_exactly(tmp_path: Path) -> None:
+    def run(folder: Path, **options: Any) -> MultiEstimator:
+        saving = CheckpointHandler(folder, every=Every(1, "batch"))
+        net = scaled(Scaled(0.5))
+        return fit(
+            "torch", net, one_loss_spec(CE), SGD, SIZES, epochs=None, event_handlers=[saving], **options
+        )
+
+    whole = run(tmp_path / "whole", batches=7)
+    run(tmp_path / "parts", batches=3)
+    resumed = run(tmp_path / "parts", batches=7, resume=tmp_path / "parts")
+    assert_equal(values(whole), values(resumed), 0.0)
+    plain = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=None, batches=7)
+    assert any((values(plain)[name] != value).any() for name, value in values(whole).items())
+    outputs = whole.predict(SIZES)
+    assert_equal(outputs, whole.predict(SIZES), 0.0)
+    expected = whole.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
+    np.testing.assert_allclose(outputs["out"], expected, rtol=TOLERANCE)
+
+
+class Reading(Scaled):
+    """Reads a number, in training or when it evaluates, of batches of a size."""
+
+    def __init__(self, training: bool, size: int) -> None:
+        super().__init__()
+        self.when = training, size
+
+    def forward(self, x: Any) -> Any:
+        out = super().forward(x)
+        if (mx.autograd.is_training(), len(x)) == self.when:
+            out = out * float(out.sum().asscalar() > -1e9)
+        return out
+
+
+def test_a_net_that_reads_numbers_is_refused_before_anything_moves() -> None:
+    net = scaled(Reading(True, 8))
+    parameters = net.collect_params().values()
+    before = [parameter.data().asnumpy() for parameter in parameters]
+    for call in (lambda e: e.check(SIZES), lambda e: e.fit(SIZES, epochs=1, event_handlers=[])):
+        estimator = MultiEstimator(net, one_loss_spec(CE), SGD, context="cpu", engine="torch")
+        with pytest.raises(
+            SpecError, match=r"Reading \(test_recorded_programs.py, line \d+\), reads numbers out of an array"
+        ):
+            call(estimator)
+    for parameter, value in zip(parameters, before):
+        np.testing.assert_array_equal(parameter.data().asnumpy(), value)
+
+
+def test_a_net_that_reads_numbers_of_a_later_form_is_refused_there() -> None:
+    with pytest.raises(SpecError, match=r"epoch 1, batch 3: (.|\n)*reads numbers out of an array"):
+        fit("torch", scaled(Reading(True, 4)), one_loss_spec(CE), SGD, SIZES)
+
+
+def test_a_net_that_reads_numbers_when_it_evaluates_does_so_with_mxnet(caplog: Any) -> None:
+    one, other = (
+        fit(engine, scaled(Reading(False, 8)), one_loss_spec(CE), SGD, SIZES, val_data=SIZES)
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(one.predict(SIZES), other.predict(SIZES))
+    assert "evaluating runs with MXNet on the CPU: " in caplog.text
+    assert "reads numbers out of an array" in caplog.text
+
+
+class TwoHeads(Block):
+    """Two heads on one body, which need a batch's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.body, self.digit, self.size = (nn.Dense(units, in_units=6) for units in (6, 3, 1))
+
+    def forward(self, x: Any) -> Any:
+        features = nd.relu(self.body(x.reshape(x.shape[0], -1)))
+        return self.digit(features), self.size(features)
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["by turns", "missing labels"])
+def test_loaders_that_take_turns(missing: bool) -> None:
+    labels = [LabelSpec("digit", missing=2), LabelSpec("size", missing="nan")] if missing else None
+    arrays = two_head_arrays(40)
+    loaders = {name: in_batches([arrays["image"], arrays[name]]) for name in ("digit", "size")}
+    spec = two_head_spec(labels=labels) if labels else two_head_spec()
+    one, other = (
+        fit(engine, scaled(TwoHeads()), spec, SGD, loaders, epochs=2, val_data=loaders, sampling=RoundRobin())
+        for engine in ("mxnet", "torch")
+    )
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+
+
+class OnArrays(LanguageModel):
+    """A language model that looks at the shape of its words."""
+
+    def forward(self, words: Any, hidden: Any, cell: Any) -> Any:
+        out, state = self.lstm(self.embed(words), [hidden, cell])
+        return self.words(out.reshape(len(words), -1, UNITS)), state
+
+
+def test_state_that_is_carried_from_batch_to_batch() -> None:
+    one, other = (
+        fit(
+            engine, make_net(dtype="float64", kind=OnArrays), make_spec(), SGD, BATCHES,
+            epochs=2, val_data=BATCHES, batch_axis=1,
+        )
+        for engine in ("mxnet", "torch")
+    )  # fmt: skip
+    assert "recorded" in str(other.plan)
+    assert_equal(dict(one.history), dict(other.history))
+    assert_equal(values(one), values(other))
+    assert_equal(one.predict(BATCHES, batch_axis=1), other.predict(BATCHES, batch_axis=1))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_a_recorded_net_trains_in_a_lower_precision(precision: str) -> None:
+    data = [tuple(a.astype("float32") if a.dtype == "float64" else a for a in batch) for batch in batches()]
+    net = translator("rnn")
+    net.cast("float32")
+    estimator = MultiEstimator(
+        net, translation_spec(), halves(), context="cpu", engine="torch", precision=precision
+    )
+    losses = estimator.fit(data, epochs=2, event_handlers=[])["train_loss"]
+    assert losses[1] < losses[0]
+    assert ("bfloat16" in str(estimator.plan)) is (precision == "bfloat16")
+    (stage,) = estimator._runner._stages.values()
+    code = next(iter(stage._programs.values())).module.code
+    assert ("bfloat16" in code) is (precision == "bfloat16")
