@@ -8,7 +8,10 @@ from typing import Callable, Iterator
 import numpy as np
 import pytest
 
+from multifit import MultiEstimator, TrainerSpec
 from tests.common.data import in_batches, two_head_arrays
+from tests.common.nets import two_heads
+from tests.common.specs import two_head_spec
 
 
 @pytest.fixture
@@ -21,6 +24,12 @@ def arrays() -> dict[str, np.ndarray]:
 def batches(arrays: dict[str, np.ndarray]) -> list[tuple[np.ndarray, ...]]:
     """Return them in batches of 8, 8 and 4."""
     return in_batches(arrays.values())
+
+
+@pytest.fixture
+def estimator() -> MultiEstimator:
+    """Return one for a net of the two heads."""
+    return MultiEstimator(two_heads(), two_head_spec(), TrainerSpec(".*", "adam", {"learning_rate": 0.02}))
 
 
 @pytest.fixture

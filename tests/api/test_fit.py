@@ -11,7 +11,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     DataError,
-    EarlyStoppingHandler,
     Every,
     HandlerError,
     History,
@@ -19,23 +18,16 @@ from multifit import (
     MultiEstimator,
     RunState,
     SpecError,
-    TrainerError,
     TrainerSpec,
     UserCodeError,
-    ValidationHandler,
 )
 from multifit.checkpoints import newest_checkpoint
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.compare import assert_unchanged, snapshot
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
-
-
-@pytest.fixture
-def estimator() -> MultiEstimator:
-    return MultiEstimator(two_heads(), two_head_spec(), TrainerSpec(".*", "adam", {"learning_rate": 0.02}))
 
 
 def test_it_learns(estimator: MultiEstimator, batches: Any) -> None:
@@ -133,11 +125,6 @@ def test_a_handler_may_change_the_limit(estimator: MultiEstimator, batches: Any,
 
     estimator.fit(batches, event_handlers=Shorten(), **{limit: 5})
     assert estimator.state.step == (len(batches) if limit == "epochs" else 2)
-
-
-def test_validation_also_follows_a_part_of_an_epoch(estimator: MultiEstimator, batches: Any) -> None:
-    history = estimator.fit(batches, batches, batches=4)
-    assert np.isfinite(history["val_loss"]).all()
 
 
 def test_a_generator_serves_one_epoch(estimator: MultiEstimator, batches: Any) -> None:
@@ -250,147 +237,6 @@ def test_weights_follow_the_state(batches: Any) -> None:
     for stage in ("train", "val"):
         ratio = np.array(history[f"{stage}_loss"]) / np.array(history[f"{stage}_size"])
         np.testing.assert_allclose(ratio, [1, 2, 3], rtol=1e-5)
-
-
-class Counting(MultiEstimator):
-    trained = evaluated = 0
-
-    def fit_batch(self, batch: Any) -> Any:
-        self.trained += 1
-        return super().fit_batch(tuple(reversed(batch)))
-
-    def evaluate_batch(self, batch: Any) -> Any:
-        self.evaluated += 1
-        return super().evaluate_batch(batch)
-
-
-def test_fit_batch_and_evaluate_batch_may_be_overridden(batches: Any) -> None:
-    estimator = Counting(two_heads(), two_head_spec())
-    estimator.fit([tuple(reversed(batch)) for batch in batches], batches, epochs=2)
-    assert (estimator.trained, estimator.evaluated) == (6, 6)
-
-
-def test_a_loop_of_ones_own(batches: Any) -> None:
-    net = two_heads()
-    estimator = MultiEstimator(net, two_head_spec())
-    for batch in batches * 5:
-        result = estimator.fit_batch(batch)
-    assert result.batch.samples == 4
-    assert len(net.calls) == 15
-    assert estimator.figures()["train_loss"] > estimator.evaluate(batches)["loss"]
-
-
-def test_a_loop_of_ones_own_counts_batches(batches: Any) -> None:
-    """A trainer that moves every other batch, and a weight that changes, do as in a fit."""
-    spec = two_head_spec(
-        losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
-    )
-    by_fit, by_hand = twins(two_heads, *[batch[:1] for batch in batches[0][:1]])
-    estimators = [
-        MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}, every=2))
-        for net in (by_fit, by_hand)
-    ]
-    estimators[0].fit(batches, epochs=2)
-    for batch in batches * 2:
-        estimators[1].fit_batch(batch)
-    assert_same_parameters(by_hand, by_fit)
-    states = [estimator.state for estimator in estimators]
-    assert states[0].step == states[1].step == 6 and states[0].samples == states[1].samples
-    estimators[1].fit(batches, epochs=1)
-    assert states[1].step == 9
-
-
-def test_a_loop_of_ones_own_accumulates_nothing(batches: Any) -> None:
-    net = two_heads()
-    estimator = MultiEstimator(net, two_head_spec(), TrainerSpec(".*", every=2, accumulate=True))
-    estimator.evaluate(batches)
-    before = snapshot(net)
-    with pytest.raises(
-        TrainerError, match=r'trainers\["trainer"\]: accumulate=True adds up gradients within a'
-    ):
-        estimator.fit_batch(batches[0])
-    assert_unchanged(net, before)
-    estimator.fit(batches, epochs=1)
-
-
-def test_a_loop_of_ones_own_after_a_check(batches: Any) -> None:
-    """The check restarts the engine, and the steps run on the restarted one."""
-    estimator = MultiEstimator(
-        two_heads(), two_head_spec(), TrainerSpec(".*", "adam", {"learning_rate": 0.02})
-    )
-    estimator.check(batches)
-    losses = []
-    for _ in range(30):
-        for batch in batches:
-            result = estimator.fit_batch(batch)
-        losses.append(float(result.objectives[0].asscalar()))
-    assert losses[-1] < 0.5 * losses[0]
-
-
-def test_validation_every_few_batches(estimator: MultiEstimator, batches: Any) -> None:
-    seen = []
-
-    class Watch:
-        def batch_end(self, estimator: Any) -> None:
-            seen.append(estimator.history.last.get("val_loss", np.nan))
-
-    handler = ValidationHandler(batches, epoch_period=None, batch_period=2)
-    history = estimator.fit(batches, epochs=2, event_handlers=[handler, Watch()])
-    assert np.isfinite(seen).tolist() == [False, True, True, True, True, True]
-    assert history["val_loss"] == [seen[2], seen[5]]
-    assert seen[1] != seen[3]
-
-
-@pytest.mark.parametrize("event", ["train_begin", "epoch_begin", "batch_end", "epoch_end"])
-def test_a_handler_may_evaluate(estimator: MultiEstimator, batches: Any, event: str) -> None:
-    evaluations = []
-
-    def evaluate(estimator: Any, **facts: Any) -> None:
-        evaluations.append(estimator.evaluate(batches, event_handlers=[]))
-
-    handler = type("Evaluator", (), {event: staticmethod(evaluate)})()
-    history = estimator.fit(batches, epochs=1, event_handlers=handler)
-    assert evaluations
-    assert "train_loss" in history
-    if event == "train_begin":  # no epoch has begun: there is no row for them
-        assert "val_loss" not in history
-    else:
-        assert history["val_loss"] == [evaluations[-1]["loss"]]
-
-
-class EveryFifth:
-    mode = None
-
-    def __init__(self, monitor: str) -> None:
-        self.monitor = monitor
-
-    def epoch_end(self, estimator: Any) -> None:
-        """Do nothing."""
-
-
-def test_monitors_are_checked_within_every(estimator: MultiEstimator, batches: Any) -> None:
-    with pytest.raises(ValueError, match='no figure "loss"'):
-        estimator.fit(batches, epochs=1, event_handlers=Every(5, "epoch", EveryFifth("loss")))
-
-
-@pytest.mark.parametrize("bring", ["val_data", "handler", "rhythm"])
-def test_validation_data_of_a_handler_may_be_monitored(
-    estimator: MultiEstimator, batches: Any, bring: str
-) -> None:
-    handlers: list[Any] = [EarlyStoppingHandler("val_loss", patience=3)]
-    if bring == "handler":
-        handlers.append(ValidationHandler(batches))
-    if bring == "rhythm":
-        handlers.append(Every(1, "epoch", ValidationHandler(batches)))
-    val_data = batches if bring == "val_data" else None
-    assert np.isfinite(estimator.fit(batches, val_data, epochs=2, event_handlers=handlers)["val_loss"]).all()
-
-
-def test_early_stopping(estimator: MultiEstimator, batches: Any) -> None:
-    stopper = EarlyStoppingHandler("val_accuracy", patience=2, baseline=2.0)  # nothing is better than 2
-    history = estimator.fit(batches, batches, epochs=9, event_handlers=stopper)
-    assert history.epochs == 2
-    assert "val_accuracy has not improved" in estimator.state.stop_reason
 
 
 def test_repr(estimator: MultiEstimator) -> None:

@@ -1,0 +1,87 @@
+"""A loop of one's own, and overridden steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multifit import LossSpec, MultiEstimator, TrainerError, TrainerSpec
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.nets import two_heads
+from tests.common.specs import CE, L2, two_head_spec
+
+
+class Counting(MultiEstimator):
+    trained = evaluated = 0
+
+    def fit_batch(self, batch: Any) -> Any:
+        self.trained += 1
+        return super().fit_batch(tuple(reversed(batch)))
+
+    def evaluate_batch(self, batch: Any) -> Any:
+        self.evaluated += 1
+        return super().evaluate_batch(batch)
+
+
+def test_fit_batch_and_evaluate_batch_may_be_overridden(batches: Any) -> None:
+    estimator = Counting(two_heads(), two_head_spec())
+    estimator.fit([tuple(reversed(batch)) for batch in batches], batches, epochs=2)
+    assert (estimator.trained, estimator.evaluated) == (6, 6)
+
+
+def test_a_loop_of_ones_own(batches: Any) -> None:
+    net = two_heads()
+    estimator = MultiEstimator(net, two_head_spec())
+    for batch in batches * 5:
+        result = estimator.fit_batch(batch)
+    assert result.batch.samples == 4
+    assert len(net.calls) == 15
+    assert estimator.figures()["train_loss"] > estimator.evaluate(batches)["loss"]
+
+
+def test_a_loop_of_ones_own_counts_batches(batches: Any) -> None:
+    """A trainer that moves every other batch, and a weight that changes, do as in a fit."""
+    spec = two_head_spec(
+        losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
+    )
+    by_fit, by_hand = twins(two_heads, *[batch[:1] for batch in batches[0][:1]])
+    estimators = [
+        MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}, every=2))
+        for net in (by_fit, by_hand)
+    ]
+    estimators[0].fit(batches, epochs=2)
+    for batch in batches * 2:
+        estimators[1].fit_batch(batch)
+    assert_same_parameters(by_hand, by_fit)
+    states = [estimator.state for estimator in estimators]
+    assert states[0].step == states[1].step == 6 and states[0].samples == states[1].samples
+    estimators[1].fit(batches, epochs=1)
+    assert states[1].step == 9
+
+
+def test_a_loop_of_ones_own_accumulates_nothing(batches: Any) -> None:
+    net = two_heads()
+    estimator = MultiEstimator(net, two_head_spec(), TrainerSpec(".*", every=2, accumulate=True))
+    estimator.evaluate(batches)
+    before = snapshot(net)
+    with pytest.raises(
+        TrainerError, match=r'trainers\["trainer"\]: accumulate=True adds up gradients within a'
+    ):
+        estimator.fit_batch(batches[0])
+    assert_unchanged(net, before)
+    estimator.fit(batches, epochs=1)
+
+
+def test_a_loop_of_ones_own_after_a_check(batches: Any) -> None:
+    """The check restarts the engine, and the steps run on the restarted one."""
+    estimator = MultiEstimator(
+        two_heads(), two_head_spec(), TrainerSpec(".*", "adam", {"learning_rate": 0.02})
+    )
+    estimator.check(batches)
+    losses = []
+    for _ in range(30):
+        for batch in batches:
+            result = estimator.fit_batch(batch)
+        losses.append(float(result.objectives[0].asscalar()))
+    assert losses[-1] < 0.5 * losses[0]

@@ -1,0 +1,236 @@
+"""Missing labels in nets of several tasks: rules, masks, figures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import EarlyStoppingHandler, LabelSpec, LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec
+from multifit.metrics import BinaryAccuracy
+from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
+from tests.common.nets import hybridized
+from tests.numerics.test_missing_labels import (
+    DEVICES,
+    NAN,
+    PLAIN,
+    SIZES,
+    L,
+    dense,
+    inputs,
+    labels,
+    rows_present,
+)
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+
+
+RULES: dict[str, tuple[Any, float]] = {
+    "NaN": ("nan", NAN),
+    "a number": (-1, -1.0),
+    "a slot": ("known", 7.0),
+    "a function": (lambda label: label < 0, -3.0),
+    "a function with NumPy": (lambda label: label.asnumpy() < 0, -3.0),
+}
+
+
+def two_heads() -> Any:
+    class Net(gluon.nn.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = gluon.nn.Dense(6, activation="tanh", in_units=5)
+            self.kind, self.amount = gluon.nn.Dense(3, in_units=6), gluon.nn.Dense(1, in_units=6)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            body = self.body(x)
+            return self.kind(body), self.amount(body)
+
+    return Net()
+
+
+def two_tasks(missing: Any, batches: list[Any], **kinds: Any) -> TaskSpec:
+    metrics = {
+        "accuracy": MetricSpec(mx.metric.Accuracy(), "kind", "kind"),
+        "top": MetricSpec(mx.metric.TopKAccuracy(2), "kind", "kind"),
+        "mae": MetricSpec(mx.metric.MAE(), "amount", "amount"),
+        "loss": MetricSpec(mx.metric.Loss(), losses="kind"),
+    }
+    metrics["mean"] = metrics.pop("loss")
+    slots = ["known"] if len(batches[0]) == 4 else []
+    return TaskSpec(
+        ["kind", "amount"],
+        [LabelSpec("kind", missing=missing), "amount", *slots],
+        {"kind": L.SoftmaxCrossEntropyLoss(), "amount": L.L2Loss()},
+        metrics,
+        **kinds,
+    )
+
+
+def two_task_batches(mark: float, with_slot: bool) -> tuple[list[Any], list[Any]]:
+    """Return batches, and for each the rows of which `kind` is present."""
+    amounts = labels(lambda r, n: r.normal(size=n))
+    kinds = labels(lambda r, n: r.randint(0, 3, n))
+    rows = [rows_present(i, size) for i, size in enumerate(SIZES)]
+    for kind, present in zip(kinds, rows):
+        kind[~present] = mark
+    batches = [list(triple) for triple in zip(inputs(), kinds, amounts)]
+    return [[*b, r.astype("float32")] for b, r in zip(batches, rows)] if with_slot else batches, rows
+
+
+def by_hand(net: Any, x: Any, kind: Any, amount: Any, *known: Any) -> Any:
+    scores, value = net(x)
+    present = known[0].asnumpy() if known else np.isin(kind.asnumpy(), [0, 1, 2])
+    kept = mx.nd.array(np.flatnonzero(present))
+    loss = L.L2Loss()(value, amount).mean()
+    if not len(np.flatnonzero(present)):
+        return loss
+    return loss + L.SoftmaxCrossEntropyLoss()(scores.take(kept), kind.take(kept)).mean()
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
+@pytest.mark.parametrize("rule", RULES)
+def test_rules(rule: str, devices: Any) -> None:
+    missing, mark = RULES[rule]
+    batches, _ = two_task_batches(mark, missing == "known")
+    spec = two_tasks(missing, batches)
+    assert_trains_as_by_hand(two_heads, spec, batches, by_hand, devices, True, options=PLAIN, by=lambda x: 1)
+
+
+@pytest.mark.parametrize("rule", ["NaN", "a number", "a slot"])
+def test_none_stands_for_a_whole_label(rule: str) -> None:
+    missing, mark = RULES[rule]
+    batches, rows = two_task_batches(mark, missing == "known")
+    fed = [list(batch) for batch in batches]
+    for batch, present in zip(fed, rows):
+        if not present.any():
+            batch[1] = None
+            batch[3:] = [None] * len(batch[3:])
+    spec = two_tasks(missing, batches)
+    assert_trains_as_by_hand(
+        two_heads, spec, batches, by_hand, None, True, options=PLAIN, by=lambda x: 1, fed=fed
+    )
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
+def test_metrics_see_what_is_present(devices: Any) -> None:
+    batches, rows = two_task_batches(-1.0, False)
+    net = hybridized(two_heads(), True)
+    net.initialize()
+    spec = two_tasks(-1, batches)
+    estimator = MultiEstimator(net, spec, context=devices)
+    figures = estimator.evaluate(batches, [])
+    scores = estimator.predict(batches)["kind"]
+    kinds, present = np.concatenate([b[1] for b in batches]), np.concatenate(rows)
+    scores, kinds = scores[present], kinds[present].astype(int)
+    loss = -np.log(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True))[np.arange(len(kinds)), kinds]
+    np.testing.assert_allclose(figures["accuracy"], (scores.argmax(axis=1) == kinds).mean())
+    best = np.argsort(scores, axis=1)[:, 1:]
+    np.testing.assert_allclose(figures["top"], (best == kinds[:, None]).any(axis=1).mean())
+    np.testing.assert_allclose([figures["kind"], figures["mean"]], loss.mean(), rtol=1e-5)
+    np.testing.assert_allclose(figures["coverage_kind"], present.mean())
+    places = {
+        metric.term.key: metric.place.value for metric in estimator._engine.stages["evaluate"].figures.metrics
+    }
+    assert places["accuracy"] == places["coverage_kind"] == "device"
+
+
+def test_a_label_of_several_values_and_its_accuracy() -> None:
+    answers = np.array([[1, NAN], [0, 1], [NAN, NAN], [1, 1]], "float32")
+    spec = TaskSpec(
+        "y",
+        [LabelSpec("y", missing="nan")],
+        {"y": L.SigmoidBCELoss()},
+        {"a": MetricSpec(BinaryAccuracy(), "y", "y")},
+    )
+    net = dense(2)()
+    net.initialize(mx.init.Constant(1.0))
+    figures = MultiEstimator(net, spec).evaluate([[np.ones((4, 5), "float32"), answers]], [])
+    assert figures["a"] == 0.75  # of the samples that are present as a whole
+    assert figures["coverage_y"] == 5 / 8
+
+
+def test_nothing_present_in_an_epoch_is_not_measured() -> None:
+    batches, _ = two_task_batches(-1.0, False)
+    for batch in batches:
+        batch[1][:] = -1
+    net = two_heads()
+    net.initialize()
+    history = MultiEstimator(net, two_tasks(-1, batches)).fit(batches, epochs=1, event_handlers=SILENT)
+    last = history.last
+    assert all(math.isnan(last[f"train_{name}"]) for name in ("kind", "accuracy", "top", "mean"))
+    assert last["train_loss"] == last["train_amount"]
+    assert last["train_coverage_kind"] == 0
+
+
+# the weights of a loss without a label and of another one, and that of the other one in the objective
+OBJECTIVES: dict[str, tuple[Any, Any, float]] = {
+    "measured": (1.0, 2.0, 2.0),
+    "measured with a function": (1.0, lambda state: 2.0, 2.0),
+    "no part of the objective": (1.0, 0.0, NAN),
+    "no part of a function's objective": (lambda state: 1.0, 0.0, NAN),
+    "all there is": (0.0, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_of_which_nothing_is_present_is_not_measured(name: str) -> None:
+    kind, amount, weight = OBJECTIVES[name]
+    batches, _ = two_task_batches(-1.0, False)
+    for batch in batches:
+        batch[1][:] = -1
+    losses = {
+        "kind": LossSpec(L.SoftmaxCrossEntropyLoss(), weight=kind),
+        "amount": LossSpec(L.L2Loss(), weight=amount),
+    }
+    net = two_heads()
+    net.initialize()
+    spec = TaskSpec(["kind", "amount"], [LabelSpec("kind", missing=-1), "amount"], losses)
+    estimator = MultiEstimator(net, spec)
+    history = estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
+    for stage in ("train", "val"):
+        expected = weight * history.last[f"{stage}_amount"]
+        np.testing.assert_allclose(history.last[f"{stage}_loss"], expected, rtol=1e-6)
+
+
+def test_early_stopping_passes_over_an_objective_that_is_not_measured() -> None:
+    x, y = np.ones((6, 5), "float32"), np.ones((6, 1), "float32")
+    net = dense(1)()
+    net.initialize()
+    estimator = MultiEstimator(net, TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": L.L2Loss()}))
+    stopping = EarlyStoppingHandler("val_loss", patience=1)
+    history = estimator.fit([(x, y)], [(x, y * NAN)], epochs=4, event_handlers=[stopping, *SILENT])
+    assert np.isnan(history["val_loss"]).all() and len(history["val_loss"]) == 4
+    assert np.isfinite(history["train_loss"]).all()
+
+
+def test_an_explicit_normalizer_counts() -> None:
+    batches, _ = two_task_batches(-1.0, False)
+    spec = two_tasks(-1, batches)
+    ours = TaskSpec(
+        ["kind", "amount"], [LabelSpec("kind", missing=-1), "amount"],
+        {"kind": LossSpec(L.SoftmaxCrossEntropyLoss(), normalize_by=lambda slots: 2.0), "amount": L.L2Loss()},
+    )  # fmt: skip
+    assert spec.terms[0].present == ours.terms[0].present
+
+    def objective(net: Any, x: Any, kind: Any, amount: Any) -> Any:
+        scores, value = net(x)
+        kept = mx.nd.array(np.flatnonzero(kind.asnumpy() >= 0))
+        loss = L.L2Loss()(value, amount).mean()
+        if not (kind.asnumpy() >= 0).any():
+            return loss
+        return loss + L.SoftmaxCrossEntropyLoss()(scores.take(kept), kind.take(kept)).sum() / 2
+
+    assert_trains_as_by_hand(two_heads, ours, batches, objective, None, True, options=PLAIN, by=lambda x: 1)
+
+
+def test_mixup_permutes_what_is_present() -> None:
+    batches, _ = two_task_batches(NAN, False)
+    net = two_heads()
+    net.initialize()
+    estimator = MultiEstimator(net, two_tasks("nan", batches))
+    history = estimator.fit(batches, epochs=2, event_handlers=[MixUp(alpha=0.4), *SILENT])
+    assert all(np.isfinite(p.data().asnumpy()).all() for p in net.collect_params().values())
+    assert np.isfinite(history.last["train_loss"])
