@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Callable, ContextManager, Mapping, Protocol
@@ -29,10 +30,11 @@ class TrainStep(Protocol):
         """Train on the first batch, which was checked."""
 
 
-class Runner(Protocol):
+class Runner:
     """Runs batches; MXNet, which every engine builds on, checks the first batch and traces the graphs.
 
-    Within a :meth:`session`, an engine may hold the values of parameters itself.
+    Within a :meth:`session`, an engine may hold the values of parameters itself. What is written out here is
+    right for one that does not.
     """
 
     def restart(self, hooks: TrainingHooks) -> None:
@@ -40,30 +42,38 @@ class Runner(Protocol):
 
     def session(self) -> ContextManager[None]:
         """Return a block in which batches are run; sessions within it change nothing."""
+        return nullcontext()
 
     def check(self, engine: Any, run: Any) -> None:
         """Raise SpecError or TrainerError for what an engine cannot train, after MXNet's dry run of it."""
 
     def checking(self) -> ContextManager[None]:
         """Return a block in which MXNet checks the first batch of a fit."""
+        return nullcontext()
 
     def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
         """Return a block in which the net has other values, as handlers set them."""
+        return block
 
     def train_step(self) -> TrainStep:
         """Return what trains on a batch, once the first one was checked."""
+        raise NotImplementedError
 
     def evaluate_batch(self, raw: Any) -> BatchResult:
         """Measure losses and metrics on a batch; the first one is checked."""
+        raise NotImplementedError
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:
         """Return every output by name."""
+        raise NotImplementedError
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter."""
+        raise NotImplementedError
 
     def gradient_meter(self, method: Sum) -> Any:
         """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+        raise NotImplementedError
 
     def publish(self) -> None:
         """Let the net and its trainers have the values that the last batch left."""
@@ -73,12 +83,14 @@ class Runner(Protocol):
 
     def described(self, plan: Plan) -> Plan:
         """Return a plan that says where batches are run."""
+        return plan
 
     def check_tool(self, tool: str) -> None:
         """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint holds of an engine beside its net and trainers; empty if nothing."""
+        return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`state` returned."""

@@ -34,7 +34,15 @@ class Problem:
         return self.message
 
 
-class _ProblemsError(ValueError):
+class _Placed(Exception):
+    """An error that may say where in the run it happened."""
+
+    def at(self, place: str) -> None:
+        """Put the place in the run, such as ``epoch 3, batch 8``, in front of the message."""
+        self.args = (f"{place}: {self}",)
+
+
+class _ProblemsError(_Placed, ValueError):
     """A ValueError with a numbered line for each problem; a string is one problem of its own kind."""
 
     kind = "spec"
@@ -44,10 +52,6 @@ class _ProblemsError(ValueError):
             problems = [Problem(self.kind, problems)]
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__(_numbered(self.problems))
-
-    def at(self, place: str) -> None:
-        """Put the place in the run, such as ``epoch 3, batch 8``, in front of the message."""
-        self.args = (f"{place}: {self}",)
 
 
 class SpecError(_ProblemsError):
@@ -68,15 +72,11 @@ class TrainerError(_ProblemsError):
     kind = "trainer"
 
 
-class UserCodeError(RuntimeError):
+class UserCodeError(_Placed, RuntimeError):
     """The user's net, loss, metric or handler raised; the original exception is the `__cause__`.
 
     The message says in one line where it happened.
     """
-
-    def at(self, place: str) -> None:
-        """Put the place in the run, such as ``epoch 3, batch 8``, in front of the message."""
-        self.args = (f"{place}: {self}",)
 
 
 class PeerError(RuntimeError):

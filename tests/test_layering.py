@@ -23,6 +23,7 @@ ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
         "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance", "sampling",
+        "engines",
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import NotNegative, checked_value
+from ..arguments import NotNegative, checked
 from .protocol import GramianMethod
 from .solvers import minimum
 
@@ -38,9 +38,10 @@ class CAGrad(GramianMethod):
     arXiv:2110.14048.
     """
 
-    def __init__(self, c: float = 0.5, **options: Any) -> None:
+    @checked
+    def __init__(self, c: NotNegative = 0.5, **options: Any) -> None:
         super().__init__(**options)
-        self.c: float = checked_value(f"{type(self).__name__}: c", c, NotNegative)
+        self.c = c
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the weights of the mean and of what is added to it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Positive, checked_value
+from ..arguments import Positive, checked
 from .measured import Measured
 from .protocol import LossMethod, State
 
@@ -31,9 +31,10 @@ class DWA(LossMethod):
     S. Liu, E. Johns, A. J. Davison: End-to-End Multi-Task Learning with Attention. 2019, arXiv:1803.10704.
     """
 
-    def __init__(self, temperature: float = 2.0, **options: Any) -> None:
+    @checked
+    def __init__(self, temperature: Positive = 2.0, **options: Any) -> None:
         super().__init__(**options)
-        self.temperature: float = checked_value(f"{type(self).__name__}: temperature", temperature, Positive)
+        self.temperature = temperature
 
     def start(self, tasks: int) -> State:
         """Return the sums of this epoch, and the means of the two before it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import NotNegative, Positive, checked_value
+from ..arguments import NotNegative, Positive, checked
 from .measured import Measured
 from .protocol import GramianMethod, State
 
@@ -37,11 +37,10 @@ class GradNorm(GramianMethod):
     2018, arXiv:1711.02257.
     """
 
-    def __init__(self, alpha: float = 1.5, learning_rate: float = 0.025, **options: Any) -> None:
+    @checked
+    def __init__(self, alpha: NotNegative = 1.5, learning_rate: Positive = 0.025, **options: Any) -> None:
         super().__init__(**options)
-        owner = type(self).__name__
-        self.alpha: float = checked_value(f"{owner}: alpha", alpha, NotNegative)
-        self.learning_rate: float = checked_value(f"{owner}: learning_rate", learning_rate, Positive)
+        self.alpha, self.learning_rate = alpha, learning_rate
 
     def start(self, tasks: int) -> State:
         """Return the weights before the first batch; the losses of a task's first batch are not known yet."""

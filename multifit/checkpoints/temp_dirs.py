@@ -15,6 +15,8 @@ import shutil
 import socket
 from pathlib import Path
 
+import psutil
+
 from .manifest import MANIFEST
 
 _PATTERN = re.compile(r"\.checkpoint-([0-9a-f]{8})-([0-9]+)-[0-9a-f]{16}")
@@ -60,12 +62,9 @@ def is_abandoned(path: Path, limit: float) -> bool:
 
 def _is_running(process: int) -> bool:
     try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+        return bool(psutil.pid_exists(process))
+    except OverflowError:  # no number of a process
         return False
-    except PermissionError:  # it runs, as another user
-        pass
-    return True
 
 
 def _machine() -> str:

@@ -8,12 +8,13 @@ from .labels import (
     label_problems,
     sample_weight_problem,
 )
-from .loaders import loader_problems, one_shot
+from .loaders import batch_count, loader_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
     "at_path",
     "axis_problem",
+    "batch_count",
     "bind_outputs",
     "bind_slots",
     "counted_labels_problem",

@@ -26,7 +26,7 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
         wrong = (
             f"is {shown(data)}, which yields no batches; give a DataLoader, a DataIter or a list of batches"
         )
-    elif _is_empty(data):
+    elif batch_count(data) == 0:
         wrong = 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
     elif not once and one_shot(data):
         wrong = (
@@ -38,8 +38,9 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     return [Problem("data", f"{name} {wrong}")]
 
 
-def _is_empty(data: Any) -> bool:
+def batch_count(data: Any) -> int | None:
+    """Return the number of batches; None if the loader does not know it."""
     try:
-        return len(data) == 0
-    except (TypeError, ValueError, OverflowError):  # no length, or one that is of no use
-        return False
+        return len(data)
+    except (TypeError, ValueError, OverflowError):  # no __len__, or one that is of no use
+        return None

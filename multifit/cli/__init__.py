@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Sequence
 
 from .. import __version__
-from ..errors import DataError, PeerError, SpecError, TrainerError
+from ..errors import CLEAR
 from ..taskfile import UsageError
 from .arguments import usage
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_about_a_file(error):
             raise
         return print_error(f"{error}{_place_in(getattr(options, 'file', None), error)}", 2)
-    except (SpecError, DataError, TrainerError, PeerError) as error:
+    except CLEAR as error:
         return print_error(str(error), 1)
     except ValueError as error:
         if not _raised_by_multifit(error):

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, 
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
 from ..balance import Balance, Sum
+from ..checks import batch_count
 from ..distributed import ALONE, World
 from ..engines import AUTO, CUDA_GRAPHS, ENGINES, Runner, choose_engine, runner_module
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.balance.make import make_balancer
-from ..gluon.data.loaders import batch_count
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.engine import Engine
 from ..gluon.export.export import export

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
-from ..checks import one_shot
+from ..checks import batch_count, one_shot
 from ..distributed import unwrapped
 from ..engines import Runner, TrainStep
 from ..errors import raise_problems
 from ..events import TRAINING_EVENTS
-from ..gluon.data.loaders import batch_count, no_batch_problems
+from ..gluon.data.loaders import no_batch_problems
 from ..gluon.data.shares import FirstBatches, Peeked
 from ..gluon.data.worker_seeding import has_own_workers, seedable
 from ..gluon.distributed.figures import join_figures

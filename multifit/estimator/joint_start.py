@@ -8,10 +8,11 @@ import numpy as np
 
 from ..checks import one_shot
 from ..distributed import Sharded, World
-from ..errors import DataError, Problem, SpecError
+from ..errors import Problem, raise_problems
 from ..events import handler_name
 from ..gluon import snapshot
 from ..gluon.data.seeding import seed_everything, seed_of_rank
+from ..gluon.distributed.reader import WAY_OUT
 from ..gluon.engine import Engine
 from ..handlers import acts_on_first_rank
 from .task_data import each_loader
@@ -21,22 +22,12 @@ def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
     """Raise DataError for loaders, by name, that several processes cannot read in the same order."""
     if world.alone:
         return
-    way_out = (
-        "give a DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its own part"
-    )
-    problems = []
     single = {key: each for name, data in loaders.items() for key, each in each_loader(name, data).items()}
-    for name, data in single.items():
-        if data is None or isinstance(data, Sharded):
-            continue
-        if one_shot(data):
-            message = f"{name} is a {type(data).__name__}, whose batches cannot be divided among processes"
-            problems.append(Problem("data", f"{message}; {way_out}"))
-        elif _shuffles(data):
-            message = f"{name} is a {type(data).__name__} that shuffles, in another order in every process"
-            problems.append(Problem("data", f"{message}; {way_out}"))
-    if problems:
-        raise DataError(problems)
+    raise_problems(
+        Problem("data", f"{name} is a {type(data).__name__}{why}; {WAY_OUT}")
+        for name, data in single.items()
+        if (why := _indivisible(data))
+    )
 
 
 def start_together(
@@ -59,13 +50,11 @@ def start_together(
     every: list[dict[str, Any]] = world.gather_json(own, "the start of a fit")
     common = [key for key in own if all(key in other for other in every)]
     trees = [{key: other[key] for key in common} for other in every]
-    lines = [
-        line
+    raise_problems(
+        Problem("spec", line)
         for rank, tree in enumerate(trees)
         for line in snapshot.differing(trees[0], tree, "on rank 0", f"on rank {rank}")
-    ]
-    if lines:
-        raise SpecError([Problem("spec", line) for line in lines])
+    )
     if "trainers" in common and not engine.shared.are_shared:
         snapshot.share_trainers(engine)
     seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
@@ -81,6 +70,15 @@ def start_together(
 
 def _acting_everywhere(handlers: Iterable[object]) -> list[str]:
     return sorted(handler_name(handler) for handler in handlers if not acts_on_first_rank(handler))
+
+
+def _indivisible(data: Any) -> str:
+    """Return why processes cannot read a loader in the same order; "" if they can."""
+    if data is None or isinstance(data, Sharded):
+        return ""
+    if one_shot(data):
+        return ", whose batches cannot be divided among processes"
+    return " that shuffles, in another order in every process" if _shuffles(data) else ""
 
 
 def _shuffles(data: Any) -> bool:

@@ -6,9 +6,8 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from ..checks import loader_problems
+from ..checks import batch_count, loader_problems
 from ..errors import Problem, names, raise_problems, shown
-from ..gluon.data.loaders import batch_count
 from ..gluon.engine import Engine
 from ..sampling import Proportional, Sampling, TaskLoaders
 

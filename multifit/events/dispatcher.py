@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DataError, PeerError, SpecError, TrainerError, UserCodeError
+from ..errors import CLEAR, UserCodeError
 from .estimator_protocol import EstimatorProtocol
 from .events import (
     BEFORE_UPDATE,
@@ -171,7 +171,7 @@ class EventDispatcher:
         """Call one method of a handler and return its result; raises as :meth:`emit` does."""
         try:
             return method.call(self._estimator, facts)
-        except (DataError, PeerError, SpecError, TrainerError, UserCodeError):
+        except (*CLEAR, UserCodeError):
             raise  # these already say what is wrong and where
         except Exception as error:
             raise self.handler_error(method, error) from error

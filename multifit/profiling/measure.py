@@ -7,10 +7,10 @@ from statistics import mode
 from typing import Any, Callable, Iterator
 
 from ..arguments import Count, checked
-from ..checks import loader_problems
+from ..checks import batch_count, loader_problems
 from ..errors import DataError, raise_problems
 from ..events import TRAINING_EVENTS, EstimatorProtocol, TrainingHooks
-from ..gluon.data.loaders import batch_count, no_batch_problems, repeat
+from ..gluon.data.loaders import no_batch_problems, repeat
 from ..gluon.engine import Engine
 from ..gluon.operator_times import operator_times
 from ..gluon.steps.trial_run import trial_run

@@ -46,7 +46,9 @@ class _Resolver:
         parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
         known = isinstance(spec.minimize, str) and spec.minimize in parts
         minimized = parts.index(spec.minimize) if known else 0
-        return Term(self.key, replace(spec, weight=weight, normalize_by=by), args, parts, minimized)
+        return Term(
+            self.key, replace(spec, weight=weight, normalize_by=by), args, parts=parts, minimized=minimized
+        )
 
     def metric(self, spec: MetricSpec) -> MetricTerm:
         """Return a metric with its arguments and losses."""
@@ -57,7 +59,7 @@ class _Resolver:
             value is not None for value in (spec.outputs, spec.labels, spec.arguments)
         ):
             args = self._arguments(spec, takes_losses, (OUTPUTS, SLOTS))
-        return MetricTerm(self.key, spec, args, tuple(losses))
+        return MetricTerm(self.key, spec, args, losses=tuple(losses))
 
     def _arguments(
         self, spec: LossSpec | MetricSpec, takes_losses: bool, defaults: Sequence[str]

@@ -134,14 +134,6 @@ def _is_stateless(sampler: Any) -> bool:
     )
 
 
-def batch_count(data: Any) -> int | None:
-    """Return the number of batches; None if the loader does not know it."""
-    try:
-        return len(data)
-    except (TypeError, ValueError, OverflowError):  # no __len__, or one that is of no use
-        return None
-
-
 def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
     """Return the problem of a loader, named `what` in messages, that yielded nothing.
 

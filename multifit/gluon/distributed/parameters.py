@@ -10,6 +10,7 @@ from ...distributed import World
 from ...errors import DataError, Problem, SpecError, counted, raise_problems
 from ..compat import mx
 from ..data.batches import Batch
+from ..optim.parameters import statistics
 from .collectives import all_reduce, broadcast
 
 Parameters = Mapping[str, mx.gluon.Parameter]
@@ -53,22 +54,19 @@ class SharedParameters:
 
     def average_statistics(self) -> None:
         """Give all ranks the mean of what no gradient moves, such as the running statistics of BatchNorm."""
-        statistics = [p for p in self._present() if not p._differentiable]
-        if self._world.alone or not statistics:
+        averaged = statistics(self._parameters).values()
+        if self._world.alone or not averaged:
             return
-        first = [parameter.list_data()[0] for parameter in statistics]
+        first = [parameter.list_data()[0] for parameter in averaged]
         self._world.meet("running statistics", float(len(first)))
         all_reduce(self._world, first)
         for array in first:
             array *= 1.0 / self._world.size
-        _copy_to_devices(statistics)
-
-    def _present(self) -> list[mx.gluon.Parameter]:
-        return [parameter for parameter in self._parameters.values() if parameter._data is not None]
+        _copy_to_devices(averaged)
 
     def share(self) -> None:
         """Give all ranks the first rank's parameters."""
-        present = self._present()
+        present = [parameter for parameter in self._parameters.values() if parameter._data is not None]
         self._world.meet("the parameters", float(len(present)))
         broadcast(self._world, [parameter.list_data()[0] for parameter in present])
         _copy_to_devices(present)

@@ -29,8 +29,7 @@ from .collectives import from_first
 from .task_reader import TaskReader, nothing
 
 WAY_OUT = (
-    "give a DataLoader, which multifit divides, or multifit.Sharded(loader) if each process has a part of "
-    "its own"
+    "give a DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its own part"
 )
 
 

@@ -44,7 +44,7 @@ class Network:
         change_outputs: ChangeOutputs | None = None,
     ) -> None:
         self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
-        self.precision, self._change_outputs = precision, change_outputs
+        self.precision, self.change_outputs = precision, change_outputs
         self._lowered_operators, self._failure = 0, ""
         self._lowers = not precision.elsewhere
         self.paths: dict[str, tuple[Any, ...]] | None = None
@@ -88,7 +88,7 @@ class Network:
     @property
     def joins_losses(self) -> bool:
         """Whether the net can be one graph with its losses."""
-        return self.traced and self._change_outputs is None
+        return self.traced and self.change_outputs is None
 
     @property
     def obstacle(self) -> tuple[str, str] | None:
@@ -110,11 +110,6 @@ class Network:
     def form(self, slots: Mapping[str, Any]) -> Hashable:
         """Return what batches must have in common to share a recording."""
         return form_of(self.net, [slots[name] for name in self.spec.inputs])
-
-    @property
-    def change_outputs(self) -> ChangeOutputs | None:
-        """What handlers make of the outputs, if any do."""
-        return self._change_outputs
 
     @property
     def precision_note(self) -> str:
@@ -183,7 +178,7 @@ class Network:
         return {name: at_path(result, path) for name, path in self.paths.items()}
 
     def _changed(self, outputs: dict[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
-        return outputs if self._change_outputs is None else self._change_outputs(outputs, slots)
+        return outputs if self.change_outputs is None else self.change_outputs(outputs, slots)
 
     def _run(self, slots: Mapping[str, Any]) -> Any:
         if self.spec.forward is not None:

@@ -9,6 +9,7 @@ from ...arguments import Count, checked
 from ...errors import Problem, raise_problems
 from ...events import EstimatorProtocol
 from ..optim.gradients import fresh_flags, set_fresh
+from ..optim.parameters import trainable
 
 
 class GradientAccumulation:
@@ -43,9 +44,7 @@ class GradientAccumulation:
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Let MXNet add gradients up instead of overwriting them."""
         self._count = 0
-        trained: dict[str, Any] = {
-            name: p for name, p in estimator.parameters.items() if p.grad_req != "null"
-        }
+        trained: dict[str, Any] = trainable(estimator.parameters)
         raise_problems(_sparse(name) for name, p in trained.items() if p._grad_stype != "default")
         self._parameters = trained
         self._grad_reqs = {name: parameter.grad_req for name, parameter in trained.items()}

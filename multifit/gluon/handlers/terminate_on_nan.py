@@ -10,6 +10,7 @@ import numpy as np
 from ...arguments import Count, checked
 from ...events import EstimatorProtocol
 from ...triggers import Every
+from ..optim.parameters import statistics
 from .skip_non_finite import all_finite
 
 
@@ -87,5 +88,4 @@ def _gradient_problems(gradients: Mapping[str, Mapping[str, list[Any]]]) -> list
 
 def _running_statistics(parameters: Mapping[str, Any]) -> list[Any]:
     """Return the arrays, on all devices, that the forward pass changes and gradients do not."""
-    reached = (p for p in parameters.values() if not p._differentiable and p._data is not None)
-    return [array for parameter in reached for array in parameter.list_data()]
+    return [array for parameter in statistics(parameters).values() for array in parameter.list_data()]

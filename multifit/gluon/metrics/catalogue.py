@@ -6,6 +6,8 @@ may compute something else.
 
 from __future__ import annotations
 
+from typing import Optional
+
 from ..compat import mx
 from .accuracy import DeviceAccuracy, DeviceBinaryAccuracy, DeviceTopKAccuracy
 from .base import DeviceMetric
@@ -21,46 +23,31 @@ COVERAGE = f"{Coverage.__module__}.{Coverage.__qualname__}"
 BINARY = f"{BinaryAccuracy.__module__}.{BinaryAccuracy.__qualname__}"
 SEGMENTATION = "gluoncv.utils.metrics.segmentation.SegmentationMetric"
 
-DEVICE_METRICS: dict[str, type[DeviceMetric]] = {
-    "mxnet.metric.Accuracy": DeviceAccuracy,
-    "mxnet.metric.CrossEntropy": DeviceCrossEntropy,
-    "mxnet.metric.F1": DeviceF1,
-    "mxnet.metric.Loss": DeviceLoss,
-    "mxnet.metric.MAE": DeviceMAE,
-    "mxnet.metric.MCC": DeviceMCC,
-    "mxnet.metric.MSE": DeviceMSE,
-    "mxnet.metric.NegativeLogLikelihood": DeviceCrossEntropy,
-    "mxnet.metric.Perplexity": DevicePerplexity,
-    "mxnet.metric.RMSE": DeviceRMSE,
-    "mxnet.metric.TopKAccuracy": DeviceTopKAccuracy,
-    BINARY: DeviceBinaryAccuracy,
-    COVERAGE: DeviceCoverage,
-    SEGMENTATION: DeviceSegmentation,
+Device = Optional[type[DeviceMetric]]
+KNOWN: dict[str, tuple[str, Device]] = {
+    "mxnet.metric.Accuracy": ("max", DeviceAccuracy),
+    "mxnet.metric.Caffe": ("min", None),
+    "mxnet.metric.CrossEntropy": ("min", DeviceCrossEntropy),
+    "mxnet.metric.F1": ("max", DeviceF1),
+    "mxnet.metric.Loss": ("min", DeviceLoss),
+    "mxnet.metric.MAE": ("min", DeviceMAE),
+    "mxnet.metric.MCC": ("max", DeviceMCC),
+    "mxnet.metric.MSE": ("min", DeviceMSE),
+    "mxnet.metric.NegativeLogLikelihood": ("min", DeviceCrossEntropy),
+    "mxnet.metric.PCC": ("max", None),
+    "mxnet.metric.PearsonCorrelation": ("max", None),
+    "mxnet.metric.Perplexity": ("min", DevicePerplexity),
+    "mxnet.metric.RMSE": ("min", DeviceRMSE),
+    "mxnet.metric.TopKAccuracy": ("max", DeviceTopKAccuracy),
+    "mxnet.metric.Torch": ("min", None),
+    BINARY: ("max", DeviceBinaryAccuracy),
+    COVERAGE: ("max", DeviceCoverage),
+    SEGMENTATION: ("max", DeviceSegmentation),
+    "gluoncv.utils.metrics.coco_detection.COCODetectionMetric": ("max", None),
+    "gluoncv.utils.metrics.voc_detection.VOC07MApMetric": ("max", None),
+    "gluoncv.utils.metrics.voc_detection.VOCMApMetric": ("max", None),
 }
-
-DIRECTIONS: dict[str, str] = {
-    "mxnet.metric.Accuracy": "max",
-    "mxnet.metric.Caffe": "min",
-    "mxnet.metric.CrossEntropy": "min",
-    "mxnet.metric.F1": "max",
-    "mxnet.metric.Loss": "min",
-    "mxnet.metric.MAE": "min",
-    "mxnet.metric.MCC": "max",
-    "mxnet.metric.MSE": "min",
-    "mxnet.metric.NegativeLogLikelihood": "min",
-    "mxnet.metric.PCC": "max",
-    "mxnet.metric.PearsonCorrelation": "max",
-    "mxnet.metric.Perplexity": "min",
-    "mxnet.metric.RMSE": "min",
-    "mxnet.metric.TopKAccuracy": "max",
-    "mxnet.metric.Torch": "min",
-    BINARY: "max",
-    COVERAGE: "max",
-    SEGMENTATION: "max",
-    "gluoncv.utils.metrics.coco_detection.COCODetectionMetric": "max",
-    "gluoncv.utils.metrics.voc_detection.VOC07MApMetric": "max",
-    "gluoncv.utils.metrics.voc_detection.VOCMApMetric": "max",
-}
+"""By the full name of a metric's class: which values are better, and its device metric, if there is one."""
 
 
 def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
@@ -68,7 +55,7 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
 
     That is so if its class is not known, has unsupported options, or one of its methods was replaced.
     """
-    kind = DEVICE_METRICS.get(class_name(metric))
+    _, kind = KNOWN.get(class_name(metric), (None, None))
     if kind is None or {"update", "get", "reset"} & set(vars(metric)):
         return None
     return kind(metric) if metric.output_names is None and metric.label_names is None else None
@@ -76,7 +63,7 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
 
 def direction(metric: mx.metric.EvalMetric) -> str | None:
     """Return whether lower ("min") or higher ("max") is better; None if the metric is not known."""
-    return DIRECTIONS.get(class_name(metric))
+    return KNOWN.get(class_name(metric), (None, None))[0]
 
 
 def figure_names(metric: mx.metric.EvalMetric) -> list[str] | None:

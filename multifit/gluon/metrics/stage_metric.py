@@ -67,8 +67,7 @@ class StageMetric:
         # Sums without the number of labels, which is then the number of samples, cannot be added to sums with
         # it, which graphs for other shapes may have.
         # Nor is the number of samples known of the batches that had what it takes, if others lack that.
-        slots_only = all(ref.space != "outputs" for ref in self.term.labels) and not self.term.optional
-        samples = size if slots_only and self.width in (None, width) else None
+        samples = None if self.term.optional or self.width not in (None, width) else size
         if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
             return None
         self.width = device.width

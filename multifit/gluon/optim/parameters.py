@@ -47,6 +47,11 @@ def trainable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluo
     return {name: p for name, p in parameters.items() if p.grad_req != "null"}
 
 
+def statistics(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
+    """Return the parameters with values that no gradient moves, such as the running ones of BatchNorm."""
+    return {name: p for name, p in parameters.items() if not p._differentiable and p._data is not None}
+
+
 def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
     """Return the parameters whose values are row_sparse: their trainer's kvstore holds all rows."""
     return {name: p for name, p in parameters.items() if p._stype != "default"}

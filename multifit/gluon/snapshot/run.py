@@ -16,6 +16,7 @@ from ..compat import mx
 from ..data.seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ..distributed.collectives import from_first
 from ..engine import Engine
+from ..optim.parameters import statistics
 from .differences import differences as compare
 from .figures import load_figures, save_figures
 from .identity import identity
@@ -51,8 +52,7 @@ def write(folder: Path, engine: Engine) -> list[str]:
 
 def own_state(engine: Engine) -> dict[str, Any]:
     """Return the trees of what may differ between ranks, such as figures and running statistics."""
-    statistics = {name: parameter.list_data()[0] for name, parameter in _statistics(engine).items()}
-    return {**_own_state(engine), STATISTICS: statistics}
+    return {**_own_state(engine), STATISTICS: _statistics(engine)}
 
 
 def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
@@ -158,7 +158,7 @@ def _redistribute(folder: Path, engine: Engine, ranks: int) -> None:
             engine.stages[name].figures.labels.merge(state["labels"])
     for stage in engine.stages.values() if engine.world.rank else ():
         stage.figures.reset()
-    own = {name: parameter.list_data()[0] for name, parameter in _statistics(engine).items()}
+    own = _statistics(engine)
     others = [
         read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else own
         for rank in range(1, ranks)
@@ -168,10 +168,8 @@ def _redistribute(folder: Path, engine: Engine, ranks: int) -> None:
     )
 
 
-def _statistics(engine: Engine) -> dict[str, mx.gluon.Parameter]:
-    """Return the parameters that no gradient moves, such as running statistics."""
-    parameters = engine.model.parameters
-    return {name: p for name, p in parameters.items() if not p._differentiable and p._data is not None}
+def _statistics(engine: Engine) -> dict[str, Any]:
+    return {name: p.list_data()[0] for name, p in statistics(engine.model.parameters).items()}
 
 
 def _set_statistics(engine: Engine, statistics: Mapping[str, Any]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
+from ... import engines
 from ...balance import Sum
-from ...events import TrainingHooks
-from ...plan import Plan
 from ...protocols import Array
 from ..balance.arrays import MXNetArrays
 from ..data.devices import can_compute
@@ -15,13 +13,10 @@ from ..engine import Engine
 from ..execution.result import StepResult
 from ..gradient_meter import GradientMeter
 from ..precision.precisions import precision_of
-from ..validation.dry_run import DryRun
 from .evaluation import evaluate_batch, predict
 from .train_step import TrainStep
 
 __all__ = ["Runner", "arrays", "has", "host", "precision_of"]
-
-_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def host(context: Any) -> Any:
@@ -39,7 +34,7 @@ def arrays(context: Any, host: Any) -> MXNetArrays:
     return MXNetArrays(host)
 
 
-class Runner:
+class Runner(engines.Runner):
     """Runs batches where the net's parameters are, so that nothing is ever copied."""
 
     def __init__(
@@ -50,24 +45,6 @@ class Runner:
                 f'compile={compiles!r} needs engine="torch"; engine is "mxnet": leave compile out'
             )
         self._engine = engine
-
-    def restart(self, hooks: TrainingHooks) -> None:
-        """Begin a fit."""
-
-    def session(self) -> AbstractContextManager[None]:
-        """Return a block in which batches are run."""
-        return _NOTHING
-
-    def check(self, engine: Engine, run: DryRun) -> None:
-        """Do nothing: the dry run has checked everything."""
-
-    def checking(self) -> AbstractContextManager[None]:
-        """Return a block in which the first batch is checked, which is then trained on."""
-        return _NOTHING
-
-    def replacing(self, block: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
-        """Return the block."""
-        return block
 
     def train_step(self) -> TrainStep:
         """Return what trains on a batch."""
@@ -88,23 +65,3 @@ class Runner:
     def gradient_meter(self, method: Sum) -> GradientMeter:
         """Return what measures the tasks' gradients on batches."""
         return GradientMeter(self._engine, method)
-
-    def publish(self) -> None:
-        """Do nothing: the net has its values."""
-
-    def refresh(self) -> None:
-        """Do nothing: the values are those of the net."""
-
-    def described(self, plan: Plan) -> Plan:
-        """Return the plan."""
-        return plan
-
-    def check_tool(self, tool: str) -> None:
-        """Accept every tool."""
-
-    def state(self) -> dict[str, Any]:
-        """Return nothing: net and trainers have everything."""
-        return {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take nothing."""

@@ -38,17 +38,12 @@ class Program:
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
         self._run = compiled(self.module, compiles) if compiles else self.module
-        self._inputs, self._outputs = list(traced.inputs.values()), traced.outputs
+        self.inputs, self._outputs = list(traced.inputs.values()), traced.outputs
         self.trained = [variables[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)]
-
-    @property
-    def inputs(self) -> list[str]:
-        """The names of what it is called with."""
-        return self._inputs
 
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""
-        return dict(zip(self._outputs, self._run(*[given[name] for name in self._inputs])))
+        return dict(zip(self._outputs, self._run(*[given[name] for name in self.inputs])))
 
 
 class NetPrograms:

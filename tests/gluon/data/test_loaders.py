@@ -7,11 +7,11 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
+from multifit.checks import batch_count
 from multifit.distributed import ALONE
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
 from multifit.gluon.data.loaders import (
-    batch_count,
     iterate,
     iterate_from,
     no_batch_problems,

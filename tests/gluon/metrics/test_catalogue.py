@@ -13,7 +13,7 @@ from gluoncv.utils.metrics.voc_detection import VOC07MApMetric, VOCMApMetric
 
 import multifit
 from multifit.gluon.metrics import BinaryAccuracy, DeviceMetric, device_metric, direction, figure_names
-from multifit.gluon.metrics.catalogue import DEVICE_METRICS, DIRECTIONS
+from multifit.gluon.metrics.catalogue import KNOWN
 
 import mxnet as mx  # isort: skip
 
@@ -78,11 +78,10 @@ def test_every_stock_metric_has_a_direction(metric: type) -> None:
 def test_directions() -> None:
     better_high = (M.Accuracy(), SegmentationMetric(2), BinaryAccuracy(), VOCMApMetric(), VOC07MApMetric())
     assert {direction(metric) for metric in better_high} == {"max"}
-    assert DIRECTIONS[f"{COCODetectionMetric.__module__}.{COCODetectionMetric.__qualname__}"] == "max"
+    assert KNOWN[f"{COCODetectionMetric.__module__}.{COCODetectionMetric.__qualname__}"][0] == "max"
     assert {direction(metric) for metric in (M.Loss(), M.RMSE(), M.Perplexity(None))} == {"min"}
     unknown = (Negated(), M.CompositeEvalMetric(), M.create(lambda label, pred: 0.0))
     assert {direction(metric) for metric in unknown} == {None}
-    assert set(DEVICE_METRICS) <= set(DIRECTIONS)
 
 
 def test_graph_for_is_abstract() -> None:
