@@ -15,8 +15,8 @@ class Output:
     """A text stream that never raises.
 
     Characters that its encoding lacks are replaced. Once it fails (the reader of a pipe has ended, the disk
-    is full, the stream is closed), it is silent, and `error` says why. None, which Python has for a stream
-    that was closed before it started, is silent too. All other attributes are the stream's.
+    is full, the stream is closed), it is silent, and `error` says why. A stream that was closed before Python
+    started is None; it is silent too. All other attributes are the stream's.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -1,4 +1,4 @@
-"""Call a method of balancing, and refuse in its name what it raises, and answers that cannot be used."""
+"""Call a method of balancing; what it raises, and answers that are of no use, become errors that name it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .measured import Measured
 from .protocol import Balance, GramianMethod, State
 
 Shape = Callable[[Any], Optional[tuple[int, ...]]]
-"""Returns the shape of an array of numbers, and None for what is none."""
+"""Returns the shape of an array of numbers; None for anything else."""
 
 
 def shape_of_numbers(value: Any) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from .protocol import GramianMethod
 
 
 class PCGrad(GramianMethod):
-    r"""Takes from each task's gradient what conflicts with the others', one after the other.
+    r"""Removes from each task's gradient what conflicts with those of others, one task at a time.
 
     .. math:: c_i \leftarrow c_i - \min\bigl(0, \langle c_i, g_j \rangle\bigr) / \|g_j\|^2 \; g_j
         \quad \text{for all } j \ne i \text{ in random order}, \qquad g = \sum_i c_i

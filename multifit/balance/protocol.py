@@ -29,7 +29,7 @@ class Balance(Protocol):
     Attributes
     ----------
     needs : {"nothing", "losses", "gramian"}
-        What is measured: all tasks are taken to be present if that is nothing, and all losses to be 1.
+        What is measured. With "nothing", every task counts as present, and every loss as 1.
     on_device : bool
         Whether `weights` computes with ``measured.F`` alone: it is traced once and runs on the device, so
         that nothing waits for the losses. Otherwise all arrays are NumPy's, and every batch waits.

@@ -14,7 +14,7 @@ class Late(Exception):
 
 
 class CallThread:
-    """A thread that makes one call after the other.
+    """A thread that makes calls one at a time.
 
     Ctrl-C ends the waiting, not the call, so calls never overlap and keep their order.
     """

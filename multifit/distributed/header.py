@@ -24,12 +24,12 @@ class Header(NamedTuple):
 
 
 def pack_header(moment: str, facts: Sequence[float], length: int, failed: bool) -> Vector:
-    """Return a header as bytes, uint8 of shape (n,): `length` is that of the bytes which follow."""
+    """Return a header as bytes, uint8 of shape (n,): `length` is the number of bytes that follow."""
     if len(facts) > FACTS:
         raise ValueError(f"a meeting takes at most {FACTS} facts, not {len(facts)}")
     zeros = (0.0,) * (FACTS - len(facts))
     packed = _FORMAT.pack(moment.encode()[:64], failed, length, *facts, *zeros)
-    return np.frombuffer(bytearray(packed), np.uint8)  # torch wants memory that can be written
+    return np.frombuffer(bytearray(packed), np.uint8)  # torch warns about read-only memory
 
 
 def unpack_header(vector: Vector) -> Header:

@@ -58,7 +58,7 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
 def torch_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that torch.distributed reads, made from the launcher's where it set others.
 
-    Slurm's first host and a port made from the job's number are the meeting point; mpirun tells none.
+    Slurm's first host and a port made from the job's number are the meeting point; mpirun names none.
     """
     found = {name: environment[name] for name in TORCH if name in environment}
     for rank, size in RANKS.get(launched(environment) or "", []):

@@ -103,7 +103,7 @@ class Meetings:
         content = "\n".join([text, *lines[-LINES:]]).encode("utf-8", "replace")
         try:
             if self.communicator.asynchronous and (known := self._fates()):
-                self._lose("lost the others", "a failure", known)  # who is stopped would be waited for
+                self._lose("lost the others", "a failure", known)  # or this would wait for a stopped process
             self.exchange("a failure", content=content, failed=True)
         except PeerError:
             if self.communicator.asynchronous and isinstance(error, Exception):
@@ -152,7 +152,7 @@ class Meetings:
         library = "" if error is None else f" ({self.communicator.name}: {last_line(error)[:SHOWN]})"
         self.fail(
             f'rank {self.communicator.rank} {what} at "{moment}": '
-            f"{causes or 'which of them it is cannot be seen from here'}{library}",
+            f"{causes or 'this rank cannot tell which one it is'}{library}",
             sorted(known),
             error,
         )
@@ -167,7 +167,7 @@ class Meetings:
                 CallThread().call(READING, self.communicator.leave_note, str(operation))
 
     def _missing(self, operation: int) -> dict[int, str]:
-        """Return the ranks that do not wait for this operation, and what is to be said of them."""
+        """Return, by rank, why it does not wait for this operation."""
         here = {self.communicator.rank}
         others = set(range(self.communicator.size)) - here
         if len(others) > 1:

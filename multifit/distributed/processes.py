@@ -1,4 +1,4 @@
-"""Where a rank's process is, and what became of it."""
+"""Where a rank's process runs, and whether it still does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections of rank 0 with every other rank, by which little data goes faster than by a library."""
+"""Direct connections of rank 0 with every other rank, faster than a library for small messages."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _accept(listener: socket.socket, offer: Offer, size: int) -> list[socket.soc
             connection.settimeout(CONNECTING)
             token, number = np.split(_received(connection, TOKEN + NUMBER), [TOKEN])
             if not hmac.compare_digest(token.tobytes(), offer.token.encode()):
-                raise ConnectionError("a stranger has connected")
+                raise ConnectionError("an unknown process has connected")
             connections[int.from_bytes(number.tobytes(), "little")] = _ready(connection)
         opened.pop_all()  # they stay open
     return [connections[rank] for rank in sorted(connections)]

@@ -37,10 +37,10 @@ def start_together(
     notice: Callable[[str], None],
     **limits: int | None,
 ) -> None:
-    """Compare spec, net, trainers, handlers and limits of all ranks, and tell their random numbers apart.
+    """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
-    `notice` is called with what may not be meant. Every rank but the first seeds its generators from the
-    first one's, which is as if it were alone. Raises SpecError, everywhere, with what differs.
+    `notice` is called with a warning of what may be unintended. The first rank keeps its generators, as if it
+    were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
     """
     if world.alone:
         return

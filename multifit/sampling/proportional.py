@@ -18,8 +18,8 @@ class Proportional:
     .. math:: n_i \propto \min(e_i, K)^{1/T}
 
     where :math:`e_i` is the number of batches that a loader has. With the defaults an epoch takes each loader
-    once. A higher temperature :math:`T` takes more from small loaders and less from large ones; as it grows,
-    all give equally many. The limit :math:`K` keeps a huge loader from taking nearly all updates.
+    once. A higher temperature :math:`T` takes more from small loaders and less from large ones; in the limit,
+    all give the same number. The limit :math:`K` keeps a huge loader from taking nearly all updates.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Labels that may be missing: what is declared of them, and which losses and metrics must know."""
+"""Labels that may be missing: their declarations, and the losses and metrics that must skip them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_notes_tell_who_is_late():
 def test_notes_that_cannot_be_read_tell_nothing(read, monkeypatch):
     monkeypatch.setattr("multifit.distributed.meetings.READING", 0.05)
     error = error_of(communicator_of(3, leave_note=lambda text: 1 / 0, read_notes=read))
-    assert str(error).endswith("which of them it is cannot be seen from here") and error.ranks == ()
+    assert str(error).endswith("this rank cannot tell which one it is") and error.ranks == ()
 
 
 def test_without_notes_nothing_is_known_of_several():

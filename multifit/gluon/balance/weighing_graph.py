@@ -18,9 +18,9 @@ Function = Callable[..., "tuple[Any, State]"]
 class WeighingGraph:
     """Runs a function on losses as one operator, and returns head gradients.
 
-    The weights and what the method remembers, by `names`, are the rows of one array, as every input and
-    output costs time too. `losses` are the tasks of the elements of its arrays of losses, for each argument
-    of `function`; `heads` those of the head gradients, with their dtypes. Without a function, the rows stay.
+    The weights and what the method remembers, by `names`, are the rows of one array, as each further input or
+    output costs time. `losses` are the tasks of the elements of its arrays of losses, for each argument of
+    `function`; `heads` those of the head gradients, with their dtypes. Without a function, the rows stay.
     """
 
     def __init__(

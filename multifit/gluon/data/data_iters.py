@@ -144,7 +144,7 @@ def _read_on(data: Any, current: _Pass) -> Iterator[Any]:
     """Yield the rest of a pass; only its last batch has padding."""
     padded = None
     for batch in data:
-        if current.finished:  # somebody else began another pass
+        if current.finished:  # another pass has begun meanwhile
             current.__init__(False, current.samples, current.is_long)  # type: ignore[misc]
         if padded is not None:
             padded.pad = 0

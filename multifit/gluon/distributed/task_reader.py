@@ -109,7 +109,7 @@ class _Passes:
             deque(islice(self._batches or (), done - 1), maxlen=0)
 
     def next(self, taken: int) -> Any:
-        """Return the next batch, after so many that the epoch took; raises DataError if there is none."""
+        """Return the batch after the `taken` ones of the epoch; raises DataError if there is none."""
         number, done = divmod(taken, self._size)
         if self._batches is None or not done:
             batch = self._begin(number, done)

@@ -12,7 +12,7 @@ from ..optim.gradients import set_fresh
 from .loss_graph import Backward
 
 MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
-CONSTANTS = 0, 1  # the first arrays of a run, the number of samples and weights, which nobody writes to
+CONSTANTS = 0, 1  # the first arrays of a run, the number of samples and weights, which are never written to
 
 Gradients = Mapping[int, "tuple[Array, str]"]
 """The array for the gradient of each argument, by its place, and "write" or "add"."""
@@ -30,7 +30,7 @@ class ExecutedStep(Protocol):
 
 
 class ExecutedSteps:
-    """Runs batches on Executors where they suit: one step for each device and signature of batches.
+    """Runs batches on Executors where that is possible: one step for each device and signature of batches.
 
     ``new(arguments, context)`` makes a step; it returns None if the graph, or the size of its batches, does
     not suit. `running` is the step that ran the last batch; None if autograd must run it.

@@ -8,7 +8,7 @@ from .graph_cut import Cut
 
 
 class CutPlaces(NamedTuple):
-    """What goes where in a cut graph, by number.
+    """The numbers of the arrays that pass between the parts of a cut graph.
 
     `body` and `rest` are the inputs of both: the whole graph's arguments, copies of what the body computes,
     and `in_both`, data of the arguments that both take. `copied` is, for each copy, the output of the body.

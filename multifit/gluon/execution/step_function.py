@@ -19,9 +19,9 @@ class StepFunction:
     """The losses and metrics of `losses`, with the net before them if it can be traced.
 
     `differentiable` says whether something outside of the graph differentiates through its outputs. The
-    gradients of losses that `balanced` has bound reach some parameters only. `taken` are the outputs of the
-    net that are computed if these are not all: no gradient, not even one of 0, must reach what is behind the
-    others.
+    gradients of losses that `balanced` has bound reach some parameters only. `taken` are the only outputs of
+    the net that are computed, if not all are: the layers before the others must not get a gradient, not even
+    one of 0.
 
     `with_net` says whether the net is part of it. It is computed from the slots named `slot_names` and, if
     the net is not part of it, from the net's outputs in `outputs_read`.

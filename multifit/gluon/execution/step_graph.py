@@ -29,13 +29,13 @@ class StepGraph:
     """Net, losses and metrics of one device's batch.
 
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
-    it. The eager losses run operator by operator. The first batch of every signature runs without a graph: it
-    is the one that is checked; `forms` hold what runs without a graph to it. `differentiable` says whether
-    something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
+    it. The eager losses run operator by operator. The first batch of each signature is checked, and runs
+    without a graph; `forms` compare later ones that run without a graph with it. `differentiable` says
+    whether something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
     graph is cut where these part; if it has bound losses, their gradients reach some parameters only. It must
-    then be one graph with the net. `taken` are the outputs that are computed if these are not all: no
-    gradient, not even one of 0, must reach what is behind the others. `label_rows` are to be held until they
-    are counted. `batch_losses` are part of what :meth:`trace` returns alone.
+    then be one graph with the net. `taken` are the only outputs that are computed, if not all are: the layers
+    before the others must not get a gradient, not even one of 0. `label_rows` are to be held until they are
+    counted. `batch_losses` are part of what :meth:`trace` returns alone.
     """
 
     def __init__(

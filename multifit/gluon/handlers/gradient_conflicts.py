@@ -26,7 +26,7 @@ class GradientConflicts:
     Parameters
     ----------
     every : int
-        Every how many batches one is measured, counted over all fits. It takes about as long as two steps,
+        One batch in this many is measured, counted over all fits. It takes about as long as two steps,
         and waits for the device.
     on : {"features", "parameters"} or str
         Whose gradients are compared: those of the features at which the tasks part, of all parameters that

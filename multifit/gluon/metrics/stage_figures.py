@@ -41,7 +41,7 @@ class StageFigures:
 
     Some metrics can be computed on the device only if there is one device, so that batches are not split.
     `finite_only` says whether labels that are not finite are an error. `means` are further figures, which
-    somebody else adds up.
+    their owners add up.
     """
 
     def __init__(
