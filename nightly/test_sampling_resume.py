@@ -19,6 +19,7 @@ from tests.sampling.test_resume import assert_resumes
         ("loaders with rollover", "proportional", [17]),
         ("loaders that augment", "ratios", [7]),
         ("loaders with workers", "round robin", [13]),
+        ("loaders that iterate in their own way", "proportional", [5, 14]),
         ("noisy", "ratios", [10]),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 import numpy as np
+
+from multifit.gluon.compat import mx
 
 
 def two_head_arrays(count: int = 20) -> dict[str, np.ndarray]:
@@ -39,3 +41,29 @@ def regression_batches(
         (random.randn(size, inputs).astype("float32"), random.randn(size, *outputs).astype("float32"))
         for size in sizes
     ]
+
+
+class Repeating(mx.gluon.data.DataLoader):
+    """A DataLoader that yields each batch twice."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            yield batch
+            yield batch
+
+
+class Limited(mx.gluon.data.DataLoader):
+    """A DataLoader that yields at most three batches."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (batch for batch, _ in zip(super().__iter__(), range(3)))
+
+
+class Scaling(mx.gluon.data.DataLoader):
+    """A DataLoader that draws a scale for every second batch, as gluoncv's RandomTransformDataLoader does."""
+
+    def __iter__(self) -> Iterator[Any]:
+        scale = np.random.rand()
+        for number, batch in enumerate(super().__iter__()):
+            scale = scale if number % 2 else np.random.rand()
+            yield [batch[0] * scale, *batch[1:]]

@@ -18,7 +18,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.distributed import World
-from tests.common.data import regression_batches
+from tests.common.data import Repeating, regression_batches
 from tests.common.joint_training import ByShape
 from tests.common.ranks import run_ranks
 
@@ -49,9 +49,9 @@ def fit(
     return estimator
 
 
-def loader_of(samples: int = 12, **options: Any) -> Any:
+def loader_of(samples: int = 12, kind: Any = gluon.data.DataLoader, **options: Any) -> Any:
     ((x, y),) = regression_batches([samples])
-    return gluon.data.DataLoader(gluon.data.ArrayDataset(x, y), **options)
+    return kind(gluon.data.ArrayDataset(x, y), **options)
 
 
 class Strings(gluon.data.Sampler):
@@ -98,6 +98,9 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         r"train_data is a ResizeIter that shuffles, in another order in every process; .*Sharded"),
     "other batches": (
         lambda w: fit(w, DATA[w.rank :]), DataError, "the loader's first batch is not the same on all ranks"),
+    "a loader that shuffles and iterates in its own way": (
+        lambda w: fit(w, loader_of(kind=Repeating, batch_size=4, shuffle=True)), DataError,
+        "first batch is not the same on all ranks, .*; give Gluon's own DataLoader, which multifit divides"),
     "lists in lists": (lambda w: fit(w, [nested(200)]), DataError, "the batch is nested 100 levels deep"),
     "fewer batches": (
         lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "numbers of batches: 3 on rank 0, 2 on rank 1; "),

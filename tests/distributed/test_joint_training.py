@@ -11,7 +11,7 @@ from multifit import DataError, LabelSpec, LogFile, LossSpec, MetricSpec, MultiE
 from multifit.distributed import ALONE, World
 from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
-from tests.common.data import regression_batches
+from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
 
@@ -70,6 +70,20 @@ def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
         ]
 
     assert run_ranks(2, train) == [["train_m.accuracy", "train_m.top_k_accuracy_2"]] * 2
+
+
+@pytest.mark.parametrize("kind", [Repeating, Limited])
+def test_a_loader_that_iterates_in_its_own_way_is_read_as_by_one_process(kind):
+    def train(world):
+        estimator, [data] = regression(world, mx.metric.MSE())[0], regression_batches([9], outputs=(2,))
+        estimator.fit(kind(gluon.data.ArrayDataset(*data), 2), epochs=1)
+        return estimator.state.step, estimator.net.weight.data().asnumpy()
+
+    steps, weight = train(ALONE)
+    assert steps == (10 if kind is Repeating else 3)
+    for joint_steps, joint_weight in run_ranks(2, train):
+        assert joint_steps == steps
+        np.testing.assert_allclose(joint_weight, weight, rtol=1e-5)
 
 
 def test_a_metric_of_each_ranks_own_is_their_mean_while_training():

@@ -15,6 +15,7 @@ from multifit import CheckpointHandler, Every, MetricSpec, MultiEstimator, SpecE
 from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
+from tests.common.data import Scaling
 from tests.common.hand_loop import SILENT
 from tests.common.nets import TWO_HEADS, hybridized, normed_heads
 from tests.common.specs import two_head_spec
@@ -25,11 +26,13 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
 
-def shuffled(kind: Any = gluon.data.ArrayDataset, **options: Any) -> dict[str, Any]:
+def shuffled(
+    kind: Any = gluon.data.ArrayDataset, loader: Any = gluon.data.DataLoader, **options: Any
+) -> dict[str, Any]:
     """Loaders of 3 and 4 batches that shuffle."""
     data = {name: [np.concatenate(column) for column in zip(*batches)] for name, batches in parts().items()}
     options = {"batch_size": 8, "shuffle": True, **options}
-    return {name: gluon.data.DataLoader(kind(*columns), **options) for name, columns in data.items()}
+    return {name: loader(kind(*columns), **options) for name, columns in data.items()}
 
 
 class NoisyPart(Noisy):
@@ -60,6 +63,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "loaders with rollover": lambda: shuffled(last_batch="rollover"),
     "loaders that augment": lambda: shuffled(AugmentedPart),
     "loaders with workers": lambda: shuffled(num_workers=1),
+    "loaders that iterate in their own way": lambda: shuffled(loader=Scaling),
     "noisy": lambda: {name: NoisyPart(name) for name in TWO_HEADS},
     "worker that augments, with rollover, and noisy": lambda: {
         "digit": shuffled(AugmentedPart, last_batch="rollover", num_workers=1)["digit"],

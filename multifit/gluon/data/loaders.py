@@ -13,7 +13,14 @@ from ..compat import mx
 from .array_batching import by_index
 from .batchify import batchify_of
 from .data_iters import is_resettable, read_pass, replay_pass
-from .worker_seeding import has_threads, iterate_seeded, iterate_threads, pass_seed, seedable
+from .worker_seeding import (
+    has_threads,
+    iterate_seeded,
+    iterate_threads,
+    iterates_as_gluon,
+    pass_seed,
+    seedable,
+)
 
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
@@ -66,8 +73,16 @@ def iterate_from(
 
 
 def has_order(data: Any) -> bool:
-    """Whether a loader is a DataLoader whose sampler draws the order of its samples."""
-    return isinstance(data, mx.gluon.data.DataLoader) and getattr(data, "_batch_sampler", None) is not None
+    """Whether a loader is a DataLoader with a batch for each item of its sampler, which draws their order.
+
+    A subclass that iterates in its own way may repeat batches, leave some out, or draw random numbers between
+    them: nothing is known of it but what it yields.
+    """
+    return (
+        isinstance(data, mx.gluon.data.DataLoader)
+        and getattr(data, "_batch_sampler", None) is not None
+        and iterates_as_gluon(data)
+    )
 
 
 def _rest_of_loader(

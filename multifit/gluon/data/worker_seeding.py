@@ -36,26 +36,24 @@ def seedable(data: Any) -> bool:
     It does for Gluon's DataLoader with worker processes, but not for one that draws the order of an epoch
     ahead (``auto_reload``), a subclass that iterates in its own way, or workers that cannot import multifit.
     """
-    return (
-        has_own_workers(data) and _iterates_as_gluon(data) and _can_import(data._worker_pool, data._timeout)
-    )
+    return has_own_workers(data) and _begins_now(data) and _can_import(data._worker_pool, data._timeout)
 
 
 def has_threads(data: Any) -> bool:
     """Whether :func:`iterate_threads` works for a loader."""
-    gluon = mx.gluon.data.DataLoader
-    return (
-        isinstance(data, gluon) and data._num_workers > 0 and data._thread_pool and _iterates_as_gluon(data)
-    )
+    is_gluon = isinstance(data, mx.gluon.data.DataLoader)
+    return is_gluon and data._num_workers > 0 and data._thread_pool and _begins_now(data)
 
 
-def _iterates_as_gluon(data: mx.gluon.data.DataLoader) -> bool:
+def iterates_as_gluon(data: mx.gluon.data.DataLoader) -> bool:
+    """Whether a DataLoader yields a batch for each item of its batch sampler; its subclasses may not."""
     gluon = mx.gluon.data.DataLoader
-    return (
-        all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
-        and data._iter is None
-        and not data.auto_reload
-    )
+    return all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
+
+
+def _begins_now(data: mx.gluon.data.DataLoader) -> bool:
+    """Whether a DataLoader iterates as Gluon's, and draws the order of an epoch when that begins."""
+    return iterates_as_gluon(data) and data._iter is None and not data.auto_reload
 
 
 def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:

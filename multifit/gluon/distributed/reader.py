@@ -29,7 +29,8 @@ from .collectives import from_first
 from .task_reader import TaskReader, nothing
 
 WAY_OUT = (
-    "give a DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its own part"
+    "give Gluon's own DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its "
+    "own part"
 )
 
 
@@ -37,8 +38,9 @@ class Reader:
     """Reads loaders for one stage; alone, as they are.
 
     With several ranks, the user's batch is that of all of them together. The order of a DataLoader's samples
-    is drawn by the first rank, and each rank loads its share of every batch. Of what other loaders yield,
-    each rank takes its share. A :class:`Sharded` loader has been divided by the user.
+    is drawn by the first rank, and each rank loads its share of every batch. Of what other loaders yield, and
+    subclasses that iterate in their own way, each rank takes its share. A :class:`Sharded` loader has been
+    divided by the user.
 
     `current` is the share of the batch that was read last. A rank reads None for a batch of which it has no
     sample.

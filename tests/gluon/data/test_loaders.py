@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Iterator
 
 import numpy as np
@@ -18,7 +19,9 @@ from multifit.gluon.data.loaders import (
     repeat,
     replay_epochs,
 )
+from multifit.gluon.data.seeding import random_state, set_random_state
 from multifit.gluon.distributed.reader import Reader
+from tests.common.data import Limited, Repeating, Scaling
 
 
 def take(iterator: Iterator[Any], count: int) -> list[Any]:
@@ -63,6 +66,24 @@ def test_the_rest_of_an_epoch() -> None:
 
     assert list(iterate_from(batches(), 2, lambda: events.append("ready"))) == [2, 3]
     assert events == ["load 0", "load 1", "ready", "load 2", "load 3"]
+
+
+@pytest.mark.parametrize("kind", [mx.gluon.data.DataLoader, Repeating, Limited, Scaling])
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_rest_of_an_epoch_of_a_loader(kind: Any, workers: int) -> None:
+    """It is what followed in the epoch, also of a subclass that has not one batch for each of its sampler."""
+    samples = mx.gluon.data.ArrayDataset(np.arange(14.0).reshape(7, 2), np.arange(7.0))
+    data = kind(samples, 2, shuffle=True, num_workers=workers)
+    states = [random_state()]
+    whole = []
+    for batch in iterate(data, 0):
+        whole.append([array.asnumpy().tolist() for array in batch])
+        states.append(random_state())
+    for skip, state in enumerate(states):
+        set_random_state(states[0])
+        rest = iterate_from(data, skip, partial(set_random_state, state), 0)
+        assert [[array.asnumpy().tolist() for array in batch] for batch in rest] == whole[skip:]
 
 
 LOADERS = {
