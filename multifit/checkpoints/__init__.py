@@ -15,6 +15,7 @@ from .store import (
     checkpoints_folder,
     list_checkpoints,
     newest_checkpoint,
+    remove_checkpoints,
     to_delete,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "read_info",
     "read_manifest",
     "remove_checkpoint",
+    "remove_checkpoints",
     "to_delete",
     "verify",
     "write_checkpoint",

@@ -14,7 +14,7 @@ from .results import remove_results
 class AtFirstEpoch:
     """Writes a run's description when its first epoch begins, so that it is there if the run is killed.
 
-    A run that begins anew first removes the results of an earlier one in its folder.
+    A run that begins anew first removes the results and checkpoints of an earlier one in its folder.
     """
 
     first_rank_only = True
@@ -27,5 +27,6 @@ class AtFirstEpoch:
         pictures = None if estimator.state.step else recorded_pictures(self._folder)
         if pictures is not None:
             remove_results(self._folder, pictures)
+            estimator.logger.info("the results and checkpoints of the earlier run in this folder are removed")
         with suppress(OSError):
             self._write()

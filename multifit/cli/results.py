@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Callable
 
+from ..checkpoints import CHECKPOINTS, remove_checkpoints
 from ..files import atomic_path, atomic_write
 from ..gluon.saved_net import save_net
 from ..history import History
@@ -49,10 +50,11 @@ def write_results(folder: Path, history: History, net: Any) -> list[str]:
 
 
 def remove_results(folder: Path, pictures: Iterable[str]) -> None:
-    """Remove what a run that begins anew will write at its end: it would be taken for that of the new run.
+    """Remove the earlier run's results and checkpoints: they would be taken for those of the new run.
 
     A link stays, and is followed. What the disk refuses to remove stays, too.
     """
+    remove_checkpoints(folder / CHECKPOINTS)
     for name in (HISTORY, PARAMETERS, CURVES, *pictures):
         with suppress(OSError):
             (folder / name).resolve().unlink()

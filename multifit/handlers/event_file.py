@@ -25,7 +25,7 @@ class EventFile:
     folder : path
         The folder for the file; created if missing.
     done : int
-        The steps that are done: TensorBoard discards what an interrupted run has written beyond them.
+        The steps that are done: TensorBoard discards what earlier files in the folder hold beyond them.
     clock : callable
         Returns the time in seconds since 1970.
 
@@ -46,8 +46,7 @@ class EventFile:
         self._clock, self._event, self._summary, self._utils = clock, Event, summary, utils
         self._records = RecordWriter(str(folder / name))
         self._record(file_version="brain.Event:2")
-        if done:
-            self._record(step=done + 1, session_log=SessionLog(status=SessionLog.START))
+        self._record(step=done + 1, session_log=SessionLog(status=SessionLog.START))
 
     def add_figure(self, tag: str, value: float, step: int) -> None:
         """Write a number."""

@@ -25,8 +25,8 @@ class TensorBoardHandler:
 
     At the end of each epoch, all figures of the history that were measured are written as ``train/…``,
     ``val/…``, ``lr`` or ``lr/<trainer>``, with the epoch (counted from 1) as the step. The plan is written as
-    a text. A second fit, or a resumed run, goes on in the same folder; TensorBoard then discards what the
-    interrupted run wrote beyond the point from which it was resumed. If the disk is full or lost, this is one
+    a text. A second fit, or a resumed run, goes on in the same folder; TensorBoard then discards what earlier
+    runs wrote there beyond the point at which this one begins. If the disk is full or lost, this is one
     warning, and the training goes on without events.
 
     Parameters

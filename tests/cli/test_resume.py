@@ -165,6 +165,29 @@ def test_resuming_without_a_run_starts_one(write, multifit, log):
     assert same("run", "uninterrupted")
 
 
+CUT = """
+class Cut(gluon.data.DataLoader):
+    def __iter__(self):
+        yield from list(super().__iter__())[:2]
+        raise InterruptedError("power cut")
+
+def data(seed):
+    point = np.ones((30, 3), "float32")
+    return Cut(gluon.data.ArrayDataset(point, point[:, 0], point[:, :1]), 10)
+"""
+
+
+def test_a_run_begun_anew_that_is_cut_off_is_not_resumed_as_the_earlier_one(write, multifit, log):
+    options = ("--set", "rate=0.2", "--checkpoint-every", 1)
+    multifit("train", write(), *options, "--output", "uninterrupted")
+    multifit("train", write(), "--epochs", 1, "--output", "run")
+    with pytest.raises(InterruptedError):
+        multifit("train", write(CUT), *options, "--output", "run")
+    assert "the results and checkpoints of the earlier run in this folder are removed" in log()
+    assert multifit("train", write(), "--resume", "--output", "run").code == 0
+    assert same("run", "uninterrupted") and record_of("run")["settings"]["rate"] == 0.2
+
+
 def test_resuming_a_finished_run_changes_nothing(trained, multifit, log):
     before = {name: (Path("runs/small") / name).read_bytes() for name in RESULTS}
     assert multifit("train", trained, "--resume").code == 0

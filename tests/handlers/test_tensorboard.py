@@ -14,6 +14,7 @@ import pytest
 
 from multifit.handlers import MetricHandler, ValidationHandler
 from multifit.handlers.tensorboard import TensorBoardHandler
+from multifit.state import RunState
 
 from .conftest import At
 
@@ -97,12 +98,18 @@ def test_running_figures(run: Any, tmp_path: Path) -> None:
 def test_a_second_fit_continues_and_discards_later_steps(run: Any, tmp_path: Path) -> None:
     handler = TensorBoardHandler(str(tmp_path), every=1)
     run.fit(handler, MetricHandler(), epochs=2)
-    assert not any(event.HasField("session_log") for event in events(tmp_path))
     run.fit(handler, MetricHandler(), epochs=1)
     assert list(values(tmp_path, "simple_value")["lr"]) == [1, 2, 3]
     assert list(values(tmp_path / "batches", "simple_value")["train/loss"]) == list(range(1, 10))
     for folder, begin in ((tmp_path, 3), (tmp_path / "batches", 7)):
-        assert {event.step for event in events(folder) if event.HasField("session_log")} == {begin}
+        assert [event.step for event in events(folder) if event.HasField("session_log")] == [1, begin]
+
+
+def test_a_new_run_in_a_used_folder_discards_the_earlier_one(run: Any, tmp_path: Path) -> None:
+    for epochs in (3, 1):
+        run.state = RunState()
+        run.fit(TensorBoardHandler(tmp_path), MetricHandler(), epochs=epochs)
+    assert [each.step for each in events(tmp_path) if each.HasField("session_log")] == [1, 1]
 
 
 def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
