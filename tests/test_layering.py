@@ -32,7 +32,7 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call",
+    "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics", "distributed", "execution",
     "model", "facade", "balance", "engine", "gradient_meter", "validation", "steps", "export", "snapshot",
     "handlers", "__init__",

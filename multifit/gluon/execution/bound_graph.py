@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Collection, Mapping, Optional, Sequence
 
-from .graph_cut import Entry, GraphBuilder, Node, stops
+from ..graph_builder import Entry, GraphBuilder, Input, Node
+from .graph_cut import stops
 from .traced_graph import as_json
 
 Group = Optional[int]  # of outputs whose gradients reach the same parameters; None where no gradient flows
@@ -22,9 +23,9 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
     graph = json.loads(as_json(symbol))
     groups = list(dict.fromkeys(reaches))
     learns = [_learns(graph["nodes"], group) for group in groups]
-    rewriting = _Rewriting(graph["nodes"], learns, set(trained))
+    rewriting = _Rewriting(graph, learns, set(trained))
     heads = [((node, out), groups.index(group)) for (node, out, *_), group in zip(graph["heads"], reaches)]
-    return rewriting.run(heads, graph)
+    return rewriting.run(heads)
 
 
 def reaches_any(symbol: Any, reaches: Sequence[frozenset[str]]) -> list[bool]:
@@ -46,21 +47,21 @@ def _learns(nodes: Sequence[Node], parameters: Collection[str]) -> list[bool]:
 class _Rewriting:
     """Copies a graph, with a copy of a node for each group whose gradients go another way through it."""
 
-    def __init__(self, nodes: Sequence[Node], learns: Sequence[Sequence[bool]], trained: set[str]) -> None:
-        self._nodes, self._learns, self._trained = nodes, learns, trained
-        self._builder = GraphBuilder(nodes)
-        self._places: list[dict[Group, int]] = [{} for _ in nodes]
+    def __init__(self, graph: Mapping[str, Any], learns: Sequence[Sequence[bool]], trained: set[str]) -> None:
+        self._nodes, self._learns, self._trained = graph["nodes"], learns, trained
+        self._builder = GraphBuilder(graph)
+        self._places: list[dict[Group, int]] = [{} for _ in self._nodes]
         self._copies: dict[Any, int] = {}  # by node and inputs
-        self._blocked: dict[Entry, list[int]] = {}
+        self._blocked: dict[Entry, Input] = {}
 
-    def run(self, heads: Sequence[tuple[Entry, Group]], graph: Mapping[str, Any]) -> Any:
+    def run(self, heads: Sequence[tuple[Entry, Group]]) -> Any:
         """Return the new graph."""
         needed = self._needed(heads)
         for i, node in enumerate(self._nodes):
             for group in sorted(needed[i], key=lambda each: -1 if each is None else each):
                 inputs = [self._entry((at, out), group) for at, out, *_ in node["inputs"]]
                 self._places[i][group] = self._copy(i, inputs)
-        return self._builder.symbol([self._entry(entry, group) for entry, group in heads], graph)
+        return self._builder.symbol([self._entry(entry, group) for entry, group in heads])
 
     def _needed(self, heads: Sequence[tuple[Entry, Group]]) -> list[set[Group]]:
         """Return the groups for which each node must be copied: None for values alone.
@@ -82,13 +83,13 @@ class _Rewriting:
         """Return the group if its gradient goes through a node, else None."""
         return group if group is not None and self._learns[group][node] else None
 
-    def _copy(self, node: int, inputs: list[list[int]]) -> int:
+    def _copy(self, node: int, inputs: list[Input]) -> int:
         key = node, tuple(map(tuple, inputs)) if self._nodes[node]["op"] != "null" else ()
         if key not in self._copies:
             self._copies[key] = self._builder.node(node, inputs)
         return self._copies[key]
 
-    def _entry(self, entry: Entry, group: Group) -> list[int]:
+    def _entry(self, entry: Entry, group: Group) -> Input:
         """Return an entry of a node that was copied before; no gradient flows if the group has none there."""
         node, out = entry
         through, places = self._through(node, group), self._places[node]

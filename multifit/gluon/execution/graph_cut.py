@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Collection, Mapping, Sequence
 
-from ..compat import mx
+from ..graph_builder import Entry, GraphBuilder, Input, Node
 
 # Operators through which no gradient flows. One that is missing here makes the body larger, not wrong.
 STOPS = {
@@ -14,9 +14,6 @@ STOPS = {
     "sign", "round", "rint", "floor", "ceil", "trunc", "fix", "shape_array", "size_array", "argsort",
 }  # fmt: skip
 TOPK_STOPS = {"indices", "mask"}  # what else topk returns are values, to which a gradient flows
-
-Node = dict[str, Any]
-Entry = tuple[int, int]  # of a node, and which of its outputs
 
 
 def stops(node: Node) -> bool:
@@ -102,9 +99,9 @@ def _split(
     """
     nodes = graph["nodes"]
     outputs: dict[Entry, int] = {}  # of the body
-    result, rest = Cut(None, None), GraphBuilder(nodes)
+    result, rest = Cut(None, None), GraphBuilder(graph)
 
-    def taken(entry: Entry, task: int | None) -> list[int]:
+    def taken(entry: Entry, task: int | None) -> Input:
         """Return the input of the rest in place of an entry of the body."""
         number = outputs.setdefault(entry, len(outputs))
         if number == len(result.copies):
@@ -112,7 +109,7 @@ def _split(
         name = result.copies[number].setdefault(task, f"cut{number}_{'none' if task is None else task}")
         return rest.variable(name)
 
-    def source(entry: Entry, task: int | None) -> list[int]:
+    def source(entry: Entry, task: int | None) -> Input:
         is_plain_variable = nodes[entry[0]]["op"] == "null" and entry[0] not in parameters
         if entry[0] in body and not is_plain_variable:
             return taken(entry, task if learns[entry[0]] else None)
@@ -126,61 +123,12 @@ def _split(
         rest.identity(source((at, out), None)) if at in body else rest.copied((at, out))
         for at, out, *_ in graph["heads"]
     ]
-    result.rest = rest.symbol(heads, graph)
-    whole = GraphBuilder(nodes)
+    result.rest = rest.symbol(heads)
+    whole = GraphBuilder(graph)
     for i in sorted(body):
         whole.add(i, [whole.copied((at, out)) for at, out, *_ in nodes[i]["inputs"]])
     # an output must not be a variable itself
     ends = [whole.copied(entry) for entry in outputs]
     ends = [whole.identity(end) if entry[0] in parameters else end for entry, end in zip(outputs, ends)]
-    result.body = whole.symbol(ends, graph)
+    result.body = whole.symbol(ends)
     return result
-
-
-class GraphBuilder:
-    """Builds a graph of nodes of another one."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._all, self._nodes = nodes, list[Node]()
-        self._at: dict[Any, int] = {}  # by the number of a node of the other graph, or by a variable's name
-
-    def add(self, node: int, inputs: list[list[int]]) -> None:
-        """Add a node of the other graph with new inputs."""
-        self._at[node] = self.node(node, inputs)
-
-    def node(self, node: int, inputs: list[list[int]]) -> int:
-        """Add a node of the other graph with new inputs, as often as needed; return its place."""
-        return self._append({**self._all[node], "inputs": inputs})
-
-    def copied(self, entry: Entry) -> list[int]:
-        """Return an entry of a node that was added before, or of a variable, which is added now."""
-        node, out = entry
-        if node not in self._at:
-            self.add(node, [])
-        return [self._at[node], out, 0]
-
-    def variable(self, name: str) -> list[int]:
-        """Return a new variable, the same one for each name."""
-        if name not in self._at:
-            self._at[name] = self._append({"op": "null", "name": name, "inputs": []})
-        return [self._at[name], 0, 0]
-
-    def identity(self, entry: list[int]) -> list[int]:
-        """Return a copy of an entry."""
-        return self.operator("_copy", entry)
-
-    def operator(self, op: str, entry: list[int]) -> list[int]:
-        """Return the result of a new operator on an entry."""
-        name = f"cut_{op.strip('_').lower()}{len(self._nodes)}"
-        return [self._append({"op": op, "name": name, "inputs": [entry]}), 0, 0]
-
-    def symbol(self, heads: list[list[int]], graph: Mapping[str, Any]) -> Any:
-        """Return the symbol whose outputs are `heads`."""
-        variables = [i for i, node in enumerate(self._nodes) if node["op"] == "null"]
-        rows = list(range(len(self._nodes) + 1))
-        form = {**graph, "nodes": self._nodes, "heads": heads, "arg_nodes": variables, "node_row_ptr": rows}
-        return mx.sym.load_json(json.dumps(form))
-
-    def _append(self, node: Node) -> int:
-        self._nodes.append(node)
-        return len(self._nodes) - 1

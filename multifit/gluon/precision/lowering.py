@@ -9,13 +9,9 @@ from itertools import islice
 from typing import Any
 
 from ..compat import mx
+from ..graph_builder import GraphBuilder, Input, Node
 
 FLOAT32 = "float32"
-
-Node = dict[str, Any]
-"""An operator or a variable in MXNet's JSON format: ``op``, ``name``, ``attrs`` and ``inputs``."""
-Entry = list[int]
-"""An output of a node: the node's number, the output's number, and a version that is always 0."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,8 @@ def lower(symbols: Sequence[mx.sym.Symbol], dtype: str, rules: Rules) -> tuple[l
     if not computed:
         return list(symbols), 0
     group = mx.sym.Group(computed)
-    lowered = _LoweredGraph(dtype, rules)
-    copy = mx.sym.load_json(json.dumps(lowered.build(json.loads(group.tojson()))))
+    lowered = _LoweredGraph(json.loads(group.tojson()), dtype, rules)
+    copy = lowered.symbol()
     # The loaded graph has variables of its own; replace them by those that the rest of the graph shares.
     variables = {each.name: each for each in group.get_internals() if _is_variable(each)}
     copied = iter(copy(**variables))
@@ -78,29 +74,26 @@ def lower(symbols: Sequence[mx.sym.Symbol], dtype: str, rules: Rules) -> tuple[l
 class _LoweredGraph:
     """A copy of a graph with the casts added; `count` of its operators compute in the lower precision."""
 
-    def __init__(self, dtype: str, rules: Rules) -> None:
+    def __init__(self, graph: Mapping[str, Any], dtype: str, rules: Rules) -> None:
         self.count = 0
-        self._dtype, self._rules = dtype, rules
-        self._nodes: list[Node] = []  # each behind the nodes of its inputs
+        self._graph, self._dtype, self._rules = graph, dtype, rules
+        self._builder = GraphBuilder(graph)
         self._low: set[int] = set()  # the nodes whose outputs are in the lower precision
-        self._casts: dict[tuple[int, int, str], Entry] = {}
+        self._casts: dict[tuple[int, int, str], Input] = {}
 
-    def build(self, graph: dict[str, Any]) -> dict[str, Any]:
-        """Return the copy of a graph in MXNet's JSON format."""
-        numbers: list[int] = []  # in the copy, by number in the original
+    def symbol(self) -> mx.sym.Symbol:
+        """Return the copy."""
+        places: list[int] = []  # in the copy, by number in the original
 
-        def moved(entries: Sequence[Entry]) -> list[Entry]:
-            return [[numbers[entry[0]], *entry[1:]] for entry in entries]
+        def moved(inputs: Sequence[Input]) -> list[Input]:
+            return [[places[node], *rest] for node, *rest in inputs]
 
-        for node in graph["nodes"]:
-            numbers.append(self._add(node, moved(node["inputs"])))
-        outputs = [self._cast(entry, FLOAT32) for entry in moved(graph["heads"])]
-        variables = [number for number, node in enumerate(self._nodes) if node["op"] == "null"]
-        rows = list(range(len(self._nodes) + 1))
-        fields = {"nodes": self._nodes, "arg_nodes": variables, "node_row_ptr": rows, "heads": outputs}
-        return {**graph, **fields}
+        for node in self._graph["nodes"]:
+            places.append(self._add(node, moved(node["inputs"])))
+        outputs = [self._cast(entry, FLOAT32) for entry in moved(self._graph["heads"])]
+        return self._builder.symbol(outputs)
 
-    def _add(self, node: Node, inputs: list[Entry]) -> int:
+    def _add(self, node: Node, inputs: list[Input]) -> int:
         """Add a node, behind the casts that its inputs need; return its number."""
         is_low = True
         if node["op"] in self._rules.low:
@@ -110,27 +103,26 @@ class _LoweredGraph:
         self.count += is_low
         return self._append({**node, "inputs": inputs}, is_low)
 
-    def _stays_low(self, node: Node, inputs: list[Entry]) -> bool:
+    def _stays_low(self, node: Node, inputs: list[Input]) -> bool:
         """Whether an operator gets inputs in the lower precision and can compute in it."""
         inputs = inputs[:1] if node["op"] in self._rules.first_input_only else inputs
         all_low = bool(inputs) and all(entry[0] in self._low for entry in inputs)
         return all_low and self._rules.takes_either(node["op"], node.get("attrs", {}))
 
     def _append(self, node: Node, is_low: bool) -> int:
-        self._nodes.append(node)
-        number = len(self._nodes) - 1
+        number = self._builder.append(node)
         if is_low:
             self._low.add(number)
         return number
 
-    def _cast(self, entry: Entry, dtype: str) -> Entry:
+    def _cast(self, entry: Input, dtype: str) -> Input:
         """Return an entry in `dtype`; each is cast once, however many operators take it."""
         number, output = entry[:2]
         if (number in self._low) == (dtype != FLOAT32):
             return entry
         key = number, output, dtype
         if key not in self._casts:
-            name = f"{self._nodes[number]['name']}_{output}_{dtype}"
+            name = f"{self._builder.name(number)}_{output}_{dtype}"
             if dtype != FLOAT32:
                 # amp_cast's gradient overwrites what it should be added to: if gradients accumulate and, with
                 # static_alloc, if nine operators take the same array. The gradient of a copy does not.

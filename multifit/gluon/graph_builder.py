@@ -1,0 +1,69 @@
+"""Build a graph in MXNet's JSON format from the nodes of another one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+from .compat import mx
+
+Node = dict[str, Any]
+"""An operator or a variable: ``op``, ``name``, ``attrs`` and ``inputs``."""
+Entry = tuple[int, int]
+"""An output of a node: the node's number, and the output's."""
+Input = list[int]
+"""The same as a node's input: with a version, which is always 0."""
+
+
+class GraphBuilder:
+    """Builds a graph from the nodes of another one, `graph`."""
+
+    def __init__(self, graph: Mapping[str, Any]) -> None:
+        self._graph, self._nodes = graph, list[Node]()
+        self._at: dict[Any, int] = {}  # by the number of a node of the other graph, or by a variable's name
+
+    def append(self, node: Node) -> int:
+        """Add a node, whose inputs were added before; return its place."""
+        self._nodes.append(node)
+        return len(self._nodes) - 1
+
+    def add(self, node: int, inputs: list[Input]) -> None:
+        """Add a node of the other graph with new inputs."""
+        self._at[node] = self.node(node, inputs)
+
+    def node(self, node: int, inputs: list[Input]) -> int:
+        """Add a node of the other graph with new inputs, as often as needed; return its place."""
+        return self.append({**self._graph["nodes"][node], "inputs": inputs})
+
+    def copied(self, entry: Entry) -> Input:
+        """Return an entry of a node that was added before, or of a variable, which is added now."""
+        node, out = entry
+        if node not in self._at:
+            self.add(node, [])
+        return [self._at[node], out, 0]
+
+    def variable(self, name: str) -> Input:
+        """Return a new variable, the same one for each name."""
+        if name not in self._at:
+            self._at[name] = self.append({"op": "null", "name": name, "inputs": []})
+        return [self._at[name], 0, 0]
+
+    def identity(self, entry: Input) -> Input:
+        """Return a copy of an entry."""
+        return self.operator("_copy", entry)
+
+    def operator(self, op: str, entry: Input) -> Input:
+        """Return the result of a new operator on an entry."""
+        name = f"cut_{op.strip('_').lower()}{len(self._nodes)}"
+        return [self.append({"op": op, "name": name, "inputs": [entry]}), 0, 0]
+
+    def name(self, place: int) -> str:
+        """Return the name of a node that was added."""
+        return str(self._nodes[place]["name"])
+
+    def symbol(self, heads: list[Input]) -> Any:
+        """Return the symbol whose outputs are `heads`."""
+        variables = [i for i, node in enumerate(self._nodes) if node["op"] == "null"]
+        rows = list(range(len(self._nodes) + 1))
+        fields = {"nodes": self._nodes, "heads": heads, "arg_nodes": variables, "node_row_ptr": rows}
+        return mx.sym.load_json(json.dumps({**self._graph, **fields}))
