@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import operator
 import threading
 import warnings
 from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
+from .graph_arguments import GraphArguments
 from .loss_graph import Backward
+from .shape_stability import ShapeStability
 from .traced_graph import as_json
 
 _TRACING = threading.RLock()  # warnings are filtered for the whole process, not for a thread
-MAX_CHANGES = 4  # of the shapes that memory is planned for: each change costs the time of several batches
 
 
 class CachedGraph(mx.gluon.HybridBlock):
@@ -39,10 +39,10 @@ class CachedGraph(mx.gluon.HybridBlock):
         object.__setattr__(self, "_function", function)
         object.__setattr__(self, "_parameters", parameters)
         self._is_array: list[bool] = []  # which arrays were not None when it was traced
-        self._arguments: _Arguments | None = None
+        self._arguments: GraphArguments | None = None
         self._static_ops: dict[bool, Any] = {}  # by whether gradients are recorded
         self._first_signature = signature
-        self._stability: dict[Any, _ShapeStability] = {}
+        self._stability: dict[Any, ShapeStability] = {}
         self.hybridize()
 
     def collect_params(self, select: str | None = None) -> Any:
@@ -83,7 +83,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         if replaced:
             # A planned graph would silently continue to write gradients into the arrays that were replaced.
             self._release_plans()
-        stability = self._stability.setdefault(context, _ShapeStability(self._first_signature))
+        stability = self._stability.setdefault(context, ShapeStability(self._first_signature))
         return self._call(arguments, signature if stability.repeats(signature) else None, context)
 
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
@@ -94,10 +94,10 @@ class CachedGraph(mx.gluon.HybridBlock):
     def _release_plans(self) -> None:
         self._static_ops.clear()
 
-    def _trace(self, arrays: Sequence[Any]) -> _Arguments:
+    def _trace(self, arrays: Sequence[Any]) -> GraphArguments:
         _build(self, arrays)
         self._is_array = [array is not None for array in arrays]
-        self._arguments = _Arguments(self._cached_op_args)
+        self._arguments = GraphArguments(self._cached_op_args)
         return self._arguments
 
     def _static_op(self) -> Any:
@@ -125,70 +125,6 @@ class CachedGraph(mx.gluon.HybridBlock):
 def has_control_flow(symbol: Any) -> bool:
     """Whether a graph has a loop or a branch of MXNet's: ``foreach``, ``while_loop`` or ``cond``."""
     return any("subgraphs" in node for node in json.loads(as_json(symbol))["nodes"])
-
-
-class _ShapeStability:
-    """Finds the signature that comes again and again on one device."""
-
-    def __init__(self, last: Hashable) -> None:
-        self._stable: Hashable = None
-        self._last = last
-        self._changes = 0
-
-    def repeats(self, signature: Hashable) -> bool:
-        """Whether this is the signature to plan memory for."""
-        repeated = signature is not None and signature == self._last
-        if repeated and signature != self._stable and self._changes < MAX_CHANGES:
-            self._stable, self._changes = signature, self._changes + 1
-        self._last = signature
-        return signature is not None and signature == self._stable
-
-
-class _Arguments:
-    """What a graph is called with: new arrays each time, and parameters, looked up once a device."""
-
-    def __init__(self, arguments: Sequence[tuple[bool, Any]]) -> None:
-        self._arrays = [(at, index) for at, (is_data, index) in enumerate(arguments) if is_data]
-        self._parameters = [
-            (at, parameter) for at, (is_data, parameter) in enumerate(arguments) if not is_data
-        ]
-        self._lists: list[Any] = []
-        self._by_context: dict[Any, list[Any]] = {}
-
-    @property
-    def places(self) -> dict[int, int]:
-        """Where the new arrays that are used are among the arguments, by their number in a run."""
-        return {number: at for at, number in self._arrays}
-
-    @property
-    def dense(self) -> bool:
-        """Whether no parameter or gradient is sparse."""
-        kinds = {kind for _, p in self._parameters for kind in (p._stype, p._grad_stype)}
-        return kinds <= {"default"}
-
-    def gradients(self, arguments: Sequence[Any]) -> dict[int, tuple[Any, str]]:
-        """Return where the gradients of parameters that learn go, by place, and how they are written."""
-        requests = {at: parameter.grad_req for at, parameter in self._parameters}
-        return {at: (arguments[at].grad, how) for at, how in requests.items() if how != "null"}
-
-    def fill(self, arrays: Sequence[Any], context: Any) -> tuple[list[Any], bool]:
-        """Return all arguments, and whether a parameter's arrays were replaced since the last call."""
-        # Gluon makes a new list of a parameter's arrays whenever it makes new arrays
-        lists = [parameter._data for _, parameter in self._parameters]
-        lists += [parameter._grad for _, parameter in self._parameters]
-        replaced = len(lists) != len(self._lists) or not all(map(operator.is_, lists, self._lists))
-        if replaced:
-            self._lists = lists
-            self._by_context.clear()
-        if context not in self._by_context:
-            template: list[Any] = [None] * (len(self._arrays) + len(self._parameters))
-            for at, parameter in self._parameters:
-                template[at] = parameter.data(context)
-            self._by_context[context] = template
-        arguments = self._by_context[context].copy()
-        for at, index in self._arrays:
-            arguments[at] = arrays[index]
-        return arguments, replaced
 
 
 def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:

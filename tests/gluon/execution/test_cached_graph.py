@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.execution.cached_graph import MAX_CHANGES, CachedGraph
+from multifit.gluon.execution.cached_graph import CachedGraph
+from multifit.gluon.execution.shape_stability import MAX_CHANGES
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
