@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..events import EstimatorProtocol, Priority
 
+OBJECTIVE = "train_loss"
+
 
 class MetricHandler:
     """Records the training figures and the learning rates in the history at the end of each epoch.
+
+    The first epoch of a fit whose objective is NaN or infinite is named in a warning.
 
     It is called before all other handlers, which read the history: reading the figures themselves would
     synchronise with the device again.
@@ -16,6 +21,24 @@ class MetricHandler:
 
     priority = Priority.METRICS
 
+    def __init__(self) -> None:
+        self._warned = False
+
+    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Forget an earlier fit."""
+        self._warned = False
+
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Read the figures and record them."""
-        estimator.history.record({**estimator.figures("train"), **estimator.learning_rates()})
+        figures = estimator.figures("train")
+        estimator.history.record({**figures, **estimator.learning_rates()})
+        objective = figures.get(OBJECTIVE, 0.0)
+        if not math.isfinite(objective) and not self._warned and estimator.world.first:
+            self._warned = True
+            estimator.logger.warning(
+                "%s is %s in epoch %d: if the training has diverged, try a lower learning rate, or the "
+                "trainer's clip_norm; TerminateOnNaN stops at the first such batch and names it",
+                OBJECTIVE,
+                objective,
+                estimator.state.epoch + 1,
+            )

@@ -183,7 +183,7 @@ class History(Mapping[str, "list[float]"]):
         return pandas.DataFrame(self._figures, index=pandas.RangeIndex(1, self._epochs + 1, name="epoch"))
 
     def table(self, width: int | None = None) -> str:
-        """Return the figures as a plain-text table; ``-`` marks a figure that was not measured.
+        """Return the figures as a plain-text table; ``-`` marks NaN: mostly, what was not measured.
 
         There is one row per epoch. Columns that do not fit follow below, in up to three blocks. If there are
         still more figures, the table has one row per figure instead: its first and its last value, and its
