@@ -47,8 +47,10 @@ LOSSES = {
     "hybridized block of (N, T)": (hybridized(SquaredError("none")), whole),
     "hybridized scalar block": (hybridized(SquaredError(None)), scalar),
     "stock": (L2, lambda out, y: 0.5 * per_sample(out, y)),
+    "scalar of a stock loss": (gluon.loss.L2Loss(batch_axis=None), lambda out, y: 0.5 * scalar(out, y)),
 }
-ONE_FIRST = ["scalar function", "hybridized scalar block", "stock"]  # a first batch of one hides a scalar
+# a first batch of one hides a scalar
+ONE_FIRST = ["scalar function", "hybridized scalar block", "stock", "scalar of a stock loss"]
 
 
 @pairwise("case", [*((loss, False) for loss in LOSSES), *((loss, True) for loss in ONE_FIRST)])

@@ -9,7 +9,7 @@ from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ...state import RunState
 from ..data.batches import Batch
-from ..execution.loss_graph import by_reference
+from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.label_rules import has_slots
@@ -99,15 +99,20 @@ def _unchangeable(stage: Stage) -> list[Problem]:
 
 
 def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:
-    """Return whether a Gluon loss averages each device's samples: the means of all devices would be added."""
-    axis, samples = getattr(term.spec.fn, "_batch_axis", batch.axis), batch.sizes[0]
+    """Return whether a Gluon loss averages each device's samples: the means of all devices would be added.
+
+    One without a batch axis returns a scalar, which counts as its device's mean.
+    """
+    axis, samples = getattr(term.spec.fn, "_batch_axis", None), batch.sizes[0]
+    if len(batch.contexts) == 1 or not isinstance(axis, int):
+        return []
     shapes = {str(ref): arrays[ref].shape for ref in term.args if ref.space == OUTPUTS}
     wrong = [
         f"{name} {shape}"
         for name, shape in shapes.items()
-        if shape[axis : axis + 1] != (samples,) == shape[batch.axis : batch.axis + 1]
+        if shape[axis : axis + 1 or None] != (samples,) == shape[batch.axis : batch.axis + 1]
     ]
-    if len(batch.contexts) == 1 or not wrong:
+    if not wrong:
         return []
     message = f"its batch_axis is {axis}, but the samples of {', '.join(wrong)} are along axis {batch.axis}"
     return [Problem("spec", f"{term.where}: {message}; give the loss batch_axis={batch.axis}")]
