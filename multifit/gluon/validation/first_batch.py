@@ -115,7 +115,8 @@ def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> li
     if not wrong:
         return []
     message = f"its batch_axis is {axis}, but the samples of {', '.join(wrong)} are along axis {batch.axis}"
-    return [Problem("spec", f"{term.where}: {message}; give the loss batch_axis={batch.axis}")]
+    way_out = f"give the loss batch_axis={batch.axis}; if it does not take that, train on one device"
+    return [Problem("spec", f"{term.where}: {message}; {way_out}")]
 
 
 def run_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
