@@ -58,7 +58,7 @@ class Run:
         self._world = world
         self._change_settings(options)
         self.precision = self._choose_precision(options.precision)
-        self.seed = self._default_seed() if options.seed is None else options.seed
+        self.seed = self._choose_seed(options.seed)
         self.engine = getattr(options, "engine", AUTO)
         self.compile = getattr(options, "compile", False)
         how = self.engine, self.compile
@@ -105,11 +105,10 @@ class Run:
     @property
     def kept(self) -> dict[str, Any]:
         """The settings of the earlier run that are others in the file by now."""
-        now = self.task.settings
         return {
             name: value
             for name, value in self._restored.items()
-            if value != self._of_file[name] and value == now[name]
+            if value != self._of_file[name] and not self._is_changed(name)
         }
 
     @property
@@ -182,9 +181,17 @@ class Run:
         precision: str = usable(named_precision, name).name
         return precision
 
-    def _default_seed(self) -> int:
-        seed = self.task.settings.get("seed", DEFAULT) if self.record is None else self.record.seed
+    def _choose_seed(self, seed: int | None) -> int:
+        if seed is not None and "seed" in self.task.settings:  # the file's functions may use it
+            self.task.set([f"seed={seed}"])
+        if seed is None and self.record is not None and not self._is_changed("seed"):
+            seed = self.record.seed
+        seed = self.task.settings.get("seed", DEFAULT) if seed is None else seed
         return int(usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
+
+    def _is_changed(self, name: str) -> bool:
+        """Whether the command line has changed a setting of the file, or of the earlier run."""
+        return self.task.settings.get(name) != self._restored.get(name)
 
     def _make_estimator(
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any

@@ -71,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
     with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
         task = Run(options, _earlier_record(options, folder, world), world=world)
+        _check_seed(task)
         for name, value in task.kept.items():
-            get_logger(world).info(
-                "%s=%s is kept from the run; --set %s=... changes it", name, shown(value), name
-            )
+            change = "" if name == "seed" else f"; --set {name}=... changes it"
+            get_logger(world).info("%s=%s is kept from the run%s", name, shown(value), change)
         epochs = task.epochs  # missing epochs are an error before the data are made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
@@ -116,17 +116,20 @@ def _print_end(task: Run, history: History, names: set[str], options: argparse.N
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
-    """Return what the first rank finds, whose disk has it; UsageError for a seed that is not the run's."""
+    """Return what the first rank finds, whose disk has it."""
     exists = world.first and options.resume and (folder / RECORD).exists()
     record = read_record(folder, Path(options.file)) if exists else None
     fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]
-    earlier = None if fields is None else RunRecord(**fields)
-    if earlier is not None and options.seed not in (None, earlier.seed):
+    return None if fields is None else RunRecord(**fields)
+
+
+def _check_seed(task: Run) -> None:
+    """Raise UsageError for a seed that is not the resumed run's."""
+    if task.record is not None and task.seed != task.record.seed:
         raise UsageError(
-            f"{folder} is trained with seed {earlier.seed}, which a resumed run keeps: leave out "
-            f"--seed {options.seed}, or train from scratch without --resume"
+            f"{task.shown_output} is trained with seed {task.record.seed}, which a resumed run keeps: "
+            f"leave out seed {task.seed}, or train from scratch without --resume"
         )
-    return earlier
 
 
 def _checkpoint_schedule(task: Run, options: argparse.Namespace) -> Every | None:

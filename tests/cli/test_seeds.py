@@ -92,6 +92,27 @@ def test_a_seed_in_the_file_does_not_change_its_top_level(write, multifit):
     assert (record["seed"], record["file_seed"]) == (5, 0)
 
 
+def test_a_run_has_one_seed(write, multifit):
+    """The file's setting and what its functions get are the same, wherever the seed comes from."""
+    path = write("seed = 5\nmade = net\ndef net(seed): print(seed, globals()['seed'], ';'); return made()\n")
+    trains, evaluates = ["train", path], ["evaluate", path, "--from", "runs/small"]
+    for command, code, seeds_ in (
+        (trains, 0, "5 5"),
+        ([*trains, "--set", "seed=6"], 0, "6 6"),
+        ([*trains, "--seed", 7], 0, "7 7"),
+        ([*trains, "--resume"], 0, "7 7"),
+        ([*trains, "--resume", "--seed", 7], 0, "7 7"),
+        ([*trains, "--resume", "--set", "seed=6"], 2, ""),
+        (evaluates, 0, "7 7"),
+        ([*evaluates, "--seed", 8], 0, "8 8"),
+        ([*evaluates, "--set", "seed=9"], 0, "9 9"),
+    ):
+        result = multifit(*command)
+        assert (result.code, seeds_ in result.out.split(" ;")[0].split("\n")) == (code, True), result
+    record = json.loads(Path("runs/small/settings.json").read_text())
+    assert record["seed"] == record["settings"]["seed"] == 7
+
+
 def test_a_run_of_an_older_version_keeps_its_data(write, multifit, monkeypatch):
     """It drew all numbers from one stream, and its record says nothing of a seed for the file."""
     path = write(DRAWS)
