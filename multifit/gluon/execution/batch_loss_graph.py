@@ -9,9 +9,9 @@ from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..metrics.catalogue import class_name
 from .batch_losses import split_parts
-from .loss_graph import call_loss, named_parts
+from .loss_calls import call_loss, named_parts
 from .multi_box import NAME, multi_box_loss
-from .network import is_traceable
+from .traceable import is_traceable
 
 GRAPHS: dict[str, Callable[..., Any]] = {NAME: multi_box_loss}
 """Functions of a loss, of F and of its arguments, by the loss's full name: a subclass may do anything."""

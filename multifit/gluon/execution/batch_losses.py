@@ -10,7 +10,7 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..metrics.metric_sums import MetricSums
 from .forms import ResultForms
-from .loss_graph import as_variable, call_loss, named_parts
+from .loss_calls import as_variable, call_loss, named_parts
 from .loss_weights import BatchLossScale
 from .result import StepResult
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from ...protocols import Array, Tensor
-from ...spec.names import OUTPUTS, SLOTS, Ref
+from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
@@ -17,7 +17,7 @@ from ..metrics.label_checks import LabelChecks, LabelColumns
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
-from .present_losses import present_loss
+from .loss_calls import as_variable, call_loss, named_parts
 
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
@@ -199,43 +199,6 @@ class LossGraph:
     def _cast(self, F: Any, total: Any) -> Any:
         # losses of a net of float64 may still be float32
         return total if self._dtype == "float32" else F.cast(total, self._dtype)
-
-
-def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] | None = None) -> list[Any]:
-    """Return the parts that a term's loss returns, or the fused function in its place."""
-    arguments = [arrays[ref] for ref in term.args]
-    if term.spec.fn is None:
-        return arguments[:1]
-    if term.present:
-        return present_loss(term, arrays)
-    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = (fused or term.spec.fn)(*arguments)
-    return list(parts) if isinstance(parts, (list, tuple)) else [parts]
-
-
-def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
-    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
-    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
-    return {term.key: values[term.minimized], **parts}
-
-
-def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
-    """Return one device's outputs and slots in one mapping."""
-    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
-    arrays.update({Ref(SLOTS, name): array for name, array in slots.items()})
-    return arrays
-
-
-def as_variable(weights: Any) -> Any:
-    """Return a copy of the weights that is a variable of the recorded graph.
-
-    This way the objective can be differentiated even if all losses are constant (no sample had anything to
-    learn); the gradient then reaches no parameter.
-    """
-    if mx.autograd.is_recording():
-        weights = weights.copy()
-        weights.attach_grad()
-    return weights
 
 
 def _scale_gradient(F: Any, array: Any, scale: Any) -> Any:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Hashable, Iterator, Mapping, Sequence
 
 from ...checks import at_path, bind_outputs
-from ...errors import Problem, SpecError, counted, last_line, raise_problems
+from ...errors import Problem, counted, last_line, raise_problems
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.arrays import signature_of
@@ -14,12 +14,13 @@ from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph, give_graph
-from .recordable import STOCK, form_of, obstacle_of
+from .nesting import flatten, regroup
+from .recordable import form_of, obstacle_of
 from .recording import record
+from .traceable import is_hybridized, runs_python
 from .traced_graph import TracedGraph, as_json
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
-MAX_DEPTH = 32  # of the lists in what a net returns
 
 
 class Network:
@@ -48,8 +49,8 @@ class Network:
         self._lowered_operators, self._failure = 0, ""
         self._lowers = not precision.elsewhere
         self.paths: dict[str, tuple[Any, ...]] | None = None
-        self.hybridized = _is_hybridized(net)
-        self.traced = self.hybridized and spec.forward is None and not (_has_hooks(net) or _has_own_call(net))
+        self.hybridized = is_hybridized(net)
+        self.traced = self.hybridized and spec.forward is None and not runs_python(net)
         self._structure: Any = None  # of what the net's own graph returns
         self._bound: Any = None  # of the result whose paths are known
         self._graph: CachedGraph | None = None
@@ -135,8 +136,8 @@ class Network:
             raise_problems(self._not_lowered(traced=True))
             return dict(zip(recording.outputs, lowered))
         flat: list[Any] = []
-        structure = _flatten(self.net(*inputs), flat)
-        return self._pick(_regroup(structure, iter(self._lower(flat))))
+        structure = flatten(self.net(*inputs), flat)
+        return self._pick(regroup(structure, iter(self._lower(flat))))
 
     def trace(self, slots: Mapping[str, Any]) -> TracedGraph:
         """Trace the declared outputs for another engine; the net was called before."""
@@ -166,13 +167,13 @@ class Network:
 
     def _bind(self, result: Any) -> list[Problem]:
         """Find the paths of the declared outputs in a result; return what does not fit."""
-        self._bound = _flatten(result, [])
+        self._bound = flatten(result, [])
         self.paths, problems = bind_outputs(self.spec.outputs, result, self._where)
         return problems
 
     def _pick(self, result: Any) -> dict[str, Any]:
         """Return the declared outputs in a result; raises SpecError if its structure no longer fits."""
-        if _flatten(result, []) != self._bound:
+        if flatten(result, []) != self._bound:
             raise_problems(self._bind(result))
         assert self.paths is not None
         return {name: at_path(result, path) for name, path in self.paths.items()}
@@ -190,7 +191,7 @@ class Network:
                 self._graph = self._graph or CachedGraph(self._trace, self.net.collect_params)
                 try:
                     leaves = self._graph.run(inputs, signature_of(inputs) if self.repeats else None)
-                    return _regroup(self._structure, iter(leaves))
+                    return regroup(self._structure, iter(leaves))
                 except Exception as error:
                     if self._graph.is_traced:
                         raise
@@ -201,7 +202,7 @@ class Network:
 
     def _trace(self, F: Any, *inputs: Any) -> list[Any]:
         flat: list[Any] = []
-        self._structure = _flatten(self.net(*inputs), flat)
+        self._structure = flatten(self.net(*inputs), flat)
         return self._lower(flat)
 
     def _lower(self, symbols: list[Any]) -> list[Any]:
@@ -237,58 +238,5 @@ class Network:
         return [Problem("spec", message + 'precision="float32"')]
 
 
-def is_traceable(block: Any) -> bool:
-    """Whether a loss may become part of a graph: it is hybridized, or belongs to a toolkit.
-
-    A user's own HybridBlock that is not hybridized may hold state that changes while training, and a function
-    may do anything; a graph would silently freeze them.
-    """
-    return isinstance(block, mx.gluon.HybridBlock) and (_is_hybridized(block) or _is_stock(block))
-
-
-def _is_hybridized(block: Any) -> bool:
-    return isinstance(block, mx.gluon.HybridBlock) and block._active
-
-
-def _is_stock(block: Any) -> bool:
-    # a HybridLambda and a container may hold code of the user's
-    stock = type(block).__module__.startswith(STOCK) and not isinstance(block, mx.gluon.nn.HybridLambda)
-    return stock and all(_is_stock(child) for child in block._children.values())
-
-
-def _has_hooks(net: Any) -> bool:
-    # a hybridized net never calls the hooks of its children, but does call its own; a graph would not
-    return bool(net._forward_hooks or net._forward_pre_hooks)
-
-
-def _has_own_call(net: Any) -> bool:
-    # Gluon runs the Python of these at every call, hybridized or not
-    classes = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
-    return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)
-
-
 def _is_variable(value: Any) -> bool:
     return isinstance(value, mx.sym.Symbol) and len(value) == 1 and value.get_children() is None
-
-
-def _flatten(result: Any, flat: list[Any], depth: int = 0) -> Any:
-    """Append the arrays of a net's result to `flat`; return the result's structure."""
-    if depth > MAX_DEPTH:
-        message = f"the net returns lists nested more than {MAX_DEPTH} levels deep, or one that holds itself"
-        raise SpecError(f"outputs: {message}; return the arrays themselves, or lists of them")
-    if isinstance(result, Mapping):
-        return {key: _flatten(item, flat, depth + 1) for key, item in result.items()}
-    if isinstance(result, (list, tuple)):
-        return [_flatten(item, flat, depth + 1) for item in result]
-    if result is not None:
-        flat.append(result)
-        return True
-    return None
-
-
-def _regroup(structure: Any, leaves: Iterator[Any]) -> Any:
-    if isinstance(structure, dict):
-        return {key: _regroup(item, leaves) for key, item in structure.items()}
-    if isinstance(structure, list):
-        return [_regroup(item, leaves) for item in structure]
-    return next(leaves) if structure else None

@@ -12,7 +12,8 @@ from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ..data.batches import Batch
 from ..data.new_array import new_array
-from .loss_graph import Backward, by_reference
+from .loss_calls import by_reference
+from .loss_graph import Backward
 from .loss_weights import BatchLossScale
 from .parting import Parting
 

@@ -10,7 +10,8 @@ from .balanced import NOTHING_BALANCED, Balanced
 from .batch_loss_graph import BatchLossGraph
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
-from .loss_graph import LossGraph, by_reference
+from .loss_calls import by_reference
+from .loss_graph import LossGraph
 from .network import Network
 from .traced_graph import BATCH_WEIGHTS, OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
 

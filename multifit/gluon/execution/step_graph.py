@@ -14,7 +14,8 @@ from .batch_loss_graph import BatchLossGraph
 from .cached_graph import CachedGraph
 from .executed_graph import ExecutedGraph
 from .forms import ResultForms
-from .loss_graph import APART, LossGraph, LossOutputs, by_reference
+from .loss_calls import by_reference
+from .loss_graph import APART, LossGraph, LossOutputs
 from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph

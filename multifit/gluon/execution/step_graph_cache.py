@@ -14,9 +14,11 @@ from .balanced import NOTHING_BALANCED, Balanced
 from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
-from .loss_graph import LossGraph, by_reference
-from .network import Network, is_traceable
+from .loss_calls import by_reference
+from .loss_graph import LossGraph
+from .network import Network
 from .step_graph import StepGraph
+from .traceable import is_traceable
 
 MAX_GRAPHS = 32  # batches of more signatures than this (sequences of many lengths) get no graph each
 

@@ -11,7 +11,7 @@ from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..execution.loss_graph import as_variable, by_reference
+from ..execution.loss_calls import as_variable, by_reference
 from ..execution.loss_weights import BatchLossScale
 
 # Handlers that only blend losses come before those that add to the objective (penalties, at the normal

@@ -14,7 +14,7 @@ from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
 from ..data.new_array import new_array
-from ..execution.loss_graph import call_loss
+from ..execution.loss_calls import call_loss
 from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 

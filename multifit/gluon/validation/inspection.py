@@ -16,7 +16,7 @@ from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..data.arrays import joined
 from ..data.batches import Batch
-from ..execution.loss_graph import by_reference
+from ..execution.loss_calls import by_reference
 from ..metrics.copying import copy_metric
 from ..metrics.label_rules import ELEMENTWISE, LabelRule, class_axis
 from ..metrics.stage_metric import StageMetric

@@ -12,7 +12,7 @@ from ...protocols import Array
 from ...spec.names import OUTPUTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..execution.loss_graph import call_loss
+from ..execution.loss_calls import call_loss, detached
 from ..losses import SegmentationCELoss
 from ..user_code import user_code
 
@@ -26,7 +26,7 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any], own_gradients: se
     normaliser. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
     returns. No parameter and no gradient of the net is changed.
     """
-    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
+    copies = detached(term, arrays)
     outputs = [copies[ref] for ref in term.args if ref.space == OUTPUTS]
     trusted = type(term.spec.fn).__module__ in TRUSTED
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]

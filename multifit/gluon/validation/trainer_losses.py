@@ -12,7 +12,7 @@ from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
 from ..engine import Engine
-from ..execution.loss_graph import by_reference, call_loss
+from ..execution.loss_calls import by_reference, call_loss, detached
 from ..execution.result import StepResult
 from ..optim.preserve_state import kept_statistics, preserve_state
 
@@ -101,7 +101,7 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
 
 def _output_gradients(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, np.ndarray]:
     """Return the gradients of a loss with respect to the outputs that it takes, where there are any."""
-    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
+    copies = detached(term, arrays)
     outputs = [ref for ref in term.args if ref.space == OUTPUTS and np.dtype(arrays[ref].dtype).kind == "f"]
     variables: dict[Ref, Any] = {ref: copies[ref] for ref in outputs}
     for variable in variables.values():

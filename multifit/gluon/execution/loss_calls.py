@@ -1,0 +1,53 @@
+"""How a loss is called: with which arrays, and what its parts are called."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+from ...spec.names import OUTPUTS, SLOTS, Ref
+from ...spec.terms import Term
+from ..compat import mx
+from ..user_code import user_code
+from .present_losses import present_loss
+
+
+def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] | None = None) -> list[Any]:
+    """Return the parts that a term's loss returns, or the fused function in its place."""
+    arguments = [arrays[ref] for ref in term.args]
+    if term.spec.fn is None:
+        return arguments[:1]
+    if term.present:
+        return present_loss(term, arrays)
+    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
+        parts = (fused or term.spec.fn)(*arguments)
+    return list(parts) if isinstance(parts, (list, tuple)) else [parts]
+
+
+def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
+    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
+    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
+    return {term.key: values[term.minimized], **parts}
+
+
+def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
+    """Return one device's outputs and slots in one mapping."""
+    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
+    arrays.update({Ref(SLOTS, name): array for name, array in slots.items()})
+    return arrays
+
+
+def as_variable(weights: Any) -> Any:
+    """Return a copy of the weights that is a variable of the recorded graph.
+
+    This way the objective can be differentiated even if all losses are constant (no sample had anything to
+    learn); the gradient then reaches no parameter.
+    """
+    if mx.autograd.is_recording():
+        weights = weights.copy()
+        weights.attach_grad()
+    return weights
+
+
+def detached(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, Any]:
+    """Return what a term reads, without the graph that computed it."""
+    return {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}

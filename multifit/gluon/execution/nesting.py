@@ -1,0 +1,33 @@
+"""Nested lists and dicts of arrays, as nets return them."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping
+
+from ...errors import SpecError
+
+MAX_DEPTH = 32
+
+
+def flatten(result: Any, flat: list[Any], depth: int = 0) -> Any:
+    """Append the arrays of a net's result to `flat`; return the result's structure."""
+    if depth > MAX_DEPTH:
+        message = f"the net returns lists nested more than {MAX_DEPTH} levels deep, or one that holds itself"
+        raise SpecError(f"outputs: {message}; return the arrays themselves, or lists of them")
+    if isinstance(result, Mapping):
+        return {key: flatten(item, flat, depth + 1) for key, item in result.items()}
+    if isinstance(result, (list, tuple)):
+        return [flatten(item, flat, depth + 1) for item in result]
+    if result is not None:
+        flat.append(result)
+        return True
+    return None
+
+
+def regroup(structure: Any, leaves: Iterator[Any]) -> Any:
+    """Return arrays in the structure that :func:`flatten` returned."""
+    if isinstance(structure, dict):
+        return {key: regroup(item, leaves) for key, item in structure.items()}
+    if isinstance(structure, list):
+        return [regroup(item, leaves) for item in structure]
+    return next(leaves) if structure else None

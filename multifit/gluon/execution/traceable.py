@@ -1,0 +1,44 @@
+"""What may become part of a traced graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compat import mx
+from .recordable import STOCK
+
+
+def is_traceable(block: Any) -> bool:
+    """Whether a loss may become part of a graph: it is hybridized, or belongs to a toolkit.
+
+    A user's own HybridBlock that is not hybridized may hold state that changes while training, and a function
+    may do anything; a graph would silently freeze them.
+    """
+    return isinstance(block, mx.gluon.HybridBlock) and (is_hybridized(block) or _is_stock(block))
+
+
+def is_hybridized(block: Any) -> bool:
+    """Whether a block's own graph would be traced if it were called."""
+    return isinstance(block, mx.gluon.HybridBlock) and block._active
+
+
+def _is_stock(block: Any) -> bool:
+    # a HybridLambda and a container may hold code of the user's
+    stock = type(block).__module__.startswith(STOCK) and not isinstance(block, mx.gluon.nn.HybridLambda)
+    return stock and all(_is_stock(child) for child in block._children.values())
+
+
+def runs_python(net: Any) -> bool:
+    """Whether Python of a hybridized net runs at every call, which a graph would skip."""
+    return _has_hooks(net) or _has_own_call(net)
+
+
+def _has_hooks(net: Any) -> bool:
+    # a hybridized net calls its own hooks, and never those of its children
+    return bool(net._forward_hooks or net._forward_pre_hooks)
+
+
+def _has_own_call(net: Any) -> bool:
+    # Gluon runs the Python of these at every call, hybridized or not
+    classes = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
+    return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)
