@@ -76,7 +76,8 @@ class TrainStep:
         self.change()
         self.clip(due)
         self.update(due)
-        self.look_back(result)
+        if due:
+            self.look_back(result)
 
     def balance(self, result: StepResult) -> None:
         """Weigh the losses, as a method of balancing says."""

@@ -80,7 +80,8 @@ class TrainStep:
             self.change()
             self._parameters.take_lent()
             self.update(due, overflowed)
-            self.look_back(batch)
+            if due and not overflowed:
+                self.look_back(batch)
         elif not self.gradients.added:
             self._scaling.update(overflowed)
         self._stage.measure(result)

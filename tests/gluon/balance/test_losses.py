@@ -59,6 +59,16 @@ class LookingBack(Halving):
         return {"batches": state["batches"] + float(after[0] < measured.losses[0])}
 
 
+class CountsLooks(Halving):
+    """A user's own method that counts how often it sees losses after an update."""
+
+    looks = 0
+
+    def after_update(self, measured: Any, after: Any, state: dict) -> dict:
+        type(self).looks += 1
+        return state
+
+
 class Constant(LossMethod):
     """A user's own method that needs nothing, on the device."""
 
@@ -235,6 +245,27 @@ def test_accumulated_batches_are_weighed_one_by_one() -> None:
     trainer.step(1)
     fitted(net, GLS(), pairs, 1, handlers=[GradientAccumulation(2)])
     assert_same_parameters(net, hand)
+
+
+@pytest.mark.parametrize(
+    ("rhythms", "handlers", "looks"),
+    [
+        ([{}], [], 8),
+        ([{}], [GradientAccumulation(2)], 4),
+        ([{"every": 2}], [], 4),
+        ([{"every": 2, "accumulate": True}], [], 4),
+        ([{"every": 2, "accumulate": True}, {"every": 4}], [], 4),
+        ([{"every": 2, "accumulate": True}, {}], [], 8),
+    ],
+)
+def test_a_method_looks_back_only_where_a_trainer_has_moved(
+    rhythms: list, handlers: list, looks: int
+) -> None:
+    patterns = [".*"] if len(rhythms) == 1 else ["body.*", "(digit|parity).*"]
+    trainers = {each: TrainerSpec(each, "sgd", SGD, **rhythm) for each, rhythm in zip(patterns, rhythms)}
+    CountsLooks.looks = 0
+    fitted(two_heads(), CountsLooks(), digit_batches([8] * 8), 1, handlers=handlers, trainers=trainers)
+    assert CountsLooks.looks == looks
 
 
 @pytest.mark.parametrize("name", METHODS)
