@@ -23,9 +23,7 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     if isinstance(data, Mapping):
         wrong = "is a dict; only fit, check and evaluate take a loader for each task"
     elif isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():
-        wrong = (
-            f"is {shown(data)}, which yields no batches; give a DataLoader, a DataIter or a list of batches"
-        )
+        wrong = _no_loader(data)
     elif batch_count(data) == 0:
         wrong = 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
     elif not once and one_shot(data):
@@ -36,6 +34,22 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     else:
         return []
     return [Problem("data", f"{name} {wrong}")]
+
+
+def _no_loader(data: Any) -> str:
+    """Return what is wrong with data over which nobody iterates.
+
+    Python would iterate over an object that has only ``__getitem__``, without an end if that takes any index;
+    and nothing tells batches from samples, which most such objects hold.
+    """
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape")
+    if not indexed or isinstance(data, (str, type)):
+        way_out = "give a DataLoader, a DataIter or a list of batches"
+        return f"is {shown(data)}, which yields no batches; {way_out}"
+    return (
+        f"is a data set of single items ({type(data).__name__}); give a DataLoader of it, "
+        "or, if the items are batches, [data[i] for i in range(len(data))]"
+    )
 
 
 def batch_count(data: Any) -> int | None:

@@ -195,9 +195,9 @@ class Run:
 
     def fit(self, *more: Any, resume: Any = None, **limits: Any) -> Any:
         self.build()
-        data = DATA[self.data]()
         if resume is not None:
             seed_everything(99)  # as a new process may have drawn other numbers
+        data = DATA[self.data]()
         handlers = [*self.handlers(), CheckpointHandler(self.folder, self.every, seed=7), *more]
         limits = limits or {"epochs": EPOCHS}
         validation = [tuple(column[:12] for column in samples())]

@@ -188,7 +188,7 @@ def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any) -> None:
         signal.raise_signal(signal.SIGINT)
 
     run = simple_run(tmp_path / "run", every)
-    run.data = "loader"
+    run.data = data
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run.fit(At(4, priority=-1, action=ctrl_c))
     assert run.estimator.state.stop_reason == "SIGINT" and run.estimator.state.step == 4
@@ -208,6 +208,7 @@ def test_a_run_without_a_schedule_can_be_resumed_with_one(tmp_path: Path, log: A
     run.fit(batches=batches)
     assert run.estimator.state.seed is None
     run.every = TWO
+@pytest.mark.parametrize("data", ["loader", "iter"])
     run.resume()
     assert (run.estimator.state.step, run.estimator.state.seed) == (STEPS, 7)
     assert any(line.startswith("the run was started with every=None") for line in log())

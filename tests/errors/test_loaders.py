@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit import DataError
@@ -27,8 +28,31 @@ class Once:
         return next(self._batches)
 
 
+class Indexed:
+    """Batches for any index, over which Python would iterate for ever."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return np.ones((8, 6)), np.zeros(8), np.zeros((8, 1))
+
+
+def data_set(name: str) -> str:
+    return (
+        f"is a data set of single items ({name}); give a DataLoader of it, "
+        "or, if the items are batches, [data[i] for i in range(len(data))]"
+    )
+
+
 # fmt: off
 NO_LOADERS = {
+    "samples": (gluon.data.ArrayDataset(np.ones((8, 6)), np.zeros(8)), data_set("ArrayDataset")),
+    "batches, as gluonnlp's CorpusBPTTBatchify makes them": (
+        gluon.data.SimpleDataset([Indexed()[0]]), data_set("SimpleDataset")),
+    "what is only indexed": (Indexed(), data_set("Indexed")),
+    "array": (mx.nd.ones(1), "is [1.] <NDArray 1 @cpu(0)>, which yields no batches"),
+    "class": (lambda: gluon.nn.Dense, "is <class 'mxnet.gluon.nn.basic_layers.Dense'>, which yields no"),
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),
     "dict of what is empty": ({"digit": []}, '["digit"] is empty: it yields no batch; give it at least one'),

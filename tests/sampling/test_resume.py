@@ -91,9 +91,9 @@ def fit(folder: Path, data: str, way: str, *more: Any, **options: Any) -> Any:
     )
     net = hybridized(normed_heads(), data != "lists")
     estimator = MultiEstimator(net, spec, trainers, initializer=mx.init.Xavier())
-    loaders = DATA[data]()
     if "resume" in options:
         seed_everything(99)
+    loaders = DATA[data]()
     handlers = [*SILENT, CheckpointHandler(folder, Every(3, "batch"), seed=7), *more]
     estimator.fit(loaders, parts(8, 8), epochs=2, event_handlers=handlers, sampling=WAYS[way], **options)
     return estimator

@@ -15,6 +15,7 @@ from typing import Any, Iterator
 from weakref import WeakKeyDictionary
 
 from ..compat import mx
+from .shuffled_arrays import reset_shuffled
 
 MANY = 24  # batches; MXNet's iterators read up to 16 ahead
 
@@ -101,7 +102,7 @@ def rewind(data: Any) -> None:
     rewinds it.
     """
     if not _may_wrap(data):
-        data.reset()
+        reset_shuffled(data, _sources(data))
         return
     if getattr(data, "first_batch", None) is not None:  # it is at its start
         _passes[data] = _Pass(from_start=True)

@@ -44,8 +44,8 @@ def images(path: Path, rows: int, size: int, **options: Any) -> Any:
     )
 
 
-def arrays(rows: int, size: int, **options: Any) -> Any:
-    return mx.io.NDArrayIter(np.column_stack([np.arange(rows)] * 2), batch_size=size, **options)
+def arrays(rows: int, size: int, kind: Any = mx.io.NDArrayIter, **options: Any) -> Any:
+    return kind(np.column_stack([np.arange(rows)] * 2), batch_size=size, **options)
 
 
 ITERATORS: dict[str, Callable[[Path, int, int], Any]] = {
@@ -108,6 +108,64 @@ def test_rows_that_roll_over_are_no_padding() -> None:
     data = arrays(10, 4, last_batch_handle="roll_over")
     counts = Counter(number for _ in range(4) for number in samples(iterate(data)))
     assert counts == {**dict.fromkeys(range(10), 4)}
+
+
+class ShuffledOnce(mx.io.NDArrayIter):
+    """Arrays that are shuffled when the iterator is made."""
+
+    def reset(self) -> None:
+        if not hasattr(self, "data_list"):
+            super().reset()
+        self.cursor = -self.batch_size
+
+
+SHUFFLED: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: arrays(10, 4, shuffle=True),
+    "without the rest": lambda: arrays(10, 4, shuffle=True, last_batch_handle="discard"),
+    "prefetched": lambda: mx.io.PrefetchingIter(arrays(10, 4, shuffle=True)),
+    "prefetched twice": lambda: mx.io.PrefetchingIter(mx.io.PrefetchingIter(arrays(10, 4, shuffle=True))),
+    "resized": lambda: mx.io.ResizeIter(arrays(10, 4, shuffle=True), 3),
+}
+
+
+@pytest.mark.parametrize("make", SHUFFLED.values(), ids=SHUFFLED)
+def test_the_order_of_shuffled_arrays_follows_from_the_random_state(make: Callable[[], Any]) -> None:
+    """Neither where the iterator was made nor what was read of it before counts: each epoch is another."""
+
+    def epoch(data: Any, seed: int) -> list[int]:
+        np.random.seed(seed)
+        return samples(iterate(data))
+
+    np.random.seed(7)
+    data = make()
+    expected = [epoch(data, seed) for seed in range(3)]
+    assert len(set(map(tuple, expected))) == 3
+    np.random.seed(8)
+    for taken in range(4):
+        other = make()
+        list(islice(iterate(other), taken))
+        assert [epoch(other, seed) for seed in range(3)] == expected
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: arrays(10, 4), lambda: arrays(10, 4, kind=ShuffledOnce, shuffle=True)]
+)
+def test_arrays_in_a_given_order_keep_it(make: Callable[[], Any]) -> None:
+    data = make()
+    order = np.concatenate([batch.data[0].asnumpy().max(1) for batch in data])[:10].tolist()
+    assert [samples(iterate(data))[:10] for _ in range(3)] == [order] * 3
+
+
+def test_shuffled_arrays_that_a_user_has_reset() -> None:
+    """Their first order is not known, and the labels stay those of their samples."""
+    numbers = np.arange(10.0)
+    data = mx.io.NDArrayIter(numbers, numbers + 1, 5, shuffle=True)
+    for _ in range(2):
+        data.reset()
+        for _ in range(3):
+            batches = [(batch.data[0].asnumpy(), batch.label[0].asnumpy()) for batch in iterate(data)]
+            assert sorted(np.concatenate([image for image, _ in batches])) == numbers.tolist()
+            assert all((label == image + 1).all() for image, label in batches)
 
 
 @pytest.mark.parametrize("rewinds", [True, False])

@@ -109,7 +109,7 @@ def test_replayed_epochs_lead_to_the_same_epoch(make: Any) -> None:
     for number in range(3):
         np.random.seed(number)
         expected = epoch(data)
-    np.random.seed(9)
+    np.random.seed(99)  # as a new process may have drawn other numbers
     resumed = make()
     replay_epochs(resumed, 2, np.random.seed)
     np.random.seed(2)
