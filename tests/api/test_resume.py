@@ -183,7 +183,7 @@ def test_without_a_seed_nothing_can_be_seeded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("every", [None, Every(1, "epoch"), TWO], ids=["none", "epochs", "batches"])
-def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any) -> None:
+def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any, data: str) -> None:
     def ctrl_c() -> None:
         signal.raise_signal(signal.SIGINT)
 
