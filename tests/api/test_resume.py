@@ -182,6 +182,7 @@ def test_without_a_seed_nothing_can_be_seeded(tmp_path: Path) -> None:
 # ---- outside the schedule ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("data", ["loader", "iter"])
 @pytest.mark.parametrize("every", [None, Every(1, "epoch"), TWO], ids=["none", "epochs", "batches"])
 def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any, data: str) -> None:
     def ctrl_c() -> None:
@@ -208,7 +209,6 @@ def test_a_run_without_a_schedule_can_be_resumed_with_one(tmp_path: Path, log: A
     run.fit(batches=batches)
     assert run.estimator.state.seed is None
     run.every = TWO
-@pytest.mark.parametrize("data", ["loader", "iter"])
     run.resume()
     assert (run.estimator.state.step, run.estimator.state.seed) == (STEPS, 7)
     assert any(line.startswith("the run was started with every=None") for line in log())
