@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -53,6 +54,14 @@ class TrainingHooks:
         """The names of the handlers that replace a share of losses by others, such as MixUp."""
         blending = [h for h in self._events.handlers if getattr(h, "blends_losses", False)]
         return ", ".join(map(handler_name, blending))
+
+    @property
+    def batches_per_update(self) -> int:
+        """How many batches' gradients handlers add up, such as GradientAccumulation; an update uses the mean.
+
+        With several such handlers, an update waits until none of them holds it back.
+        """
+        return math.lcm(*(getattr(handler, "batches_per_update", 1) for handler in self._events.handlers))
 
     def change_batch(self, slots: Mapping[str, Any], batch_axis: int = 0) -> dict[str, Any]:
         """Return one device's slots as they are passed to the net and the losses, with as many samples."""

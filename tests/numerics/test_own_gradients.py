@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,21 @@ def test_a_loss_that_ignores_only_some_of_it_is_refused() -> None:
 
 def test_handlers_cannot_change_its_objective() -> None:
     estimator = MultiEstimator(Maps(1), spec_of(1, OwnGradient()), TrainerSpec(".*", "sgd", SGD))
+    halves = SimpleNamespace(change_objective=lambda estimator, objectives: [each / 2 for each in objectives])
     with pytest.raises(SpecError, match=r'losses\["l"\]: it ignores the gradient.*change the objective'):
-        estimator.fit(batches(), epochs=1, event_handlers=[*SILENT, GradientAccumulation(2)])
+        estimator.fit(batches(), epochs=1, event_handlers=[*SILENT, halves])
+
+
+def test_its_gradients_are_added_up_by_a_handler_as_by_a_trainer() -> None:
+    data = batches()
+    nets = twins(lambda: Maps(1), data[0][0])
+    for net, rhythm, added in zip(
+        nets, ({}, {"every": 2, "accumulate": True}), ([GradientAccumulation(2)], [])
+    ):
+        trainers = TrainerSpec(".*", "sgd", SGD, **rhythm)
+        estimator = MultiEstimator(net, spec_of(1, OwnGradient()), trainers)
+        estimator.fit(data, epochs=2, event_handlers=[*SILENT, *added])
+    assert_same_parameters(*nets, rtol=0, atol=0)
 
 
 class Masked(Maps):

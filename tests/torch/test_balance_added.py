@@ -26,7 +26,7 @@ from tests.common.handlers import CutsPower
 from tests.common.specs import two_head_spec
 from tests.torch.fits import assert_close
 from tests.torch.runs import values
-from tests.torch.test_balance import ADAM, BATCHES, SGD, net_of
+from tests.torch.test_balance import ADAM, BATCHES, DEFAULTS, METHODS, SGD, net_of
 
 ADDED: dict[str, tuple[Callable[[], Any], Callable[[], list[Any]]]] = {
     "by a handler": (lambda: ADAM, lambda: [GradientAccumulation(2)]),
@@ -59,6 +59,20 @@ def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) 
 
     for one, other in zip(fit("mxnet"), fit("torch")):
         assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_handler_adds_up_as_a_trainer_does(name: str) -> None:
+    """Bit for bit, with the same weights and gradients, of an update that waits for three batches."""
+    method, *declared = METHODS[name]
+    spec, data, _ = [*declared, *DEFAULTS[len(declared) :]]
+    results = []
+    for rhythm, handlers in (({}, [GradientAccumulation(3)]), ({"every": 3, "accumulate": True}, [])):
+        trainers = TrainerSpec(".*", "sgd", SGD, **rhythm)
+        estimator = MultiEstimator(net_of(), spec(), trainers, balance=method, engine="torch")
+        history = estimator.fit(data(), epochs=2, event_handlers=handlers)
+        results.append((dict(history), values(estimator)))
+    np.testing.assert_equal(*results)
 
 
 @pytest.mark.parametrize("how", ADDED)

@@ -15,10 +15,10 @@ from ..optim.parameters import trainable
 class GradientAccumulation:
     """Adds up the gradients of `n` batches before all trainers update the parameters.
 
-    An update uses the mean of the batches' objectives, as if they had been one batch; only BatchNorm
+    An update uses the mean of the batches' gradients, as if they had been one batch; only BatchNorm
     normalises each batch by itself. Batches are counted from the beginning of the fit: those left over at the
     end of an epoch count for the next one, and those left over at the end of the fit update nothing. Handlers
-    that change gradients, and clipping, see the sum.
+    that change gradients, and clipping, see the mean.
 
     Parameters
     ----------
@@ -32,14 +32,20 @@ class GradientAccumulation:
         gradient is sparse, which MXNet cannot add up.
     """
 
-    priority = 900.0  # scales the objective after all handlers that change it
-
     @checked
     def __init__(self, n: Count) -> None:
         self.n = n
         self._count = 0
         self._parameters: dict[str, Any] = {}
         self._grad_reqs: dict[str, str] = {}
+
+    @property
+    def batches_per_update(self) -> int:
+        """The number of batches by which the step divides the gradients, right before the update.
+
+        Until then they are whole: methods of balancing compare them as those of any other batch.
+        """
+        return self.n
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Let MXNet add gradients up instead of overwriting them."""
@@ -50,10 +56,6 @@ class GradientAccumulation:
         self._grad_reqs = {name: parameter.grad_req for name, parameter in trained.items()}
         for parameter in trained.values():
             parameter.grad_req = "add"
-
-    def change_objective(self, estimator: EstimatorProtocol, objectives: list[Any], **_: Any) -> list[Any]:
-        """Scale the objective to the batch's share of the update."""
-        return [objective * (1.0 / self.n) for objective in objectives]
 
     def hold_update(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
         """Count the batch, and return whether the update waits for more."""

@@ -1,6 +1,6 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, reduce, change, clip, update, measure.
+Fetch, forward, balance, backward, combine, settle, average, reduce, change, clip, update, measure.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class TrainStep:
         self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
         self._gradients = engine.gradients
+        self._added_by_handlers = 1 if engine.hooks is None else engine.hooks.batches_per_update
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
@@ -72,6 +73,7 @@ class TrainStep:
         if self._gradients.hold(held, due):
             return
         self.settle(result, due)
+        self.average()
         self.reduce(due)
         self.change()
         self.clip(due)
@@ -108,8 +110,17 @@ class TrainStep:
         if result.partings:  # else no sample is this process's
             owner = self._trainers.get().owner(result.partings[0].parameters[0])
             batches = self._trainers.get().batches_added(owner) if owner in due else 0
+            batches *= self._added_by_handlers
         with self._timer("balance"):
             self._of_gradients.settle(self._state, batches)
+
+    def average(self) -> None:
+        """Divide the gradients that a handler has let add up by the number of batches.
+
+        Trainers that accumulate do that by themselves; no handler holds these back.
+        """
+        if self._added_by_handlers > 1:
+            self._trainers.get().scale_gradients(1 / self._added_by_handlers)
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, GradientAccumulation, HandlerError, MultiEstimator, TrainerSpec
-from multifit.balance import MGDA, GradNorm, PCGrad, UPGrad
+from multifit.balance import MGDA, FairGrad, GradNorm, PCGrad, UPGrad
+from tests.common.balance_methods import methods
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT
 from tests.common.handlers import CutsPower
 from tests.common.nets import hybridized
 from tests.common.shared_nets import Nested, three_tasks
+
+import mxnet as mx  # isort: skip
 
 METHODS_ADDED = [
     UPGrad(on="parameters"),
@@ -57,6 +60,34 @@ def test_batches_that_are_added_up_are_one_large_batch(how: str, method: Any, de
     assert_same_parameters(parts, whole, rtol=1e-4, atol=1e-5)
     for figure in ("weight_digit", "cosine_digit_size"):
         assert histories[1][f"train_{figure}"] == pytest.approx(histories[0][f"train_{figure}"], rel=1e-3)
+
+
+SAME: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    **{name: {"balance": method} for name, method in methods().items()},
+    "equal lengths": {"balance": UPGrad(normalize=True)},
+    "equal lengths, two devices": {"balance": UPGrad(normalize=True), "context": TWO},
+    "equal lengths, parameters": {"balance": UPGrad(on="parameters", normalize=True)},
+    "in units of lengths": {"balance": FairGrad(alpha=1, every=2)},
+    "a pattern, two devices": {"balance": GradNorm(on="body.*"), "context": TWO},
+    "groups": {"balance": GradNorm(tasks={"both": ["digit", "parity"]})},
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_handler_adds_up_as_trainers_do(name: str) -> None:
+    """Bit for bit, with the same weights and gradients, of an update that waits for three batches."""
+    nets, histories = twins(Nested, random_batches(4, 1)[0][0]), []
+    for net, rhythm, added in zip(
+        nets, ({}, {"every": 3, "accumulate": True}), ([GradientAccumulation(3)], [])
+    ):
+        estimator = MultiEstimator(
+            hybridized(net), three_tasks(), TrainerSpec(".*", "sgd", SGD, **rhythm), **SAME[name]
+        )
+        mx.random.seed(1)
+        histories.append(estimator.fit(random_batches(4, 12), epochs=2, event_handlers=[*SILENT, *added]))
+    assert_same_parameters(*nets, rtol=0, atol=0)
+    np.testing.assert_equal(dict(histories[0]), dict(histories[1]))
 
 
 def test_a_device_that_a_batch_leaves_without_a_sample_adds_what_it_has() -> None:
