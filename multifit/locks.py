@@ -43,11 +43,11 @@ def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
         file.close()
 
 
-def _acquire(path: Path, folder: Path, warn: Callable[[str], None]) -> IO[str] | None:
+def _acquire(path: Path, folder: Path, warn: Callable[[str], None]) -> IO[bytes] | None:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+", encoding="utf-8", errors="replace")
+            file = path.open("ab+", buffering=0)  # else closing it would try again what a full disk refused
         except OSError:  # the next write to the folder says why
             return None
         try:
@@ -59,24 +59,23 @@ def _acquire(path: Path, folder: Path, warn: Callable[[str], None]) -> IO[str] |
             warn(f"{folder} cannot be locked on this system: do not let two runs write there at a time")
             return None
         if _is_at(path, file):
+            holder = f"process {os.getpid()} on {socket.gethostname()}"
             with suppress(OSError):
                 file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}")
-                file.write(f", since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-                file.flush()
+                file.write(f"{holder}, since {time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
             return file
         file.close()  # the process that had the lock removed the file meanwhile
 
 
-def _is_at(path: Path, file: IO[str]) -> bool:
+def _is_at(path: Path, file: IO[bytes]) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
     return False
 
 
-def _in_use(folder: Path, file: IO[str]) -> str:
+def _in_use(folder: Path, file: IO[bytes]) -> str:
     file.seek(0)
-    holder = file.read(200).strip() or "another process"
+    holder = file.read(200).decode("utf-8", "replace").strip() or "another process"
     return (
         f"{folder} is in use by another run ({holder}), and the checkpoints of two runs would mix: "
         "wait until that one ends, end it, or give another folder"

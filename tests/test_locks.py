@@ -15,6 +15,7 @@ import pytest
 from multifit import CheckpointHandler, HandlerError, MultiEstimator, locks
 from multifit.gluon.compat import mx
 from multifit.locks import LOCK, locked
+from tests.common.full_disk import full_disk
 
 HOLD = """
 import sys
@@ -107,3 +108,9 @@ def test_a_folder_that_cannot_be_written_to_is_not_locked(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with locked(tmp_path / "file", refuse):
         pass
+
+
+def test_a_full_disk_neither_refuses_the_lock_nor_hides_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), full_disk(), locked(tmp_path, refuse):
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
