@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import torch
 
 from multifit.gluon.compat import mx
+from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 
 S = mx.sym
@@ -70,9 +74,33 @@ def test_the_running_variance_is_divided_by_n():
     assert_agree(lambda *x: S.BatchNorm(*x, **norm, axis=3), normal(4, 2, 5, 3), *arrays[1:], constant=(3, 4))
 
 
-def test_a_batch_of_one_value_a_channel():
-    arrays = normal(1, 3, 1, 1), normal(3), normal(3), normal(3), np.ones(3)
-    assert_agree(lambda *x: S.BatchNorm(*x, fix_gamma=False, momentum=0.5), *arrays, constant=(3, 4))
+def norms_of_one_value():
+    """Return what torch refuses: each norm, where it takes its mean and variance over a single value."""
+    channels, running = [normal(3), normal(3, seed=1)], [normal(3), np.ones(3)]
+    for shape in [(1, 3), (1, 3, 1, 1)]:
+        ones = np.ones(3)  # as which MXNet writes a fixed gamma
+        yield partial(S.BatchNorm, momentum=0.5), (normal(*shape), ones, channels[1], *running)
+        options = {"fix_gamma": False, "momentum": 0.5}
+        yield partial(S.BatchNorm, **options), (normal(*shape), *channels, *running)
+    yield partial(S.BatchNorm, axis=2, **options), (normal(1, 1, 3), *channels, *running)
+    for samples in (1, 2):
+        x = 100 * normal(samples, 3, 1, 1)  # in which 1 / sqrt(eps) would show every rounding
+        yield S.InstanceNorm, [each.astype("float32") for each in (x, *channels)]
+        yield partial(S.GroupNorm, num_groups=3), (x, *channels)
+
+
+NORMS = list(norms_of_one_value())
+
+
+@pytest.mark.parametrize("number", range(len(NORMS)))
+def test_a_norm_of_one_value_is_the_shift(number):
+    norm, arrays = NORMS[number]
+    (output,) = assert_agree(lambda *x: norm(*x), *arrays, constant=(3, 4))
+    np.testing.assert_array_equal(output.ravel(), np.tile(arrays[2], output.size // 3))
+    symbol = norm(*[S.var(f"x{i}") for i in range(len(arrays))])
+    x, *rest = (torch.from_numpy(each).float() for each in arrays)
+    module = translate(symbol.tojson(), [f"x{i}" for i in range(len(arrays))], {}, True)
+    assert module(x.bfloat16(), *rest)[0].dtype == torch.bfloat16  # parameters stay as they are
 
 
 def test_comparisons_and_indices_have_the_type_of_their_arguments():

@@ -41,8 +41,8 @@ def batch_norm(
     mean, var = (torch.zeros_like(each) if learns else None for each in (running_mean, running_var))
     if values > 1:
         y = F.batch_norm(x, mean, var, weight, beta, True, 1.0, eps)
-    else:  # which torch refuses
-        y = x * 0 + beta.reshape(1, -1, *[1] * (x.ndim - 2))
+    else:
+        y = _norm_of_one_value(x, weight, beta)
         mean = x.detach().reshape(running_mean.shape).to(running_mean.dtype)
     if learns:
         with torch.no_grad():
@@ -50,6 +50,13 @@ def batch_norm(
             running_mean.lerp_(mean, share)
             running_var.lerp_(var * ((values - 1) / values), share)
     return y.movedim(1, axis)
+
+
+def _norm_of_one_value(x: Tensor, gamma: Tensor | None, beta: Tensor) -> Tensor:
+    """Normalise channels of one value each, which is its own mean; torch refuses most of them."""
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    scaled = x - x if gamma is None else (x - x) * gamma.reshape(shape)
+    return (scaled + beta.reshape(shape)).to(x.dtype)
 
 
 def _single(number: float) -> float:
@@ -82,12 +89,16 @@ def group_norm(
     output_mean_var: Literal[False] = False,
 ) -> Tensor:
     """Normalise groups of channels of each sample; a group has one scale and one shift."""
+    if math.prod(x.shape[1:]) == num_groups:
+        return _norm_of_one_value(x, gamma, beta)
     weight, bias = (each.repeat_interleave(x.shape[1] // num_groups) for each in (gamma, beta))
     return F.group_norm(x, num_groups, weight, bias, eps)
 
 
 def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 1e-3) -> Tensor:
     """Normalise each channel of each sample."""
+    if math.prod(x.shape[2:]) == 1:
+        return _norm_of_one_value(x, gamma, beta)
     return F.instance_norm(x, None, None, gamma, beta, True, 0.0, eps)
 
 
