@@ -218,6 +218,7 @@ def test_other_products():
         weight = normal(5, 4 if options.get("flatten") is False else 12)
         arrays = [normal(2, 3, 4), weight, normal(5)][: 2 if options.get("no_bias") else 3]
         assert_agree(partial(S.FullyConnected, num_hidden=5, **options), *arrays)
+    assert_agree(partial(S.FullyConnected, num_hidden=5), normal(3), normal(5, 1), normal(5))
 
 
 KINDS = list(itertools.product(["float16", "float32"], repeat=2))

@@ -21,7 +21,7 @@ def fully_connected(
     flatten: bool = True,
 ) -> Tensor:
     """Return x · weightᵀ + bias, of all axes but the first as one, or of the last."""
-    return F.linear(x.flatten(1) if flatten else x, weight, bias)
+    return F.linear(x.reshape(x.shape[0], -1) if flatten else x, weight, bias)
 
 
 def dot(
