@@ -15,10 +15,13 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # errors that name no file
 CHUNK = 1 << 20  # bytes of a file that are hashed at once
@@ -66,6 +69,17 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write arrays for `numpy.load` to `path`, completely or not at all; see :func:`atomic_path`.
+
+    `numpy.savez` does not take every name, and does not close what a full disk refused.
+    """
+    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.save(file, array, allow_pickle=False)
 
 
 def flush(path: Path) -> None:

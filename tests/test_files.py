@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import math
 import os
@@ -11,9 +12,19 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from multifit.files import MOST_LEVELS, atomic_path, atomic_write, parse_json, read_json, read_regular
+from multifit.files import (
+    MOST_LEVELS,
+    atomic_path,
+    atomic_write,
+    parse_json,
+    read_json,
+    read_regular,
+    write_arrays,
+)
+from tests.common.full_disk import full_disk
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff", "ein Häkchen ✓\r\nand a line"], ids=["bytes", "text"])
@@ -49,6 +60,26 @@ def test_an_error_names_the_target(tmp_path: Path, write: Callable[[Path], None]
 
 def _full(path: Path) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_arrays_of_any_name_are_read_by_numpy(tmp_path: Path) -> None:
+    arrays = {"file": np.arange(3), "0": np.array(2.5), "a b": np.ones((2, 3), "float16").T}
+    write_arrays(tmp_path / "x.npz", arrays)
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as read:
+        assert {name: (array.dtype, array.tolist()) for name, array in read.items()} == {
+            name: (array.dtype, array.tolist()) for name, array in arrays.items()
+        }
+
+
+@pytest.mark.parametrize("room", [0, 100, 9000])
+def test_arrays_on_a_full_disk_are_one_error(tmp_path: Path, room: int) -> None:
+    """It does not come again when the archive is collected."""
+    with pytest.raises(OSError) as caught, full_disk(room):
+        write_arrays(tmp_path / "x.npz", {"a": np.ones(500), "b": np.ones(5000)})
+    assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "x.npz")
+    del caught
+    gc.collect()
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

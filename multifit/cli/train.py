@@ -111,8 +111,12 @@ def _print_end(task: Run, history: History, names: set[str], options: argparse.N
     _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
     interrupted = task.estimator.state.interrupted
     end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-    names = names | {name for name in (LOG, EVENTS, CHECKPOINTS) if (task.output / name).exists()}
+    names = names | {name for name in (LOG, EVENTS, CHECKPOINTS) if _has_content(task.output / name)}
     print(f"{end}; wrote {task.shown_output}: {', '.join(sorted(names))}")
+
+
+def _has_content(path: Path) -> bool:
+    return any(path.iterdir()) if path.is_dir() else path.exists() and path.stat().st_size > 0
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:

@@ -12,6 +12,8 @@ from ..files import atomic_path
 from .compat import mx
 from .waiting import wait_for_operators
 
+MORE = 1 << 20  # bytes
+
 
 def save_net(net: mx.gluon.Block, path: Path) -> None:
     """Write a net's parameters, atomically; OSError if the disk does not take all of them."""
@@ -25,12 +27,22 @@ def save_arrays(arrays: Mapping[str, mx.nd.NDArray], path: Path) -> None:
 
 
 def _write(path: Path, save: Callable[[str], object]) -> None:
-    try:
-        with atomic_path(path) as temporary:
+    with atomic_path(path) as temporary:
+        try:
             save(str(temporary))
             mx.nd.load(str(temporary))  # MXNet does not report a disk that is full at the last bytes
-    except mx.base.MXNetError as error:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        except mx.base.MXNetError as error:
+            raise _reason(temporary) from error
+
+
+def _reason(path: Path) -> OSError:
+    """Return why a file could not be written: MXNet does not say it, but the disk refuses more, too."""
+    try:
+        with path.open("ab") as file:
+            file.write(bytes(MORE))
+    except OSError as error:
+        return error
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) -> None:

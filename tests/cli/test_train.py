@@ -321,12 +321,16 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     assert "after epoch 2" in result.out and set(WRITTEN) <= set(os.listdir("runs/small"))
     assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
 
-    def save(net, path):
+    def save(net, path, *_):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr("multifit.cli.results.save_net", save)
+    Path("half").mkdir()
+    Path("half/checkpoints").mkdir()
+    monkeypatch.setattr("multifit.checkpoints.store.write_checkpoint", save)
     result = multifit("train", write(), "--output", "half")
     assert result.code == 2 and "half/final.params'" in result.err
+    assert result.out.endswith("2 epochs; wrote half: log.txt, tensorboard\n")
     assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from multifit.gluon import saved_net
 from multifit.gluon.compat import mx
+from tests.common.full_disk import full_disk
 
 
 def test_a_file_that_is_not_complete_is_an_error_and_not_kept(monkeypatch, tmp_path):
@@ -20,3 +23,11 @@ def test_a_file_that_is_not_complete_is_an_error_and_not_kept(monkeypatch, tmp_p
     with pytest.raises(OSError, match="No space left on device"):
         saved_net.save_net(net, path)
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_reason_of_the_disk_is_told(tmp_path):
+    """MXNet does not say why it could not write."""
+    with pytest.raises(OSError) as caught, full_disk(500):
+        saved_net.save_arrays({"a": mx.nd.ones(1000)}, tmp_path / "a.params")
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path / "a.params"))
+    assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ...errors import shown
-from ...files import atomic_path, atomic_write, read_json
+from ...files import atomic_write, read_json, write_arrays
 from ..compat import mx
 from ..data.new_array import new_array
 
@@ -37,8 +37,7 @@ def write_tree(folder: Path, name: str, tree: Any) -> None:
     structure = encode(tree, name, arrays)
     text = json.dumps({"arrays": len(arrays), "tree": structure}, allow_nan=False, separators=(",", ":"))
     if arrays:
-        with atomic_path(folder / f"{name}.npz") as path:
-            np.savez(path, **{str(i): array for i, array in enumerate(arrays)})
+        write_arrays(folder / f"{name}.npz", {str(i): array for i, array in enumerate(arrays)})
     atomic_write(folder / f"{name}.json", text + "\n")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import DataError, names, reason
-from ...files import atomic_path
+from ...files import write_arrays
 from .load import Array, load_export
 
 
@@ -40,7 +40,7 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
     for number, file in enumerate(files, 1):
         outputs = exported.predict(_read(Path(file), exported.inputs))
         path = folder / f"{number}-{Path(file).stem[:40]}.npz"
-        _write(path, outputs)
+        write_arrays(path, outputs)
         shapes = ", ".join(f"{name} {array.shape}" for name, array in outputs.items())
         yield f"{file}: {shapes}, in {path}"
 
@@ -57,11 +57,3 @@ def _read(path: Path, inputs: Sequence[str]) -> dict[str, Array]:
         return {name: content[name] for name in inputs}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"cannot use {path}: {reason(error)}") from None
-
-
-def _write(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays for `numpy.load`, by names that `numpy.savez` does not always take."""
-    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.save(file, array, allow_pickle=False)
