@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TrainerSpec
-from multifit.sampling import Ratios
+from multifit.sampling import Ratios, RoundRobin
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.grids import two_settings
 from tests.common.hand_loop import SILENT
@@ -74,6 +74,62 @@ def test_training_figures_are_means_over_what_was_taken() -> None:
     history = estimator.fit(data, data, epochs=1, event_handlers=SILENT)
     for name in ("loss", "digit", "size", "accuracy"):
         assert history[f"train_{name}"] == pytest.approx(history[f"val_{name}"], rel=1e-5)
+
+
+class Range(mx.metric.EvalMetric):
+    """Two figures, whose names are known once something was measured."""
+
+    def __init__(self) -> None:
+        super().__init__("range")
+
+    def reset(self) -> None:
+        self.seen: list[float] = []
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label in labels:
+            self.seen += label.asnumpy().ravel().tolist()
+
+    def get(self) -> Any:
+        return ["low", "high"], [min(self.seen), max(self.seen)]
+
+
+@two_settings
+def test_what_no_batch_had_yet_is_not_measured(devices: Any, hybrid: bool) -> None:
+    """Neither in an epoch that ends before, nor where a handler reads figures after the first batches."""
+    metrics = {
+        "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
+        "top": MetricSpec(mx.metric.TopKAccuracy(2), "digit", "digit"),
+        "error": MetricSpec(mx.metric.MAE(), "size", "size"),
+        "range": MetricSpec(Range(), "size", "size", mode="max"),
+    }
+    of_size = {"size", "error", "range.low", "range.high"}
+    of_task = {"digit": {"digit", "accuracy", "top"}, "size": of_size}
+    seen: dict[str, list[set[str]]] = {"train": [], "evaluate": []}
+
+    def measured(figures: Any) -> set[str]:
+        names = {name.split("_", 1)[1] for name, value in figures.items() if math.isfinite(value)}
+        assert {name.split("_", 1)[1] for name in figures} >= {"digit", "accuracy", "top"} | of_size
+        return names & ({"digit", "accuracy", "top"} | of_size)
+
+    def read(estimator: Any, stage: str) -> None:
+        seen[stage].append(measured(estimator.figures(stage)))
+
+    watch = handler(
+        "Watch",
+        batch_end=lambda estimator: read(estimator, "train"),
+        evaluate_batch_end=lambda estimator: read(estimator, "evaluate"),
+    )
+    net = hybridized(two_heads("hybrid"), hybrid)
+    spec = two_head_spec(metrics=metrics)
+    estimator = MultiEstimator(net, spec, SGD, devices, initializer=mx.init.Xavier())
+    data = parts(16, 16)
+    history = estimator.fit(data, data, batches=5, event_handlers=[*SILENT, watch], sampling=RoundRobin())
+    both = of_task["digit"] | of_size
+    assert seen["train"] == [of_task["digit"], both, both, both, of_task["digit"]]
+    assert seen["evaluate"] == [of_task["digit"], of_task["digit"], both, both] * 2
+    assert (
+        measured({name: v[1] for name, v in history.items() if name.startswith("train")}) == of_task["digit"]
+    )
 
 
 def test_what_validation_data_lacks_is_not_measured() -> None:

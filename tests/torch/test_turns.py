@@ -16,6 +16,8 @@ from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_close
 
+import mxnet as mx  # isort: skip
+
 ARRAYS = two_head_arrays(40)
 LOADERS = {
     "digit": in_batches([ARRAYS["image"][:24], ARRAYS["digit"][:24]]),
@@ -85,6 +87,29 @@ def test_turns_are_those_of_mxnet(name: str) -> None:
         return dict(history), *figures, estimator.predict(ARRAYS["image"]), values(estimator)
 
     for one, other in zip(trained("mxnet"), trained("torch")):
+        assert_close(one, other)
+
+
+def test_what_no_batch_had_yet_is_not_measured() -> None:
+    """Neither in an epoch that ends before, nor where a handler reads figures after the first batches."""
+
+    def seen(engine: str) -> list[dict[str, float]]:
+        figures: list[dict[str, float]] = []
+
+        class Read:
+            def batch_end(self, estimator: Any) -> None:
+                figures.append(estimator.figures("train"))
+
+            def evaluate_batch_end(self, estimator: Any) -> None:
+                figures.append(estimator.figures("evaluate"))
+
+        spec = two_head_spec(metrics={"mae": MetricSpec(mx.metric.MAE(), "size", "size")})
+        estimator = MultiEstimator(net_of("normed"), spec, sgd(), engine=engine)
+        history = estimator.fit(LOADERS, LOADERS, batches=1, event_handlers=[Read()], sampling=RoundRobin())
+        assert np.isnan(history["train_mae"][0]) and np.isfinite(history["val_mae"][0])
+        return [*figures, dict(history)]
+
+    for one, other in zip(seen("mxnet"), seen("torch")):
         assert_close(one, other)
 
 

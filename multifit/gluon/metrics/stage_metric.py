@@ -79,14 +79,14 @@ class StageMetric:
         `sums` returns the stage's sums by name; it is called only if the metric leaves the device.
         """
         if self.place is Place.DEVICE and place is Place.HOST:
-            totals = sums()
-            if self.term.where in totals:
-                self.load_sums(totals)
+            self.load_sums(sums())
         self.place = place
 
     def load_sums(self, sums: Mapping[str, np.ndarray]) -> None:
-        """Load what was summed on the devices into the metric."""
-        device, totals = device_metric(self.metric), sums[self.term.where]
+        """Load what was summed on the devices into the metric; nothing if no batch had what it takes."""
+        device, totals = device_metric(self.metric), sums.get(self.term.where)
+        if totals is None:
+            return
         assert device is not None
         with user_code(lambda: self.term.where):
             device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
@@ -176,7 +176,9 @@ class StageMetric:
         self._names = list(names)
 
     def figures(self) -> dict[str, float]:
-        """Return its figures by name; NaN if nothing was measured."""
+        """Return its figures by name; NaN if nothing was measured since the last reset."""
+        if self._names is not None and not self.measured:
+            return dict.fromkeys(self._names, math.nan)
         names, values = self._read()
         if len(names) == 1 and not listed(self.term.spec.names):
             return {self.term.key: values[0]}
