@@ -12,7 +12,6 @@ from multifit import (
     LabelSmoothing,
     MixUp,
     MultiEstimator,
-    SpecError,
     TrainerSpec,
     ValidationHandler,
 )
@@ -102,12 +101,10 @@ def test_a_validation_handler_may_have_a_dict() -> None:
     assert math.isfinite(history["val_size"][0])
 
 
-def test_torch_joins_batches_and_takes_no_turns() -> None:
+def test_torch_joins_batches() -> None:
     pytest.importorskip("torch")
     net = two_heads("hybridized")
     net.initialize(mx.init.Xavier())
     estimator = MultiEstimator(net, two_head_spec(labels=MISSING), SGD, engine="torch")
     history = estimator.fit(parts(), parts(), epochs=2, event_handlers=SILENT, sampling=Together())
     assert history["train_batches_digit"] == [4.0, 4.0] and math.isfinite(history["val_size"][0])
-    with pytest.raises(SpecError, match='engine="torch": loaders that take turns are not supported'):
-        estimator.fit(parts(), epochs=1, event_handlers=SILENT)
