@@ -13,7 +13,6 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import torch
 
-from ...errors import last_line
 from ...files import atomic_path, sha256
 from ..translate import tensors_of, translate
 from .module_file import module_text
@@ -97,7 +96,7 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
             program = torch.export.export(module, _batch(net, 1), dynamic_shapes=sizes, strict=False)
     except Exception as error:
         raise ValueError(
-            f"torch.export failed ({type(error).__name__}: {last_line(error)}); "
+            f"torch.export failed ({type(error).__name__}: {_first_line(error)}); "
             'format="torch" writes the net as a module instead'
         ) from error
     _log_fixed_sizes(net, program)
@@ -124,8 +123,13 @@ def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram) -> No
         shapes = ", ".join(f'"{name}" {shape}' for name, (shape, _) in net.example.items())
         logging.getLogger("multifit").warning(
             f"{PROGRAM} takes batches of the sizes of the last one only ({shapes}), to which torch.export "
-            f'fixed it: {last_line(error)}; format="torch" writes a net that takes any'
+            f'fixed it: {_first_line(error)}; format="torch" writes a net that takes any'
         )
+
+
+def _first_line(error: Exception) -> str:
+    """Return what is wrong: torch appends where in the graph that is, and how to see the whole graph."""
+    return next(iter(str(error).strip().splitlines()), "no message")
 
 
 def _translated(net: PlainNet) -> torch.fx.GraphModule:

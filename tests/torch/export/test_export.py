@@ -159,7 +159,9 @@ def test_a_parameter_may_be_an_output(format, tmp_path):
 def test_a_net_that_torch_export_does_not_take(tmp_path):
     rows = np.random.RandomState(0).rand(2, 4, 6).astype("float32")
     estimator = estimator_of(suppressed, outputs=["boxes"])
-    with pytest.raises(ValueError, match='torch.export failed .* format="torch" writes the net as a module'):
+    # torch's own words, without what it appends to them
+    message = r'torch.export failed \(\w+: aten\.equal\.default\); format="torch" writes the net as a module'
+    with pytest.raises(ValueError, match=message):
         estimator.export(tmp_path, [rows], format="pt2")
     estimator.export(tmp_path, [rows], format="torch")
     found = load(tmp_path)(torch.from_numpy(rows))["boxes"]
