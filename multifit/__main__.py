@@ -9,20 +9,27 @@ from .distributed.launchers import local_size
 from .output import safe_output
 from .threads import VARIABLES, usable_cores
 
+INTERRUPTED = 130  # the status that shells give a program that SIGINT, signal 2, has ended
+
 
 def run() -> int:
     """Let MXNet use all cores unless the user chose a number of threads, then run the command.
 
     The processes of a run that share a machine share its cores.
 
-    The number must be set before mxnet is imported. Returns the exit status; see `multifit.cli.main`.
+    The number must be set before mxnet is imported. Returns the exit status: 130 after Ctrl-C, which may come
+    while modules are imported; else see `multifit.cli.main`.
     """
     if not any(name in os.environ for name in VARIABLES):
         os.environ[VARIABLES[0]] = str(max(1, usable_cores() // local_size()))
     with safe_output():
-        from .cli import main
+        try:
+            from .cli import main
 
-        return main()
+            return main()
+        except KeyboardInterrupt:
+            print("multifit: interrupted", file=sys.stderr)
+            return INTERRUPTED
 
 
 if __name__ == "__main__":

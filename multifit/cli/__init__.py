@@ -26,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 is success; 1: the declarations, the data or the trainers do not fit, or another process of the run
     failed; 2: the command line or the task file cannot be used, or a file cannot be read or written; 130:
-    Ctrl-C. Any other exception in the user's own code passes through with its traceback. Output that cannot
-    be printed does not change the status of a command that writes files.
+    Ctrl-C ended a training early. Ctrl-C at any other time passes through, and any other exception in the
+    user's own code, with its traceback. Output that cannot be printed does not change the status of a command
+    that writes files.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
@@ -51,8 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _raised_by_multifit(error):
             raise
         return print_error(str(error), 1)
-    except KeyboardInterrupt:
-        return print_error("interrupted", 130)
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

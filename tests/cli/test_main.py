@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from multifit import __version__
+from multifit.__main__ import run
 from multifit.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +109,26 @@ def test_python_m_uses_all_cores_unless_the_environment_sets_a_number(
         values = tuple(os.environ.get(name) for name in ("OMP_NUM_THREADS", "MXNET_OMP_MAX_THREADS"))
     assert caught.value.code == 2 and "there is no file nothing.py" in capsys.readouterr().err
     assert values == expected
+
+
+@pytest.mark.parametrize("place", ["import_module", "build_parser", "print_error"])
+def test_ctrl_c_ends_quietly_at_any_time(monkeypatch, capsys, place):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["multifit", "check", "nothing.py"])
+    monkeypatch.setattr(f"multifit.cli.{place}", interrupted)
+    assert run() == 130
+    assert capsys.readouterr().err == "multifit: interrupted\n"
+
+
+def test_ctrl_c_while_the_command_line_is_imported_ends_quietly(monkeypatch, capsys):
+    class Interrupted:
+        def find_spec(self, name, path=None, target=None):
+            if name == "multifit.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "multifit.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert run() == 130
+    assert capsys.readouterr().err == "multifit: interrupted\n"

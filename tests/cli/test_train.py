@@ -345,11 +345,6 @@ def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
         multifit("train", write(f"def net(): raise {error}('of mine')\n"))
 
 
-def test_ctrl_c_ends_quietly(write, multifit):
-    result = multifit("train", write("def net(): raise KeyboardInterrupt\n"))
-    assert (result.code, result.err) == (130, "multifit: interrupted\n")
-
-
 @pytest.mark.parametrize("drawn", ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]"])
 def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
