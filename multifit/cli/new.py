@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 
+from ..files import atomic_write
 from ..taskfile import UsageError
 
 HELP = "write a small task file to start from; it runs as it is"
@@ -19,11 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the file; raise UsageError where it exists or cannot be written."""
+    if os.path.lexists(options.file):
+        raise UsageError(f"{options.file} exists already, and is not overwritten")
     try:
-        with options.file.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE.read_text("utf-8"))
-    except FileExistsError:
-        raise UsageError(f"{options.file} exists already, and is not overwritten") from None
+        options.file.parent.stat()  # a misspelt folder is not made
+        atomic_write(options.file, TEMPLATE.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"cannot write {options.file}: {error.strerror}") from None
     print(f"wrote {options.file}; train it: {shlex.join(['multifit', 'train', str(options.file)])}")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from multifit.cli.new import TEMPLATE
+from tests.common.full_disk import full_disk
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +38,11 @@ def test_a_file_that_exists_is_not_overwritten(multifit, tmp_path):
     assert done.code == 2 and f"{path} exists already" in done.err and path.read_text() == "mine"
 
 
+def test_a_link_that_leads_nowhere_stays(multifit, tmp_path):
+    (tmp_path / "mine.py").symlink_to("nothing")
+    assert multifit("new", "mine.py").code == 2 and not (tmp_path / "nothing").exists()
+
+
 def test_a_path_with_a_space_is_quoted(multifit):
     assert multifit("new", "my task.py").out == "wrote my task.py; train it: multifit train 'my task.py'\n"
 
@@ -44,3 +50,10 @@ def test_a_path_with_a_space_is_quoted(multifit):
 def test_a_folder_that_is_missing_is_an_error(multifit):
     done = multifit("new", "nowhere/mytask.py")
     assert done.code == 2 and "cannot write nowhere/mytask.py: No such file or directory" in done.err
+
+
+def test_a_full_disk_leaves_nothing(multifit, tmp_path):
+    with full_disk(500):
+        done = multifit("new", "mytask.py")
+    assert done.code == 2 and "cannot write mytask.py: File too large" in done.err
+    assert list(tmp_path.iterdir()) == []
