@@ -69,7 +69,9 @@ class MetricSpec(_OneLineRepr):
     metric : EvalMetric or callable
         Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` on NumPy arrays, which
         hold what all devices have. An EvalMetric is called as ``update(labels, preds)`` if its second
-        parameter is ``preds``, otherwise with the outputs, then the labels.
+        parameter is ``preds``, otherwise with the outputs, then the labels. Of several devices, MXNet's own
+        metrics get lists of all arrays; others get arrays of the whole batch, or are called for each device
+        if an array does not have the batch's samples along an axis.
     outputs, labels : str or sequence of str, optional
         What it takes. Without `outputs`, `labels` and `losses`: the output and label named like the metric.
     losses : str or sequence of str, optional

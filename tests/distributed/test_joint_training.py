@@ -86,6 +86,20 @@ def test_a_loader_that_iterates_in_its_own_way_is_read_as_by_one_process(kind):
         np.testing.assert_allclose(joint_weight, weight, rtol=1e-5)
 
 
+def test_a_metric_of_the_first_array_gets_that_of_all_ranks():
+    class First(mx.metric.EvalMetric):
+        def update(self, labels, preds):
+            self.sum_metric += float((labels[0] * preds[0]).sum().asscalar())
+            self.num_inst += len(labels[0])
+
+    def evaluate(world):
+        estimator, data = regression(world, First("f"))
+        return estimator.evaluate(data)["m"]
+
+    alone = evaluate(ALONE)
+    assert run_ranks(3, evaluate) == [pytest.approx(alone, rel=1e-5)] * 3
+
+
 def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
     def train(world):
         def extreme(label, pred):

@@ -6,13 +6,15 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from gluoncv.utils.metrics.rcnn import RCNNAccMetric, RPNAccMetric
 from gluoncv.utils.metrics.voc_detection import VOC07MApMetric
+from gluonnlp.metric import LengthNormalizedLoss
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.data.devices import shares
 from multifit.gluon.metrics.stage_metric import Place
 from tests.common.compare import twins
-from tests.common.grids import pairwise, two_settings
+from tests.common.grids import ONE, TWO, pairwise, two_settings
 from tests.common.hand_loop import SILENT, train
 from tests.common.nets import hybridized
 from tests.common.specs import CE, L2
@@ -126,6 +128,71 @@ def test_metrics_that_are_updated_batch_by_batch(form: str, devices: list, hybri
         expected = update_by_hand(M.CustomMetric(absolute), hand, batches, count, "real")
     history = train(hybridized(net, hybrid), declared, batches, devices, STILL).history
     np.testing.assert_allclose(history["train_m"], [expected], rtol=1e-5)
+
+
+class Widest(M.EvalMetric):
+    """The mean over batches of the widest range, of the first array of each list."""
+
+    def update(self, labels: Any, preds: Any) -> None:
+        self.sum_metric += float((preds[0].max() - labels[0].min()).asscalar())
+        self.num_inst += 1
+
+
+class Outside(M.EvalMetric):
+    """The share of all numbers that are beyond the mean of each row, whatever the rows are."""
+
+    def update(self, labels: Any, preds: Any) -> None:
+        (pred,) = preds
+        self.sum_metric += float((pred > pred.mean(axis=-1, keepdims=True)).sum().asscalar())
+        self.num_inst += pred.size
+
+
+def halved(out: Any, *labels: Any) -> Any:
+    return labels[0] / 2, out / 2
+
+
+def in_one_row(out: Any, *labels: Any) -> Any:
+    return labels[0], out.reshape((-1, 1, 1, 3)).transpose((1, 0, 2, 3))
+
+
+def as_numpy(out: Any, *labels: Any) -> Any:
+    return labels[0].asnumpy(), out
+
+
+AS_THEY_ARE = {"outputs": "real", "labels": "real"}
+OF_TOOLKITS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "the first array only": (RCNNAccMetric, {"outputs": "five", "labels": "five"}),
+    "two labels": (RPNAccMetric, {"outputs": "real", "labels": ["real", "weight"]}),
+    "two labels and a loss": (LengthNormalizedLoss, {"losses": "five", "labels": ["two", "five"]}),
+    "means of batches": (lambda: Widest("m"), AS_THEY_ARE),
+    "means of transformed batches": (lambda: Widest("m"), {**AS_THEY_ARE, "transform": halved}),
+    "among others": (lambda: M.CompositeEvalMetric([M.MAE(), RCNNAccMetric()]),
+                     {"outputs": "five", "labels": "five", "names": ["mae", "own"],
+                      "transform": lambda out, label: (label, out.argmax(axis=1).expand_dims(1))}),
+    "without an axis of samples": (lambda: Outside("m"), {**AS_THEY_ARE, "transform": in_one_row}),
+    "no arrays of MXNet": (lambda: Outside("m"), {**AS_THEY_ARE, "transform": as_numpy}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_TOOLKITS)
+def test_a_metric_that_is_not_mxnets_is_the_same_on_two_devices(case: str) -> None:
+    make, takes = OF_TOOLKITS[case]
+    batches = [(*batch, (batch[3] > 0).astype("float32")) for batch in batches_of(SIZES)]
+    figures = []
+    for devices in (ONE, TWO):
+        mx.random.seed(1)
+        net = Net()
+        net.initialize(ctx=devices)
+        declared = TaskSpec(
+            inputs=["x"], outputs=NAMES, labels=[*NAMES, "weight"],
+            losses={"five": CE, "two": CE, "real": L2}, metrics={"m": MetricSpec(make(), **takes)},
+            unused=[] if "weight" in takes["labels"] else ["weight"],
+        )  # fmt: skip
+        estimator = MultiEstimator(net, declared, context=devices)
+        found = estimator.evaluate(batches, event_handlers=SILENT)
+        figures.append([value for name, value in found.items() if name.startswith("m")])
+    assert figures[0] and np.isfinite(figures[0]).all()
+    np.testing.assert_allclose(figures[1], figures[0], rtol=1e-5)
 
 
 @two_settings

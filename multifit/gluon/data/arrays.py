@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 import numpy as np
 
@@ -116,10 +116,19 @@ def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> n
     """
     if len(pieces) == 1 and any(length == sizes[0] for length in pieces[0].shape[: batch_axis + 1]):
         return pieces[0]
+    axis = sample_axis(pieces, sizes, batch_axis)
+    return pieces if axis is None else np.concatenate(pieces, axis)
+
+
+def sample_axis(pieces: Sequence[Any], sizes: Sequence[int], batch_axis: int) -> int | None:
+    """Return the axis over which arrays of so many samples can be joined: the batch axis, or the first one.
+
+    None if their other axes differ, or if it cannot be seen which axis is that of the samples.
+    """
     fitting = [
         axis
         for axis in sorted({0, batch_axis})
         if all(p.ndim > axis and p.shape[axis] == size for p, size in zip(pieces, sizes))
         and len({p.shape[:axis] + p.shape[axis + 1 :] for p in pieces}) == 1
     ]
-    return np.concatenate(pieces, fitting[0]) if len(fitting) == 1 else pieces
+    return fitting[0] if len(fitting) == 1 else None

@@ -1,14 +1,15 @@
-"""Joins the arrays of all devices, for metrics that are functions of NumPy arrays."""
+"""Joins the arrays of all devices, so that a metric gets what one device alone would have given it."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple, Sequence
 
 import numpy as np
 
 from ...checks import describe
 from ...errors import SpecError
-from ..data.arrays import to_numpy
+from ..compat import mx
+from ..data.arrays import sample_axis, to_numpy
 
 
 class Joining(NamedTuple):
@@ -16,6 +17,23 @@ class Joining(NamedTuple):
 
     sizes: Sequence[int]
     axis: int
+
+    def whole_or_each(self, columns: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+        """Yield the devices' pieces of several arrays as one NDArray each, on the first device.
+
+        If it cannot be seen of one where its samples are, or if it is no NDArray, yields those of each
+        device. Waits for nothing.
+        """
+        axes = [self._axis(pieces) for pieces in columns]
+        if len(columns[0]) == 1 or None in axes:
+            return zip(*columns)
+        context = columns[0][0].context
+        moved = [[piece.as_in_context(context) for piece in pieces] for pieces in columns]
+        return [[mx.nd.concat(*pieces, dim=axis) for pieces, axis in zip(moved, axes)]]
+
+    def _axis(self, pieces: Sequence[Any]) -> int | None:
+        are_arrays = all(isinstance(piece, mx.nd.NDArray) for piece in pieces)
+        return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
 
     def __call__(self, where: str, pieces: Sequence[Any]) -> np.ndarray:
         """Return the devices' pieces of one array as one, joined along the first axis if not along `axis`.
@@ -29,6 +47,6 @@ class Joining(NamedTuple):
             return np.concatenate(arrays, self.axis if is_along else 0)
         except ValueError:
             found = f"{describe.arrays(arrays)}, which do not fit together"
-            way_out = "pad them to one size, or give an EvalMetric, which gets a list of arrays"
+            way_out = "pad them to one size, or give an EvalMetric, which then gets each device's"
             message = f"{where}: a function gets the arrays of all devices as one, but these are {found}"
             raise SpecError(f"{message}; {way_out}") from None

@@ -41,7 +41,7 @@ class StageMetric:
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric = term, metric
-        self.takes_preds = _takes_preds(metric)
+        self.takes_preds, self._is_stock = _takes_preds(metric), _is_stock(metric)
         self.place = Place.UNDECIDED
         self.width: int | None = None
         self.measured = self.is_exact = False
@@ -111,6 +111,7 @@ class StageMetric:
             if not kept:
                 return
             arrays, parts = zip(*kept)
+            joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
         columns = [[device[ref] for device in arrays] for ref in term.args]
         outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
         outputs += [[device[name] for device in parts] for name in term.losses]
@@ -123,8 +124,11 @@ class StageMetric:
                 self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
             elif isinstance(self.metric, _FunctionMetric):
                 self.metric.update(*([joining(term.where, c) for c in each] for each in (labels, outputs)))
-            else:
+            elif self._is_stock:
                 self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
+            else:
+                for values in joining.whole_or_each([*labels, *outputs]):
+                    self.metric.update(list(values[: len(labels)]), list(values[len(labels) :]))
         self.measured = True
 
     def _update_transformed(self, columns: Sequence[Sequence[Any]], joining: Joining) -> None:
@@ -142,6 +146,9 @@ class StageMetric:
         elif any(_is_list_of_arrays(value) for values in per_device for value in values):
             for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
                 self.metric.update(*values)
+        elif self.takes_preds and not self._is_stock:
+            for values in joining.whole_or_each(arguments):
+                self.metric.update(*([value] for value in values))
         else:
             self.metric.update(*arguments)
 
@@ -245,6 +252,13 @@ def _takes_preds(metric: Any) -> bool:
     """Whether `update` has the stock signature ``(labels, preds)``."""
     signature = positional(metric.update)
     return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
+
+
+def _is_stock(metric: Any) -> bool:
+    """Whether a metric is MXNet's own, which takes a list of the arrays of all devices."""
+    if type(metric) is mx.metric.CompositeEvalMetric:
+        return all(map(_is_stock, metric.metrics))
+    return type(metric).__module__ == mx.metric.__name__
 
 
 def _names_and_values(result: Any) -> tuple[list[str], list[float]]:
