@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import io
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, Callable
 
+import numpy as np
 import pytest
 
+import multifit
 from multifit import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    Every,
     GradientAccumulation,
+    GradientNoise,
+    InterruptHandler,
     LabelSmoothing,
+    LivePlot,
+    LogFile,
+    LoggingHandler,
+    MetricHandler,
+    MetricSpec,
     MixUp,
     MultiEstimator,
+    PlateauHandler,
+    ProgressBar,
+    SkipNonFinite,
+    StoppingHandler,
+    TensorBoardHandler,
+    TerminateOnNaN,
     TrainerSpec,
     ValidationHandler,
+    WeightAveraging,
 )
 from multifit.balance import DWA, FAMO, Uncertainty
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
-from tests.common.grids import two_settings
+from tests.common.grids import pairwise, two_settings
 from tests.common.hand_loop import SILENT, trainer_of
 from tests.common.handlers import handler
 from tests.common.nets import TWO_HEADS, hybridized, two_heads
@@ -89,6 +110,60 @@ def test_methods_of_losses_work_with_turns(hybrid: bool, method: Any) -> None:
     estimator = MultiEstimator(net, two_head_spec(), SGD, initializer=mx.init.Xavier(), balance=method())
     history = estimator.fit(parts(), epochs=2, event_handlers=SILENT, sampling=RoundRobin())
     assert all(0 < history[f"train_weight_{name}"][-1] < 1 for name in TWO_HEADS)
+
+
+HANDLERS: dict[str, Callable[[Path], Any]] = {
+    "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
+    "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),
+    "GradientAccumulation": lambda folder: GradientAccumulation(2),
+    "GradientNoise": lambda folder: GradientNoise(),
+    "InterruptHandler": lambda folder: InterruptHandler(),
+    "LabelSmoothing": lambda folder: LabelSmoothing(),
+    "LivePlot": lambda folder: LivePlot(path=folder / "live.png"),
+    "LogFile": lambda folder: LogFile(folder / "log.txt"),
+    "LoggingHandler": lambda folder: LoggingHandler(1),
+    "MetricHandler": lambda folder: MetricHandler(),
+    "MixUp": lambda folder: MixUp("image", "digit", "digit"),
+    "PlateauHandler": lambda folder: PlateauHandler("train_size"),
+    "ProgressBar": lambda folder: ProgressBar(io.StringIO(), refresh=0.0, enabled=True),
+    "SkipNonFinite": lambda folder: SkipNonFinite(),
+    "StoppingHandler": lambda folder: StoppingHandler(max_batch=5),
+    "TensorBoardHandler": lambda folder: TensorBoardHandler(folder, every=1),
+    "TerminateOnNaN": lambda folder: TerminateOnNaN(),
+    "ValidationHandler": lambda folder: Every(1, "batch", ValidationHandler(parts())),
+    "WeightAveraging": lambda folder: WeightAveraging(),
+}
+
+
+def test_every_handler_is_tried() -> None:
+    exported = [*multifit.handlers.__all__, *multifit.gluon.handlers.__all__]
+    refused = {"GradientConflicts"}
+    assert set(HANDLERS) == {name for name in exported if name[0].isupper()} - refused
+
+
+@pairwise("name", HANDLERS)
+def test_handlers_work_with_turns(tmp_path: Path, devices: Any, hybrid: bool, name: str) -> None:
+    """Also where an epoch ends, or its figures are read, before a loader has had a turn."""
+    metrics = {
+        "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
+        "error": MetricSpec(mx.metric.MAE(), "size", "size"),
+    }
+    net, spec = hybridized(two_heads("hybrid"), hybrid), two_head_spec(metrics=metrics)
+    estimator = MultiEstimator(net, spec, SGD, devices, initializer=mx.init.Xavier())
+    handlers = [*SILENT, HANDLERS[name](tmp_path)]
+    batches = 9 if name == "StoppingHandler" else 5
+    history = estimator.fit(parts(16, 16), batches=batches, event_handlers=handlers, sampling=RoundRobin())
+    assert estimator.state.step == 5 and history["train_batches_size"] == [2, 0]
+    assert [math.isfinite(value) for value in history["train_digit"]] == [True, True]
+    assert [math.isfinite(value) for value in history["train_error"]] == [True, False]
+
+
+def test_a_loss_that_is_not_finite_ends_the_fit_in_its_turn() -> None:
+    data = parts()
+    data["size"][1][1][0] = np.inf
+    estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
+    estimator.fit(data, epochs=1, event_handlers=[*SILENT, TerminateOnNaN()], sampling=RoundRobin())
+    assert estimator.state.stop_reason == "size is infinite (epoch 1, batch 4)"
 
 
 def test_a_validation_handler_may_have_a_dict() -> None:

@@ -66,10 +66,13 @@ class TerminateOnNaN:
 
 
 def _problems(kind: str, arrays: Mapping[str, list[Any]]) -> list[str]:
-    """Return which arrays, lists per device by name, are NaN or infinite."""
+    """Return which arrays, lists per device by name, are NaN or infinite.
+
+    A batch of one of several loaders has None for the losses of other tasks.
+    """
     problems = []
     for name, values in arrays.items():
-        pieces = [np.asarray(value.asnumpy(), dtype="float64") for value in values]
+        pieces = [np.asarray(value.asnumpy(), dtype="float64") for value in values if value is not None]
         if not all(np.isfinite(piece).all() for piece in pieces):
             wrong = "NaN" if any(np.isnan(piece).any() for piece in pieces) else "infinite"
             problems.append(f"{kind}{name} is {wrong}")
