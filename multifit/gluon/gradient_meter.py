@@ -37,6 +37,13 @@ class GradientMeter:
                 f"GradientConflicts: balance={type(engine.balancer.method).__name__}() records the same "
                 "figures; leave the handler out"
             )
+        loaders = engine.loaders
+        if loaders is not None and not loaders.joins:
+            raise SpecError(
+                "GradientConflicts: it compares the gradients of tasks in one batch, and with "
+                f"{type(loaders.sampling).__name__} a batch is of one loader; give sampling=Together(), or "
+                "leave the handler out"
+            )
         model = engine.model
         self._balancer = GradientBalancer(
             method, engine.spec, model.contexts[0], engine.world, model.parameters, arrays
@@ -44,6 +51,9 @@ class GradientMeter:
         self._run = run or _run
         self._engine = engine.fork(engine.state, self._balancer)
         self._engine.readers = engine.readers  # which know what part of a batch is this process's
+        self._engine.known_labels = engine.known_labels  # also of batches that are not measured
+        if loaders is not None:
+            self._engine.read_tasks("train", loaders.slots, loaders.joins)
         self._engine.stages["train"].train_mode = False
 
     def measure(self, raw: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from multifit import (
     DataError,
+    GradientConflicts,
     LossSpec,
     MultiEstimator,
     Sharded,
@@ -209,6 +210,16 @@ def test_the_same_fits_without_the_faults() -> None:
         event_handlers=SILENT,
         sampling=RoundRobin(),
     )
+
+
+def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
+    estimator = make(hybrid=True)
+    before = snapshot(estimator.net)
+    with pytest.raises(SpecError) as caught:
+        handlers = [*SILENT, GradientConflicts(every=9)]
+        estimator.fit(GOOD, epochs=1, event_handlers=handlers, sampling=RoundRobin())
+    assert "with RoundRobin a batch is of one loader; give sampling=Together()" in str(caught.value)
+    assert_unchanged(estimator.net, before)
 
 
 def test_a_loader_that_ends_early() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
+from multifit import DataError, GradientConflicts, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.balance import DWA, UPGrad
 from multifit.gluon.data.arrays import to_numpy
 from multifit.gluon.data.joined_batches import joined_batch
@@ -141,6 +141,28 @@ def test_methods_of_balancing_see_both_tasks(hybrid: bool) -> None:
     )
     history = estimator.fit(data, epochs=2, event_handlers=SILENT, sampling=Together())
     assert all(weight > 0 for name in ("digit", "size") for weight in history[f"train_weight_{name}"])
+
+
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_gradients_are_compared_as_those_of_whole_batches(engine: str) -> None:
+    if engine == "torch":
+        pytest.importorskip("torch")
+    data, whole = parts(), []
+    for i, (other, size) in enumerate(data["size"]):
+        image, digit = data["digit"][i % 3]
+        filled = np.full(len(other), -1, "float32"), np.full((len(image), 1), np.nan, "float32")
+        labels = [[digit, filled[0]], [filled[1], size]]
+        whole.append((np.concatenate([image, other]), *map(np.concatenate, labels)))
+    spec, histories = two_head_spec(labels=MISSING), []
+    nets = twins(lambda: two_heads("hybridized"), data["digit"][0][0])
+    for net, loader, sampling in zip(nets, (data, whole), (Together(), None)):
+        handlers = [*SILENT, GradientConflicts(every=1)]
+        estimator = MultiEstimator(net, spec, SGD, engine=engine)
+        history = estimator.fit(loader, epochs=2, event_handlers=handlers, sampling=sampling)
+        histories.append({name: history[name] for name in history if "grad" in name or "cosine" in name})
+    assert len(histories[0]) == 3 and np.isfinite([*histories[0].values()]).all()
+    for name, values in histories[0].items():
+        assert values == pytest.approx(histories[1][name], rel=1e-4), name
 
 
 # ---- inputs of their own -----------------------------------------------------------------------------------
