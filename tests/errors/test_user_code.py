@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LossSpec, MultiEstimator
+from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator
 from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip
@@ -123,6 +123,17 @@ def test_a_wrong_width(hybridized: bool) -> None:
         UserCodeError, f"the net's forward pass (train) raised{call}"
     )
     setup.trains()
+
+
+def test_what_the_engine_raises_late_is_not_that_of_a_metric() -> None:
+    """An operator raises when somebody waits for its result, and a trial of a metric would be the first."""
+
+    def forward(dense: Any, x: Any) -> Any:
+        return dense(x) * mx.nd.linalg.potrf(-mx.nd.eye(2)).sum()
+
+    metrics = {"figure": MetricSpec(mx.metric.Accuracy(), **BOTH)}
+    text = "the net's forward pass (train) raised MXNetError, called with x (8, 6) float32: "
+    around(forward, metrics=metrics).refused(UserCodeError, text)
 
 
 def test_a_fit_names_the_batch(setup: Setup) -> None:

@@ -13,6 +13,7 @@ from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.label_rules import has_slots
+from ..user_code import user_code
 from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
 
 
@@ -31,6 +32,10 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
     if problems + output_problems:
         return None, problems + label_problems + output_problems
+    inputs = [(name, slots[name]) for name in stage.spec.inputs]
+    with user_code(lambda: f"the net's forward pass ({stage.network.stage})", *inputs):
+        for output in outputs.values():
+            output.wait_to_read()  # errors of the engine are raised here, where their place is known
     problems = list(label_problems)
     for metric in stage.figures.metrics:
         if has_slots(metric.term, arrays):

@@ -20,7 +20,6 @@ from ..execution.loss_calls import by_reference
 from ..metrics.copying import copy_metric
 from ..metrics.label_rules import ELEMENTWISE, LabelRule, class_axis
 from ..metrics.stage_metric import StageMetric
-from ..user_code import user_code
 from .loss_gradient import check_loss_gradient
 from .sample_weights import inspect_sample_weights
 
@@ -78,9 +77,6 @@ def inspect_term(
     """Check shapes on one device's arrays and, if the labels' values fit, the loss's result and gradient."""
     outputs = [(ref.name, arrays[ref]) for ref in term.args if ref.space == OUTPUTS]
     slots = [(ref.name, arrays[ref]) for ref in term.args if ref.space != OUTPUTS]
-    with user_code(lambda: "the net's forward pass"):
-        for _, output in outputs:
-            output.wait_to_read()  # errors of the engine are raised here, where their place is known
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
         problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])
