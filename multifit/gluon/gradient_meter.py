@@ -51,7 +51,6 @@ class GradientMeter:
         self._run = run or _run
         self._engine = engine.fork(engine.state, self._balancer)
         self._engine.readers = engine.readers  # which know what part of a batch is this process's
-        self._engine.known_labels = engine.known_labels  # also of batches that are not measured
         if loaders is not None:
             self._engine.read_tasks("train", loaders.slots, loaders.joins)
         self._engine.stages["train"].train_mode = False
