@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -40,7 +41,8 @@ class ProgressBar:
     clock : callable
         Returns the time in seconds.
     enabled : bool, optional
-        Whether to draw at all. By default, bars are drawn in terminals and notebooks.
+        Whether to draw at all. By default, bars are drawn in notebooks and in terminals other than
+        ``TERM=dumb``.
     figures : str or iterable of str, optional
         The figures to show: full names such as ``"train_loss"``, or regular expressions that match whole
         names, such as ``".*_loss"``. Defaults to the objective and one key figure per task, as far as they
@@ -149,4 +151,6 @@ class ProgressBar:
 
 def _is_watched(stream: Output) -> bool:
     # At its import, tqdm checks whether this is a notebook, where no stream is a terminal.
-    return stream.isatty() or not issubclass(tqdm.std.tqdm, tqdm.autonotebook.tqdm)
+    # A second bar needs a terminal that moves its cursor, which a dumb one does not.
+    is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return is_terminal or not issubclass(tqdm.std.tqdm, tqdm.autonotebook.tqdm)

@@ -20,6 +20,11 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def drawn(stream: io.StringIO) -> list[str]:
     """Return everything that was drawn, one entry per drawing."""
     return [text for text in stream.getvalue().replace("\n", "\r").split("\r") if text.strip()]
@@ -54,6 +59,16 @@ def test_the_figures_that_fit_the_terminal_are_shown(
     run.train = lambda state: {f"train_{n}": 0.5 for n in ("loss", "digit", "size", "size.far", "accuracy")}
     run.fit(ProgressBar(Terminal(), refresh=0, clock=clock, figures=figures))
     assert texts == {text}
+
+
+def test_a_terminal_that_does_not_move_its_cursor_gets_no_bars(
+    run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    for enabled, bars in ((None, False), (True, True)):
+        stream = Terminal()
+        run.fit(ProgressBar(stream, refresh=0, clock=clock, enabled=enabled), ValidationHandler("data"))
+        assert bool(stream.getvalue()) == bars
 
 
 def test_bars_disappear_when_they_are_done(run: Any, clock: Any) -> None:

@@ -46,13 +46,9 @@ def test_the_plan_says_how_much_is_taken_of_each() -> None:
 
 
 def test_progress_tells_which_loader() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
+    stream = io.StringIO()
     estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
-    bar = ProgressBar(stream, refresh=0)
+    bar = ProgressBar(stream, refresh=0, enabled=True)
     handlers = [LoggingHandler(), bar]
     estimator.fit(parts(), parts(), epochs=1, event_handlers=handlers, sampling=RoundRobin())
     for title in ("epoch 1/1, digit", "epoch 1/1, size", "evaluate, digit", "evaluate, size"):
