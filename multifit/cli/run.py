@@ -19,6 +19,7 @@ from ..gluon.saved_net import load_net
 from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError
+from .data import explained, loaders
 from .devices import choose_context, earlier_devices, usable
 from .record import NAME as RECORD
 from .record import RunRecord, read_record
@@ -130,11 +131,13 @@ class Run:
     @property
     def data(self) -> tuple[Any, Any]:
         """The training data, and the validation data or None."""
-        return self._pair(self.results["data"])
+        return loaders(self.results["data"], self.task.path)
 
     def check(self) -> Plan:
         """Check everything on a batch and return the plan."""
-        return self.estimator.check(*self.data, sampling=self.results["sampling"])
+        estimator, data = self.estimator, self.data  # in this order, as older versions, which had one stream
+        with explained(self.results["data"], self.task.path):
+            return estimator.check(*data, sampling=self.results["sampling"])
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
         """Train with these event handlers, resuming from a run's folder if one is given."""
@@ -145,16 +148,6 @@ class Run:
     def pictures(self) -> Any:
         """Return what the file's ``pictures`` drew, figures by name; nothing where it has none."""
         return self.results["pictures"] if "pictures" in self.task.functions else {}
-
-    def _pair(self, data: Any) -> tuple[Any, Any]:
-        if not isinstance(data, tuple):
-            return data, None
-        if len(data) != 2:
-            raise UsageError(
-                f"data() of {self.task.path} must return (train_data, val_data) or train_data, "
-                f"not a tuple of {len(data)}"
-            )
-        return data[0], data[1]
 
     def _change_settings(self, options: argparse.Namespace) -> None:
         self._of_file = self._restored = self.task.settings
@@ -201,7 +194,7 @@ class Run:
 
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any) -> History:
         how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
-        return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
+        return estimator.fit(*loaders(data, self.task.path), epochs=self.epochs, **how)
 
 
 def trained_run(options: argparse.Namespace) -> Run:

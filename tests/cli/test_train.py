@@ -270,6 +270,18 @@ def test_what_cannot_be_used_is_reported_in_one_line(write, multifit, more, opti
             "two = data\ndef data(seed): return (*two(seed), None)\n", {}, 2,
             "must return (train_data, val_data) or train_data, not a tuple of 3",
         ),
+        *(
+            (f"two = data\ndef data(seed): {code}\n", {}, 2, f"such as a DataLoader or a list; {name}")
+            for code, name in (
+                ("yield from two(seed)", "train_data is a generator"),
+                ("return (batch for batch in two(seed)[0])", "train_data is a generator"),
+                ("return two(seed)[0], iter(list(two(seed)[1]))", "val_data is a list_iterator"),
+            )
+        ),
+        (
+            "two = data\ndef data(seed): return list(two(seed))\n", {}, 1,
+            "a list, which is taken for train_data of two batches; (train_data, val_data) is a tuple: ",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more, replaced, code, message):
@@ -345,7 +357,10 @@ def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
         multifit("train", write(f"def net(): raise {error}('of mine')\n"))
 
 
-@pytest.mark.parametrize("drawn", ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]"])
+@pytest.mark.parametrize(
+    "drawn",
+    ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]", "{'a' * 252: type('F', (), {'savefig': 1})}"],
+)
 def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
     assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
