@@ -19,6 +19,7 @@ from ..profiling import Profile
 from ..taskfile import UsageError
 
 PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"
+LONGEST = 255  # bytes of a file's name
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 
@@ -84,11 +85,22 @@ def draw(figure: Any, path: Path) -> None:
         figure.savefig(temporary, dpi=130)
 
 
+def _is_file_name(name: object) -> bool:
+    """Return whether a picture can have a name on the file systems that there are."""
+    return (
+        isinstance(name, str)
+        and bool(name)
+        and Path(name).name == name
+        and len(f"{name}.png".encode("utf-8", "replace")) <= LONGEST
+    )
+
+
 def _checked(drawn: Any) -> dict[str, Any]:
     figures = dict(drawn) if isinstance(drawn, Mapping) else {"": drawn}
     for name, figure in figures.items():
-        if not (isinstance(name, str) and name and Path(name).name == name and hasattr(figure, "savefig")):
+        if not (_is_file_name(name) and hasattr(figure, "savefig")):
             raise UsageError(
-                f"pictures() must return a dict of matplotlib figures by file name, not {drawn!r}"
+                "pictures() must return a dict of matplotlib figures by file name, "
+                f"of at most {LONGEST - len('.png')} bytes, not {drawn!r}"
             )
     return figures
