@@ -1,8 +1,9 @@
 """Settings of a task file: its module-level values, and new values for them from text.
 
 A setting with the same name as one of the file's functions is written with a trailing underscore, as PEP 8
-recommends: ``data_ = "digits"`` beside ``def data()`` is the setting ``data``. ``typing.Literal`` restricts a
-setting to a few values: ``model: Literal["mlp", "lenet"] = "mlp"``.
+recommends: ``data_ = "digits"`` beside ``def data()`` is the setting ``data``; beside a setting of that name
+it keeps its own. ``typing.Literal`` restricts a setting to a few values:
+``model: Literal["mlp", "lenet"] = "mlp"``.
 """
 
 from __future__ import annotations
@@ -31,17 +32,24 @@ def settings_of(module: types.ModuleType) -> dict[str, Any]:
 
     Names in capitals are constants, not settings. Names with a leading underscore are private.
     """
-    public = {name: value for name, value in vars(module).items() if name[0] != "_" and not name.isupper()}
-    return {name.rstrip("_"): value for name, value in public.items() if isinstance(value, _TYPES)}
+    return {name: getattr(module, attribute) for name, attribute in _attributes(module).items()}
 
 
 def change_setting(module: types.ModuleType, name: str, value: object) -> None:
     """Change the value of a module's setting; ValueError if it is declared as a ``Literal`` of others."""
-    attribute = next(key for key in (name, f"{name}_") if isinstance(vars(module).get(key, module), _TYPES))
+    attribute = _attributes(module)[name]
     choices = _choices(module, attribute)
     if choices and value not in choices:
         raise ValueError(f"it must be one of {', '.join(map(str, choices))}")
     setattr(module, attribute, value)
+
+
+def _attributes(module: types.ModuleType) -> dict[str, str]:
+    """Return the names of settings, each with the name of its value in the module."""
+    plain = [name for name, value in vars(module).items() if isinstance(value, _TYPES)]
+    public = [name for name in plain if name[0] != "_" and not name.isupper()]
+    bare = {name: name.removesuffix("_") for name in public}
+    return {name if bare[name] in plain else bare[name]: name for name in public}
 
 
 def restored(value: Any, present: object) -> Any:

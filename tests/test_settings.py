@@ -66,6 +66,27 @@ def test_a_trailing_underscore_avoids_a_functions_name():
     assert (module.data_, module.data) == ("mnist", len)
 
 
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (["rate", "rate_"], ["rate", "rate_"]),
+        (["rate_", "rate"], ["rate_", "rate"]),
+        (["net_"], ["net"]),
+        (["net__"], ["net_"]),
+        (["net", "net_", "net__"], ["net", "net_", "net__"]),
+        (["net_", "net__"], ["net", "net__"]),
+    ],
+)
+def test_each_value_is_a_setting_of_its_own(names, settings):
+    module = types.ModuleType("settings")
+    vars(module).update(zip(names, range(9)))
+    assert settings_of(module) == dict(zip(settings, range(9)))
+    for number, (name, setting) in enumerate(zip(names, settings), 10):
+        change_setting(module, setting, number)
+        assert vars(module)[name] == number
+    assert settings_of(module) == dict(zip(settings, range(10, 19)))
+
+
 @pytest.mark.parametrize("annotation", [Literal["mlp", "lenet"], 'Literal["mlp", "lenet"]'])
 def test_a_literal_restricts_the_values(annotation):
     module = types.ModuleType("settings")
