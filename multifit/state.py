@@ -76,8 +76,9 @@ class RunState:
         self.end(reason)
 
     def interrupt(self, reason: str) -> None:
-        """Say that the fit was interrupted from outside."""
+        """Ask the current fit to stop, because it was interrupted from outside."""
         self.interrupted = True
+        self.stop(reason)
 
     def end(self, reason: str) -> None:
         """Stop now; every rank calls this after the same batch."""
@@ -110,18 +111,22 @@ class JointRunState(RunState):
         self._requested = self._requested or reason
 
     def interrupt(self, reason: str) -> None:
-        """Say that this process was interrupted from outside, which interrupts all of them."""
-        self._interrupted = True
+        """Ask all ranks to stop, because this process was interrupted from outside."""
+        self._interrupted = self._interrupted or self._requested is None
         self.stop(reason)
 
     def agree(self) -> None:
-        """Stop if any rank was asked to; all ranks must call this."""
+        """Stop if any rank was asked to; all ranks must call this.
+
+        A rank that has another reason than an interrupt would have stopped all of them anyway.
+        """
         asked = float(self._requested is not None), float(self._interrupted)
         facts = self._world.meet("the end of a batch", *asked)
         if not facts.any():
             return
         reasons = self._world.gather_json(self._requested)
-        rank = next(rank for rank, reason in enumerate(reasons) if reason is not None)
+        asked_by = [rank for rank, reason in enumerate(reasons) if reason is not None]
+        rank = min(asked_by, key=lambda rank: facts[rank, 1])
         everywhere = len(set(reasons)) == 1
         self.end(reasons[rank] if everywhere else f"{reasons[rank]} (rank {rank})")
-        self.interrupted = bool(facts[:, 1].any())
+        self.interrupted = bool(facts[rank, 1])

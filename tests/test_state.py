@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from multifit.state import RunState
+from multifit.state import JointRunState, RunState
+from tests.common.ranks import run_ranks
 
 
 def test_a_new_run_has_done_nothing() -> None:
@@ -35,3 +38,27 @@ def test_a_checkpoint_holds_the_counters_and_the_seed() -> None:
 
 def test_the_place_is_counted_from_one() -> None:
     assert RunState(epoch=2, batch=7).place == "epoch 3, batch 8"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "interrupted"),
+    [
+        ([["interrupt"], []], "SIGINT (rank 0)", True),
+        ([[], ["stop", "interrupt"]], "20 epochs (rank 1)", False),
+        ([["interrupt"], ["stop"]], "20 epochs (rank 1)", False),
+        ([["stop"], ["interrupt"]], "20 epochs (rank 0)", False),
+        ([["interrupt", "interrupt"], ["interrupt"]], "SIGINT", True),
+    ],
+)
+def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(
+    asked: list[list[str]], reason: str, interrupted: bool
+) -> None:
+    def agree(world: Any) -> tuple[str | None, bool]:
+        state = JointRunState(world)
+        for method in asked[world.rank]:
+            getattr(state, method)("SIGINT" if method == "interrupt" else "20 epochs")
+        assert not state.stopped
+        state.agree()
+        return state.stop_reason, state.interrupted
+
+    assert run_ranks(2, agree) == [(reason, interrupted)] * 2

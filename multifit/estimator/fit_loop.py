@@ -10,7 +10,7 @@ from ..checks import batch_count, one_shot
 from ..distributed import unwrapped
 from ..engines import Runner, TrainStep
 from ..errors import raise_problems
-from ..events import TRAINING_EVENTS
+from ..events import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..gluon.data.loaders import no_batch_problems
 from ..gluon.data.shares import FirstBatches, Peeked
 from ..gluon.data.worker_seeding import has_own_workers, seedable
@@ -137,10 +137,13 @@ class FitLoop:
         done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, done)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
-        run.epoch_complete = not state.stopped or done == total
+        if state.stopped:
+            self._handlers.emit(AFTER_LAST_BATCH)
+        # Handlers leave out what takes long, such as the validation, if the fit was interrupted by now.
+        run.epoch_complete = not state.interrupted and (not state.stopped or done == total)
         join_figures(self._engine.world, self._engine.stages[TRAIN].figures)
         self._runner.publish()
-        self._handlers.emit(events.end)
+        self._handlers.emit(events.end, complete=run.epoch_complete)
         self._runner.refresh()
         state.agree()
         state.epoch += 1

@@ -47,7 +47,7 @@ class RunCheckpointer:
 
     def write(self, folder: Path) -> None:
         """Write everything that the running fit needs to resume into an existing, empty folder."""
-        run, state = self._run, self._run.state
+        run, state, complete = self._run, self._run.state, self._run.epoch_complete
         snapshot.write_ranks(folder, self._ranks)
         for name in snapshot.write(folder, self._engine):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
@@ -55,8 +55,6 @@ class RunCheckpointer:
         of_engine = self._runner.state()
         if of_engine:
             snapshot.write_tree(folder, ENGINE, of_engine)
-        # after an interrupt, the validation may be missing
-        complete = run.epoch_complete and not state.interrupted
         if not complete:
             snapshot.write_tree(folder, ORDER, run.order_state)
         tree = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .dispatcher import EventDispatcher, HandlerError
 from .estimator_protocol import EstimatorProtocol
 from .events import (
+    AFTER_LAST_BATCH,
     BEFORE_UPDATE,
     CHANGES,
     EVALUATION_EVENTS,
@@ -23,6 +24,7 @@ from .handler_validation import adapt_for_evaluation, checked_handlers, handler_
 from .training_hooks import TrainingHooks
 
 __all__ = [
+    "AFTER_LAST_BATCH",
     "BEFORE_UPDATE",
     "CHANGES",
     "EVALUATION_EVENTS",

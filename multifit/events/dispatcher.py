@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import CLEAR, UserCodeError
 from .estimator_protocol import EstimatorProtocol
 from .events import (
+    AFTER_LAST_BATCH,
     BEFORE_UPDATE,
     EVENTS,
     HOOKS,
@@ -86,7 +87,7 @@ class EventDispatcher:
         self._begun: list[object] = []
         self._methods = {
             event: [handler_method(handler, event) for handler in self.handlers if implements(handler, event)]
-            for event in EVENTS + HOOKS
+            for event in (*EVENTS, *HOOKS, AFTER_LAST_BATCH)
         }
         ends = self._methods["batch_end"]
         early = [method for method in ends if priority_of(method.handler) <= Priority.UPDATE]

@@ -83,7 +83,6 @@ class CheckpointHandler:
         self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self._monitor)
         self._saved_every: str | None = None  # the schedule of the checkpoint, if it is another one
         self._batches: int | None = None  # in a whole epoch, if known
-        self._stop_seen = False  # at the end of the epoch's last batch so far
         self._partial_step: int | None = None  # step of the last checkpoint, if it was within an epoch
         self._started = False
 
@@ -102,7 +101,7 @@ class CheckpointHandler:
 
     def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
         """Seed the generators if there is a schedule; the run's first epoch chooses the seed."""
-        self._batches, self._stop_seen = batches, False
+        self._batches = batches
         if not self._started:
             self._started = True
             if estimator.world.first:
@@ -114,24 +113,23 @@ class CheckpointHandler:
             estimator.reseed_epoch()
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
-        """Save a checkpoint if one is due or the fit is asked to stop."""
-        due = self._is_due(estimator, "batch", "batch_end")
-        if due or estimator.state.stopped:
-            self._stop_seen = estimator.state.stopped
-            self._save_partial(estimator, exact=due)
-        if due:  # also if the checkpoint could not be written
-            estimator.reseed()
+        """Save a checkpoint if one is due."""
+        if self._is_due(estimator, "batch", "batch_end"):
+            self._save_partial(estimator, exact=True)
+            estimator.reseed()  # also if the checkpoint could not be written
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop."""
-        cut_short = self._is_cut_short(estimator)
-        if cut_short or estimator.state.interrupted:
-            # An interrupt skips the validation, without which the epoch is not complete: the resumed run
-            # makes up for it. There is a checkpoint already unless writing failed or a later handler stopped.
-            if self._partial_step != estimator.state.step:
-                self._save_partial(estimator, exact=self.every is not None and not cut_short)
-            return
-        if (
+    def after_last_batch(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Save a checkpoint where the fit was asked to stop, unless one was due there."""
+        if self._partial_step != estimator.state.step:
+            self._save_partial(estimator, exact=False)
+
+    def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **facts: Any) -> None:
+        """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
+
+        Not of an epoch that is not complete: a resumed run ends it again, and other handlers have counted it
+        by now. The checkpoint of its last batch is from before.
+        """
+        if complete and (
             self._monitor.improved(self._monitor.finite_values(estimator))
             or estimator.state.stopped
             or self._is_due(estimator, "epoch", "epoch_end")
@@ -150,12 +148,6 @@ class CheckpointHandler:
 
     def _is_due(self, estimator: EstimatorProtocol, unit: str, event: str) -> bool:
         return self.every is not None and self.every.unit == unit and self.every.due(estimator.state, event)
-
-    def _is_cut_short(self, estimator: EstimatorProtocol) -> bool:
-        """Whether the fit was asked to stop within the epoch."""
-        if self._batches is None:
-            return self._stop_seen
-        return estimator.state.stopped and estimator.state.batch + 1 < self._batches
 
     def _save_partial(self, estimator: EstimatorProtocol, exact: bool) -> None:
         path = self._writer.write(estimator, complete=False, exact=exact)

@@ -23,9 +23,9 @@ class InterruptHandler:
     """Lets a fit finish its batch when a signal arrives; a second signal ends it at once.
 
     The fit stops as for any other reason: other handlers are called as at any end, and a checkpoint is saved.
-    ``state.interrupted`` is true from the signal on, and the stop reason is the signal's name. The second
-    signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, the others end the
-    process.
+    ``state.interrupted`` is true then, and the stop reason is the signal's name. A signal after an epoch's
+    last batch lets the epoch end, with its validation. The second signal does what it would do without this
+    handler: SIGINT raises KeyboardInterrupt, the others end the process.
 
     Signals for which a handler is installed already are left alone, and so are all signals in a fit outside
     the main thread, where Python has no signals. The default handlers are restored at the end of the fit.
@@ -42,9 +42,10 @@ class InterruptHandler:
         The signal is unknown, or cannot be caught.
     """
 
-    # Before CheckpointHandler. A signal takes effect at this handler's events, not when it arrives, so that
-    # all handlers of an event see the same state.
-    priority = Priority.NORMAL
+    # A signal takes effect at this handler's events, not when it arrives, so that all handlers of an event
+    # see the same state. It comes after the handlers that stop a fit, whose reason counts, and before
+    # CheckpointHandler.
+    priority = Priority.STOPPING + 100.0
 
     @checked
     def __init__(self, signals: Patterns = _DEFAULT) -> None:
@@ -87,8 +88,10 @@ class InterruptHandler:
         return self._should_stop(estimator)
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Remove the signal handlers."""
+        """Remove the signal handlers; a signal that came too late to stop the fit is told to its caller."""
         self._uninstall()
+        if self._reason:
+            estimator.state.interrupt(self._reason)
         self._estimator = None  # this handler may live longer than the estimator
         if self._log_thread is not None:
             self._log_queue.put(None)
@@ -96,11 +99,9 @@ class InterruptHandler:
             self._log_thread = None
 
     def _should_stop(self, estimator: EstimatorProtocol) -> bool:
-        if not estimator.state.interrupted:  # read once: the signal may arrive at any line
-            return False
-        if self._reason:
-            estimator.state.stop(self._reason)
-        return True
+        if self._reason and not estimator.state.stopped:
+            estimator.state.interrupt(self._reason)
+        return estimator.state.interrupted
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         estimator = self._estimator
@@ -113,7 +114,6 @@ class InterruptHandler:
             signal.raise_signal(number)
         else:
             self._reason = signal.Signals(number).name
-            estimator.state.interrupt(self._reason)
             self._log_queue.put(self._reason)
 
     def _uninstall(self) -> None:

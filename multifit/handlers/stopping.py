@@ -71,8 +71,7 @@ class StoppingHandler:
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
         """Count the epoch, and return whether to stop."""
-        if not estimator.state.interrupted:  # a resumed run completes an interrupted epoch and counts it
-            self._epochs += 1
+        self._epochs += 1
         return self._stop(estimator, self._epoch_limit(estimator))
 
     def state_dict(self) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from ..triggers import Every
 class ValidationHandler:
     """Evaluates on `val_data` during a fit; the estimator records the figures as ``val_…``.
 
-    If both periods end at the same batch, it evaluates once. After Ctrl-C it does not evaluate.
+    If both periods end at the same batch, it evaluates once. It does not evaluate at the end of an epoch in
+    which Ctrl-C ended the fit; the resumed fit does.
 
     Parameters
     ----------

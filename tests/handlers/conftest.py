@@ -13,7 +13,7 @@ from typing import Any, Callable
 import pytest
 
 from multifit.distributed import ALONE
-from multifit.events import EventDispatcher
+from multifit.events import AFTER_LAST_BATCH, EventDispatcher
 from multifit.history import History
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
 from multifit.state import RunState
@@ -128,8 +128,10 @@ class Run:
             self.state.samples += 8
             self.events.emit("batch_end", batch=None, pred=None, label=None, loss=None)
             if self.state.stopped:
+                self.events.emit(AFTER_LAST_BATCH)
                 break
-        self.events.emit("epoch_end")
+        trained = not self.state.stopped or (known and self.state.batch + 1 == batches)
+        self.events.emit("epoch_end", complete=trained and not self.state.interrupted)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +80,28 @@ def test_a_stop_at_the_last_batch_of_an_epoch_is_saved_at_once_and_at_its_end(
 
 
 def test_a_signal_during_the_validation(saved: Any, tmp_path: Path) -> None:
-    """The validation of other handlers may have been skipped."""
+    """The epoch ends as usual, and is complete."""
 
     def interrupted(state: Any) -> dict[str, float]:
-        state.interrupted = state.step == 6
+        if state.step == 6:
+            signal.raise_signal(signal.SIGUSR1)
         return {"loss": 1.0}
 
     saved.validation = interrupted
-    saved.fit(CheckpointHandler(tmp_path, SELDOM), InterruptHandler(), ValidationHandler("data"), epochs=9)
-    assert facts(tmp_path) == [(2, 6, 3, False, True)]
+    handlers = [CheckpointHandler(tmp_path, SELDOM), InterruptHandler("SIGUSR1"), ValidationHandler("data")]
+    saved.fit(*handlers, epochs=9)
+    assert facts(tmp_path) == [(2, 6, 3, True, True)]
+    assert saved.state.interrupted and saved.evaluated == [("data", 3), ("data", 6)]
+
+
+def test_a_checkpoint_within_an_epoch_is_from_before_its_end(saved: Any, tmp_path: Path) -> None:
+    """The resumed run calls ``epoch_end`` again, and handlers would count the epoch twice."""
+    ended: list[int] = []
+    write = saved.write_checkpoint
+    saved.write_checkpoint = lambda folder: (write(folder), saved.writes.append(list(ended)))
+    count = At("epoch_end", lambda estimator: ended.append(estimator.state.step), priority=-9000.0)
+    saved.fit(CheckpointHandler(tmp_path), count, stop(5, priority=5000.0), epochs=9)
+    assert saved.writes == [5, [3]]
 
 
 # ---- the monitored figure ----------------------------------------------------------------------------------

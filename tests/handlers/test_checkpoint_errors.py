@@ -50,9 +50,17 @@ def test_a_full_disk_and_a_recovery_are_logged_once(saved: Any, tmp_path: Path, 
 
 
 def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path) -> None:
-    failing(saved, errno.ENOSPC)
-    saved.fit(CheckpointHandler(tmp_path), stop(2), epochs=9)
-    assert facts(tmp_path) == [(1, 2, 2, False, False)]
+    """Where it was due within an epoch, after the other handlers; and at the epoch's end."""
+    for every, step, expected in (
+        (Every(2, "batch"), 2, (1, 2, 2, False, False)),
+        (None, 3, (1, 3, 3, True, False)),
+    ):
+        folder, saved.state.step = tmp_path / str(step), 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(saved, "write_checkpoint", saved.write_checkpoint)
+            failing(saved, errno.ENOSPC)
+            saved.fit(CheckpointHandler(folder, every), stop(step), epochs=9)
+        assert facts(folder) == [expected]
 
 
 def test_a_full_disk_does_not_change_the_seeding(saved: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from multifit import MultiEstimator
 from multifit.checkpoints import newest_checkpoint
-from multifit.handlers import CheckpointHandler, InterruptHandler
+from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler
 
 from .conftest import At
 
@@ -59,6 +59,17 @@ def test_a_signal_at_an_epochs_end(run: Any) -> None:
     run.fit(InterruptHandler(), at("epoch_end", 6, send("SIGINT")), epochs=9)
     assert run.state.step == 6
     assert run.state.stop_reason == "SIGINT"
+
+
+@pytest.mark.parametrize("event", ["batch_end", "epoch_end", "train_end"])
+def test_a_fit_that_ends_anyway_keeps_its_reason(run: Any, event: str) -> None:
+    """What a checkpoint says of the reason is right, and the caller knows of the signal."""
+    seen: list[bool] = []
+    look = At("epoch_end", lambda estimator: seen.append(estimator.state.interrupted), 6, 2000.0)
+    stopping = StoppingHandler(**({"max_batch": 6} if event == "batch_end" else {"max_epoch": 2}))
+    run.fit(InterruptHandler(), at(event, 6, send("SIGINT")), stopping, look, epochs=9)
+    assert run.state.interrupted and seen == [False]
+    assert run.state.stop_reason == ("6 batches" if event == "batch_end" else "2 epochs")
 
 
 def test_without_a_signal_nothing_stops_and_handlers_are_restored(run: Any) -> None:
@@ -238,7 +249,6 @@ def test_a_signal_while_the_log_is_written(run: Any) -> None:
 
 
 def test_an_epoch_interrupted_at_its_end_counts_once(tmp_path: Path) -> None:
-    """The resumed run makes up for its validation, and ends the epoch a second time."""
     net = mx.gluon.nn.Dense(2, in_units=3)
     net.initialize()
     data = [(mx.nd.ones((4, 3)), mx.nd.zeros(4))] * 3
