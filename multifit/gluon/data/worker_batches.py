@@ -11,8 +11,9 @@ import pickle
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from multiprocessing.pool import AsyncResult, ThreadPool
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from ...errors import DataError, last_line, shown, user_error
 from ..compat import mx
@@ -53,6 +54,7 @@ def batches_from_workers(
     """
     pool, pin = data._worker_pool, mx.gluon.data.dataloader._as_in_context
     watch(pool)
+    _drop(pool)
     waiting: deque[tuple[AsyncResult[Any], Any]] = deque()
     tasks = iter(arguments)
 
@@ -67,14 +69,17 @@ def batches_from_workers(
             submit(1)
             if not waiting:
                 return
-            result, samples = waiting.popleft()
+            result, samples = waiting[0]
             where = f"the loader's batch {number + 1}, of samples {shown(samples)}"
             batch = _receive(pool, result, where, data._timeout)
+            waiting.popleft()
             yield pin(batch, mx.context.cpu_pinned(data._pin_device_id)) if data._pin_memory else batch
             number += 1
     finally:
         if _exit_codes(pool):  # the loader would hang when it is deleted
             end_pool(pool)
+        else:
+            _drop(pool, [result for result, _ in waiting])
 
 
 def watch(pool: Any) -> None:
@@ -137,6 +142,23 @@ def _unpickle(pool: Any, batch: bytes, where: str) -> Any:
             _raise_if_dead(pool, where)
             time.sleep(LOOK / 5)
         raise DataError(f"{where}: its shared memory cannot be read: {last_line(error)}") from error
+
+
+def _drop(pool: Any, results: Sequence[AsyncResult[Any]] = ()) -> None:
+    """Drop batches that a pass has left: a worker holds their memory and descriptors until they are taken.
+
+    Nothing is waited for: those that are not made yet stay in a list of the pool's, for the next pass.
+    """
+    if not isinstance(pool, ThreadPool):
+        pool.left = [result for result in (*getattr(pool, "left", ()), *results) if not _is_dropped(result)]
+
+
+def _is_dropped(result: AsyncResult[Any]) -> bool:
+    if not result.ready():
+        return False
+    with suppress(Exception):  # the worker raised one, or has ended
+        pickle.loads(result.get())
+    return True
 
 
 def _exit_codes(pool: Any) -> list[int]:

@@ -156,6 +156,31 @@ def test_a_worker_that_died_after_its_last_batch(rest: int) -> None:
         list(iterate(data))
 
 
+def test_batches_that_a_pass_left_are_given_back() -> None:
+    """A worker holds a descriptor and the memory of each array of a batch until somebody takes it."""
+    data = DataLoader(Failing(miss, at=-1), 2, num_workers=1)
+
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{data._worker_pool._pool[0].pid}/fd"))
+
+    list(iterate(data))
+    before = descriptors()
+    for _ in range(20):
+        next(iterate(data))
+    list(iterate(data))
+    assert descriptors() < before + 20  # those of the last batches may be about to be closed
+
+
+def test_a_pass_that_is_left_does_not_wait() -> None:
+    data = DataLoader(Failing(hang, at=2), 2, num_workers=1)
+    begin = time.monotonic()
+    batches = iterate(data)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - begin < 20
+    worker_batches.end_pool(data._worker_pool)
+
+
 def test_memory_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(batch: bytes) -> None:
         raise OSError("too many open files")
