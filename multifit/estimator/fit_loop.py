@@ -119,25 +119,26 @@ class FitLoop:
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
             self._reader.replay(data, state.epoch, run.seed_epoch)
+        then = partial(run.restore, checkpoint)
         if run.epoch_complete:
-            run.restore(checkpoint)
-        elif not state.stopped:
-            done = state.batch + 1
-            then = partial(run.restore, checkpoint)
-            batches = self._reader.iterate_from(data, done, then, state.epoch)
-            self._train_epoch(data, _after(run.restore_order, batches), fit_batch, done)
+            then()
+        elif state.stopped:  # at a limit, or by a handler: the run is finished, and its last epoch ends
+            self._train_epoch(data, _after(then, ()), fit_batch, state.batch + 1)
+        else:
+            batches = self._reader.iterate_from(data, state.batch + 1, then, state.epoch)
+            self._train_epoch(data, _after(run.restore_order, batches), fit_batch, state.batch + 1)
 
     def _train_epoch(
-        self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], BatchResult], done: int = 0
+        self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], BatchResult], first: int = 0
     ) -> None:
         run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
         step = partial(self._step, fit_batch)
-        done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, done)
+        done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
-        if state.stopped:
+        if state.stopped and done > first:
             self._handlers.emit(AFTER_LAST_BATCH)
         # Handlers leave out what takes long, such as the validation, if the fit was interrupted by now.
         run.epoch_complete = not state.interrupted and (not state.stopped or done == total)

@@ -168,9 +168,8 @@ class At:
     def train_begin(self, estimator: Any) -> None:
         """An event, so that it is a handler."""
 
-    def _act(self, estimator: Any) -> None:
-        if estimator.state.step == self.step:
-            self.action()
+    def _act(self, estimator: Any) -> Any:
+        return self.action() if estimator.state.step == self.step else None
 
 
 @dataclass

@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit import EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
 from multifit.gluon.handlers import WeightAveraging
 from multifit.gluon.steps.runner import Runner
+from multifit.handlers import StoppingHandler
 from multifit.handlers.plateau import PlateauHandler
 from tests.common.nets import TWO_HEADS, Heads, sequential, two_heads
 
@@ -156,6 +158,48 @@ def test_a_run_can_be_extended(
     run.resume(*([At(STEPS, "batch_begin")] if first == then else []), **then)
     assert unequal(run.end(), {**end_without_stop(run), "reason": reason}) == []
     assert any(logged.startswith(line) for logged in log())
+
+
+@pytest.mark.parametrize("every", [Every(1, "epoch"), Every(3, "batch")], ids=repr)
+@pytest.mark.parametrize("cut", [None, "evaluate_batch_end", "train_end"])
+@pytest.mark.parametrize(
+    ("step", "limits", "stops"),
+    [
+        (8, {"batches": 8}, list),
+        (STEPS, {"batches": STEPS}, list),
+        (8, {"epochs": 3}, lambda: [StoppingHandler(max_batch=8)]),
+        (8, {"epochs": 3}, lambda: [At(8, priority=0.0, action=lambda: True)]),
+    ],
+)
+def test_a_run_that_is_finished_ends_again_as_it_did(
+    tmp_path: Path, every: Any, cut: str | None, step: int, limits: Any, stops: Any
+) -> None:
+    """The last epoch is not a whole one; what of its end was cut off is made up for."""
+
+    def handlers() -> list[Any]:
+        return [
+            EarlyStoppingHandler("val_loss", patience=9, min_delta=100, restore_best=True),
+            WeightAveraging("swa", apply=False),
+            *stops(),
+        ]
+
+    whole, run = (Run(tmp_path / name, "list", every=every, handlers=handlers) for name in ("whole", "run"))
+    whole.fit(**limits)
+    assert np.isfinite(whole.estimator.history["val_loss"]).all()
+    if cut is None:
+        run.fit(**limits)
+    else:
+        run.crash(step, cut, 0.0, **limits)
+    for _ in range(2):
+        written = saved_checkpoints(run)
+        run.resume(**limits)
+        assert unequal(run.end(), whole.end()) == []
+    assert saved_checkpoints(run) == written
+
+
+def saved_checkpoints(run: Run) -> list[tuple[str, int]]:
+    """Return the checkpoints and when they were written."""
+    return sorted((path.name, path.stat().st_mtime_ns) for path in (run.folder / "checkpoints").iterdir())
 
 
 def test_no_sample_is_loaded_twice(tmp_path: Path) -> None:
