@@ -15,7 +15,6 @@ from .store import (
     checkpoints_folder,
     list_checkpoints,
     newest_checkpoint,
-    remove_checkpoints,
     to_delete,
 )
 
@@ -32,7 +31,6 @@ __all__ = [
     "read_info",
     "read_manifest",
     "remove_checkpoint",
-    "remove_checkpoints",
     "to_delete",
     "verify",
     "write_checkpoint",

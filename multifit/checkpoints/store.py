@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
@@ -84,16 +83,6 @@ def list_checkpoints(parent: Path) -> list[CheckpointInfo]:
         except ValueError:
             continue
     return sorted(infos, key=lambda info: info.order)
-
-
-def remove_checkpoints(parent: Path) -> None:
-    """Remove all checkpoints in a folder, the oldest first.
-
-    One to which somebody added a file stays, and what the disk refuses to remove.
-    """
-    for info in list_checkpoints(parent):
-        with suppress(OSError, ValueError):
-            remove_checkpoint(info.path)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:

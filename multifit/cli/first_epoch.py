@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ..events import EstimatorProtocol
-from .record import recorded_pictures
-from .results import remove_results
+from .earlier import set_aside
 
 
 class AtFirstEpoch:
     """Writes a run's description when its first epoch begins, so that it is there if the run is killed.
 
-    A run that begins anew first removes the results and checkpoints of an earlier one in its folder.
+    A run that begins anew first sets an earlier one in its folder aside.
     """
 
     first_rank_only = True
@@ -24,9 +23,8 @@ class AtFirstEpoch:
 
     def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Write it; if the disk refuses, train, and leave the error to the end."""
-        pictures = None if estimator.state.step else recorded_pictures(self._folder)
-        if pictures is not None:
-            remove_results(self._folder, pictures)
-            estimator.logger.info("the results and checkpoints of the earlier run in this folder are removed")
+        earlier = None if estimator.state.step else set_aside(self._folder)
+        if earlier is not None:
+            estimator.logger.info("the earlier run in this folder is kept in %s", earlier)
         with suppress(OSError):
             self._write()

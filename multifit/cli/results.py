@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
-from ..checkpoints import CHECKPOINTS, remove_checkpoints
 from ..files import atomic_path, atomic_write
 from ..gluon.saved_net import save_net
 from ..history import History
@@ -19,15 +18,16 @@ from ..profiling import Profile
 from ..taskfile import UsageError
 
 PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"
+PLAN, PLAN_TEXT = "plan.json", "plan.txt"
 LONGEST = 255  # bytes of a file's name
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 
 def write_plan(folder: Path, plan: Plan) -> list[str]:
     """Write the plan as text and, for `multifit report`, as JSON; return the names of the files."""
-    atomic_write(folder / "plan.txt", f"{plan.to_text(PLAN_WIDTH)}\n")
-    atomic_write(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
-    return ["plan.txt", "plan.json"]
+    atomic_write(folder / PLAN_TEXT, f"{plan.to_text(PLAN_WIDTH)}\n")
+    atomic_write(folder / PLAN, json.dumps(plan.to_dict(), indent=1) + "\n")
+    return [PLAN_TEXT, PLAN]
 
 
 def write_profile(folder: Path, profile: Profile) -> list[str]:
@@ -48,17 +48,6 @@ def write_results(folder: Path, history: History, net: Any) -> list[str]:
         files.callback(save_net, net, folder / PARAMETERS)
         files.callback(history.to_json, folder / HISTORY)
     return [HISTORY, PARAMETERS]
-
-
-def remove_results(folder: Path, pictures: Iterable[str]) -> None:
-    """Remove the earlier run's results and checkpoints: they would be taken for those of the new run.
-
-    A link stays, and is followed. What the disk refuses to remove stays, too.
-    """
-    remove_checkpoints(folder / CHECKPOINTS)
-    for name in (HISTORY, PARAMETERS, CURVES, *pictures):
-        with suppress(OSError):
-            (folder / name).resolve().unlink()
 
 
 def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> Iterator[str]:

@@ -16,7 +16,6 @@ from multifit.checkpoints import (
     checkpoints_folder,
     list_checkpoints,
     newest_checkpoint,
-    remove_checkpoints,
     to_delete,
     verify,
     write_checkpoint,
@@ -265,15 +264,3 @@ def test_damage_when_read_back_is_an_error(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("multifit.checkpoints.store.verify", lambda path: ["x is missing"])
     with pytest.raises(OSError, match=r"^the checkpoint is damaged when read back: x is missing$"):
         put(CheckpointStore(tmp_path, 1, 1), 1)
-
-
-def test_all_checkpoints_are_removed_but_what_somebody_added_to_one(tmp_path: Path) -> None:
-    for number in range(1, 5):
-        write(tmp_path, f"epoch-{number:04d}-step-{number:08d}", serial=number)
-    one, two, three, four = sorted(tmp_path.iterdir())
-    one.rename(tmp_path / temp_name())  # a killed process
-    (two / "x").write_text("damaged")
-    (three / "notes.txt").write_text("of mine")
-    remove_checkpoints(tmp_path)
-    assert list(tmp_path.iterdir()) == [three]
-    remove_checkpoints(tmp_path / "nothing")

@@ -183,7 +183,7 @@ def test_a_run_begun_anew_that_is_cut_off_is_not_resumed_as_the_earlier_one(writ
     multifit("train", write(), "--epochs", 1, "--output", "run")
     with pytest.raises(InterruptedError):
         multifit("train", write(CUT), *options, "--output", "run")
-    assert "the results and checkpoints of the earlier run in this folder are removed" in log()
+    assert f"the earlier run in this folder is kept in {Path('run/earlier').absolute()}" in log()
     assert multifit("train", write(), "--resume", "--output", "run").code == 0
     assert same("run", "uninterrupted") and record_of("run")["settings"]["rate"] == 0.2
 

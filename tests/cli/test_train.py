@@ -125,12 +125,29 @@ def test_a_run_in_a_used_folder_begins_without_its_results(write, multifit):
         Path(f"runs/small/{name}").write_text("of mine")
     with pytest.raises(ZeroDivisionError):
         multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2")
-    left = {*WRITTEN, "mine.png", "notes.txt"} - {"history.json", "final.params", "curves.png"}
-    assert {*os.listdir("runs/small")} == left
+    left = {*WRITTEN, "mine.png", "notes.txt", "earlier"}
+    assert {*os.listdir("runs/small")} == left - {"checkpoints", "history.json", "final.params", "curves.png"}
     record = json.loads(Path("runs/small/settings.json").read_text())
     assert record["settings"]["rate"] == 0.2 and record["pictures"] == []
     assert multifit("train", write()).code == 0
-    assert {*os.listdir("runs/small")} == {*WRITTEN, "mine.png", "notes.txt"}
+    assert {*os.listdir("runs/small")} == left
+
+
+def test_the_earlier_run_in_a_folder_is_kept_and_can_be_resumed(write, multifit):
+    """Until a third one begins."""
+    assert multifit("train", write(PICTURES)).code == 0
+    before = {path.name: path.read_bytes() for path in Path("runs/small").glob("*.*")}
+    with pytest.raises(ZeroDivisionError):
+        multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2")
+    earlier = Path("runs/small/earlier")
+    kept = {path.name: path.read_bytes() for path in earlier.glob("*.*")}
+    assert kept == {name: content for name, content in before.items() if name != "log.txt"}
+    assert "places.png" in kept
+    assert multifit("train", write(), "--resume", "--epochs", 3, "--output", earlier).code == 0
+    assert len(history_of(earlier)["train_loss"]) == 3
+    assert multifit("train", write()).code == 0
+    assert json.loads((earlier / "settings.json").read_text())["settings"]["rate"] == 0.2
+    assert "places.png" not in os.listdir(earlier)
 
 
 OF_A_RUN = '{"file": "", "seed": 0, "versions": {}, "pictures": '
@@ -165,9 +182,14 @@ def test_links_to_results_are_followed(write, multifit):
     for name in ("history.json", "final.params"):
         Path(f"runs/small/{name}").rename(f"large/{name}")
         Path(f"runs/small/{name}").symlink_to(Path(f"large/{name}").absolute())
+    Path("runs/small/checkpoints").rename("large/checkpoints")
+    Path("runs/small/checkpoints").symlink_to(Path("large/checkpoints").absolute())
     before = Path("large/final.params").read_bytes()
-    assert multifit("train", write(), "--set", "rate=0.7").code == 0
-    assert Path("runs/small/final.params").is_symlink() and Path("large/final.params").read_bytes() != before
+    for _ in range(2):
+        assert multifit("train", write(), "--set", "rate=0.7").code == 0
+        assert Path("runs/small/final.params").is_symlink()
+        assert len(os.listdir("large/checkpoints")) == len(os.listdir("large/earlier/checkpoints")) == 1
+    assert Path("large/final.params").read_bytes() != before
 
 
 def test_a_run_that_is_refused_keeps_the_results_in_its_folder(write, multifit):
