@@ -21,7 +21,15 @@ from multifit import (
 from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
 from multifit.estimator import shared_checkpoint
-from tests.common.joint_training import ByShape, assert_resumed_amid_an_update, loader
+from tests.common.handlers import CutsPower
+from tests.common.joint_training import (
+    CASES,
+    ByShape,
+    assert_equal_training,
+    assert_resumed_amid_an_update,
+    joint_training,
+    loader,
+)
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks
 
@@ -108,6 +116,20 @@ def test_another_number_of_ranks_resumes_correctly(tmp_path, size, norm, caplog)
     for result in resumed:
         assert result["step"] == 10 and same(result, resumed[0])
         np.testing.assert_allclose(result["train_loss"], alone["train_loss"], rtol=tolerance)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_means_of_all_ranks_go_on_on_each_of_another_number(tmp_path, size):
+    def run(world, name, *handlers, **fit):
+        saving = CheckpointHandler(tmp_path / name, Every(2, "batch"))
+        changes = {"handlers": lambda world: [saving, *handlers], "fit": fit}
+        return joint_training(world, **{**CASES["balance of parameters"], **changes})
+
+    alone = run(ALONE, "alone")
+    assert {"figure train_weight_digit", "figure train_gradnorm_digit"} <= set(alone)
+    run_ranks(2, lambda world: run(world, "parts", CutsPower(4)))
+    for resumed in run_ranks(size, lambda world: run(world, "parts", resume=tmp_path / "parts")):
+        assert_equal_training(alone, resumed)
 
 
 def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):

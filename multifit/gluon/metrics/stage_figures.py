@@ -99,12 +99,16 @@ class StageFigures:
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
+        self.reset_own()
+        for means in self.means:
+            means.reset()
+
+    def reset_own(self) -> None:
+        """Discard what only this process has measured; `means` are the same on all ranks."""
         if self.elsewhere is not None:
             self.elsewhere.clear()
         self.sums.clear()
         self.labels.clear()
-        for means in self.means:
-            means.reset()
         self._replaced = None
         for metric in self.metrics:
             metric.reset()

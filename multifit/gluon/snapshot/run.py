@@ -157,7 +157,7 @@ def _redistribute(folder: Path, engine: Engine, ranks: int) -> None:
             engine.stages[name].figures.sums.merge(state["tally"])
             engine.stages[name].figures.labels.merge(state["labels"])
     for stage in engine.stages.values() if engine.world.rank else ():
-        stage.figures.reset()
+        stage.figures.reset_own()
     own = _statistics(engine)
     others = [
         read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else own
