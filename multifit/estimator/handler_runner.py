@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from ..events import (
     EstimatorProtocol,
@@ -14,6 +14,7 @@ from ..events import (
     handler_name,
 )
 from ..handlers import ProgressBar, StoppingHandler
+from .handler_states import Options, described, options_of, owners
 
 
 class HandlerRunner:
@@ -57,12 +58,23 @@ class HandlerRunner:
         """Return the states of the handlers that have one, by name."""
         return {name: handler.state_dict() for name, handler in self._stateful().items()}
 
-    def load_states(self, states: Mapping[str, Any]) -> list[str]:
-        """Restore the handlers' states; return the names of states that belong to no handler here."""
+    def options(self) -> dict[str, Options]:
+        """Return the options of the handlers that have a state, by name."""
+        return {name: options_of(handler) for name, handler in self._stateful().items()}
+
+    def owners(
+        self, states: Iterable[str], options: Mapping[str, Options] | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the handlers that saved states belong to, by the states' names, and other states in words.
+
+        `options` are those of the handlers that were saved; None in older checkpoints, in which the order
+        tells handlers of one class apart.
+        """
         handlers = self._stateful()
-        for name in states.keys() & handlers.keys():
-            handlers[name].load_state_dict(states[name])
-        return sorted(states.keys() - handlers.keys())
+        saved = {name: {} if options is None else options.get(name, {}) for name in states}
+        found = owners(saved, dict.fromkeys(handlers, {}) if options is None else self.options())
+        others = [described(name, saved[name]) for name in saved if name not in found]
+        return {name: handlers[owner] for name, owner in found.items()}, others
 
     def _stateful(self) -> dict[str, Any]:
         handlers: dict[str, Any] = {}

@@ -64,6 +64,7 @@ class RunCheckpointer:
             "limits": [run.max_epoch, run.max_batch],
             "epochs": run.history.epochs,
             "history": json.loads(run.history.to_json()),
+            "handlers": self._handlers.options(),
             "versions": installed_versions(),
             "ranks": self._engine.world.size,
         }
@@ -87,6 +88,7 @@ class RunCheckpointer:
             ranks = tree.get("ranks", 1)  # older checkpoints are of one
             rank = world.rank if ranks == world.size else 0
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
+            owners, others = self._handlers.owners(states, tree.get("handlers"))  # not in older checkpoints
         if differences:
             raise SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
         with _valid(checkpoint):
@@ -107,8 +109,10 @@ class RunCheckpointer:
         if ranks != world.size:
             saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
             logger.info("%s saved it, and %s resume: correct, but not bit for bit the same", saved, now)
-        for name in self._handlers.load_states(states):
-            self._log_once(f"the checkpoint holds the state of {name}, which this fit does not have")
+        for name, handler in owners.items():
+            handler.load_state_dict(states[name])
+        for other in others:
+            self._log_once(f"the checkpoint holds the state of {other}, which this fit does not have")
         self._stop_if_finished(tree)
         return checkpoint
 

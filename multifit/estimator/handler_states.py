@@ -1,0 +1,68 @@
+"""Tell which handler of a resumed fit a saved state belongs to."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Mapping
+
+from ..events import unwrapped
+
+Options = Mapping[str, str]
+
+
+def options_of(handler: object) -> dict[str, str]:
+    """Return, as text, the arguments of a handler's class that it holds under the same names."""
+    inner = unwrapped(handler)
+    try:
+        names = list(inspect.signature(type(inner)).parameters)
+    except ValueError:  # a compiled class may have no signature
+        names = []
+    held = getattr(inner, "__dict__", {})
+    options = {name: _text(held[name]) for name in names if name in held}
+    return options if inner is handler else {**options, "Every": repr(handler)}
+
+
+def owners(saved: Mapping[str, Options], here: Mapping[str, Options]) -> dict[str, str]:
+    """Return the handler that each saved state belongs to; both have their options by name.
+
+    A state belongs to a handler of its class with the same options; of several, in order. If options were
+    changed, it belongs to the one that watches the same figure, unless there are more of these here, or
+    fewer, than states: which is which is not known then.
+    """
+    found = _matched(saved, here, lambda options: sorted(options.items()), all_or_none=False)
+    left = {name: options for name, options in saved.items() if name not in found}
+    free = {name: options for name, options in here.items() if name not in found.values()}
+    return {**found, **_matched(left, free, lambda options: options.get("monitor"), all_or_none=True)}
+
+
+def described(name: str, options: Options) -> str:
+    """Return a handler's name for messages, with the figure that it watches, if any."""
+    return f"{name}(monitor={options['monitor']})" if "monitor" in options else name
+
+
+def _matched(
+    saved: Mapping[str, Options],
+    here: Mapping[str, Options],
+    key: Callable[[Options], Any],
+    all_or_none: bool,
+) -> dict[str, str]:
+    groups: dict[str, tuple[list[str], list[str]]] = {}
+    for side, handlers in enumerate((saved, here)):
+        for name, options in handlers.items():
+            of_class = name.partition("#")[0]  # the second is called Kind#2
+            groups.setdefault(repr((of_class, key(options))), ([], []))[side].append(name)
+    return {
+        state: handler
+        for states, like in groups.values()
+        if len(states) == len(like) or not all_or_none
+        for state, handler in zip(states, like)
+    }
+
+
+def _text(value: Any) -> str:
+    value = getattr(value, "figure", value)  # one of the estimator's metrics is a figure
+    if value is None or isinstance(value, (str, int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+        return repr(list(value))
+    return getattr(value, "__name__", type(value).__name__)
