@@ -7,12 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, LabelSpec, LogFile, LossSpec, MetricSpec, MultiEstimator, Sharded, TaskSpec
+from multifit import (
+    DataError,
+    LabelSpec,
+    LogFile,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    Sharded,
+    TaskSpec,
+    TrainerSpec,
+)
 from multifit.distributed import ALONE, World
 from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
+from multifit.sampling import RoundRobin
 from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
+from tests.common.nets import Heads
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
 
 import mxnet as mx  # isort: skip
@@ -110,13 +122,81 @@ def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
 
     # in each batch, of 5 and 4 samples, a rank measures its number and how many samples it has
     means = [
-        [np.mean([rank + n for n in sizes]) for rank, sizes in enumerate(ranks)]
+        np.mean([rank + n for rank, sizes in enumerate(ranks) for n in sizes])
         for ranks in ([(3, 2), (2, 2)], [(2, 2), (2, 1)])
     ]
     two, three = (run_ranks(size, train) for size in (2, 3))
-    assert [history["train_m"] for history in two] == [[np.average(means[0], weights=[5, 4])]] * 2
-    assert [history["train_m"] for history in three] == [[np.average(means[1], weights=[4, 3])]] * 3
+    assert [history["train_m"] for history in two] == [[means[0]]] * 2
+    assert [history["train_m"] for history in three] == [[means[1]]] * 3
     assert [history["val_m"] for history in two] == [[4.5], [5.5]]  # of all samples
+
+
+class CountsInItsOwnWay:
+    """Has only the methods of a metric: the mean over what its rank has seen is its rank's number."""
+
+    def __init__(self, rank):
+        self.rank = rank
+
+    def update(self, labels, preds):
+        """See EvalMetric."""
+
+    def reset(self):
+        """See EvalMetric."""
+
+    def get(self):
+        return "own", float(self.rank)
+
+
+def test_the_samples_of_each_rank_weigh_a_metric_that_does_not_say_what_it_counts():
+    def train(world):
+        estimator, data = regression(world, CountsInItsOwnWay(world.rank))
+        return estimator.fit(data, epochs=1)["train_m"]
+
+    assert run_ranks(2, train) == [[4 / 9]] * 2  # of 5 + 4 samples, each batch gives rank 1 two
+
+
+COUNTING = {
+    "accuracy": [mx.metric.Accuracy],
+    "top-k accuracy": [lambda: mx.metric.TopKAccuracy(2)],
+    "several": [mx.metric.Accuracy, lambda: mx.metric.TopKAccuracy(2)],
+}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_what_a_metric_counts_weighs_it_where_labels_lack_and_loaders_take_turns(name):
+    random = np.random.RandomState(0)
+    x = random.normal(size=(24, 3)).astype("float32")
+    y = np.array([0, 2, 1, -1, 2, 1, -1, -1, 2, 0, -1, -1], "float32")  # the last rank has the fewest
+
+    def train(world):
+        metrics = [make() for make in COUNTING[name]]
+        metric = mx.metric.CompositeEvalMetric(metrics) if metrics[1:] else metrics[0]
+        losses = {
+            "a": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "a", "y"),
+            "b": LossSpec(gluon.loss.L2Loss(), "b", "z"),
+        }
+        spec = TaskSpec(
+            ["a", "b"],
+            [LabelSpec("y", missing=-1), "z"],
+            losses,
+            {"m": MetricSpec(metric, "a", "y")},
+            ["image"],
+        )
+        net = Heads(a=3, b=2)
+        net.initialize(ByShape(world.rank))
+        net.hybridize()
+        parts = {"a": (x[:12], y), "b": (x[12:], x[12:, :2])}
+        data = {
+            task: gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays), 4) for task, arrays in parts.items()
+        }
+        estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1e-9}), world=world)
+        history = estimator.fit(data, epochs=1, sampling=RoundRobin())
+        return {figure: history[figure] for figure in history if figure.startswith("train_m")}
+
+    alone = train(ALONE)
+    assert all(np.isfinite(values).all() for values in alone.values())
+    for joint in run_ranks(2, train):
+        assert joint == {figure: pytest.approx(values, rel=1e-6) for figure, values in alone.items()}
 
 
 def test_a_rank_without_samples_measures_nothing():

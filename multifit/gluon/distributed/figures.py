@@ -5,26 +5,30 @@ from __future__ import annotations
 import math
 from functools import reduce
 from operator import add
-from typing import Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ...distributed import World
+from ..compat import mx
 from ..metrics.metric_sums import Totals
 from ..metrics.stage_figures import StageFigures, WrongLabels
 from ..metrics.stage_metric import Place
+
+Weighed = dict[str, tuple[float, float]]
+"""Figures by name, and the weight of each."""
 
 
 def join_figures(world: World, figures: StageFigures) -> None:
     """Replace a stage's figures by those of all ranks together, the same everywhere; waits for the engine.
 
     Sums are added up in the order of the ranks. The figures of a metric that each rank has updated by itself,
-    with its own samples, are the mean of the ranks', weighted by their numbers of samples.
+    with its own samples, are the mean of the ranks', weighted by what each rank's metric has counted.
     """
     if world.alone:
         return
     own, wrong = figures.totals()
-    alone = _measured_alone(figures) if own.samples else {}
+    alone = _measured_alone(figures, own.samples) if own.samples else {}
     names = [list(part) for part in (own.sums, own.norms, own.weighted)]
     facts = world.gather_json([own.samples, names, wrong, alone], "the figures")
     numbers = [*own.norms.values(), *own.weighted.values()]
@@ -34,7 +38,7 @@ def join_figures(world: World, figures: StageFigures) -> None:
     measured = [totals for totals in every if totals.samples]
     if measured:
         joined = figures.figures_of(reduce(add, measured), _joined_labels(fact[2] for fact in facts))
-        means = _means([fact[3] for fact in facts], [totals.samples for totals in every])
+        means = _means([fact[3] for fact in facts])
         figures.replace(_with_means(figures, joined, means))
 
 
@@ -58,13 +62,26 @@ def _joined_labels(ranks: Iterable[WrongLabels]) -> WrongLabels:
     return joined
 
 
-def _measured_alone(figures: StageFigures) -> dict[str, dict[str, float]]:
+def _measured_alone(figures: StageFigures, samples: int) -> dict[str, Weighed]:
     """Return the figures of the metrics that only this rank's samples have updated, by metric."""
-    return {
-        metric.term.key: metric.figures()
-        for metric in figures.metrics
-        if metric.place is Place.HOST and not metric.is_exact and metric.measured
-    }
+    measured: dict[str, Weighed] = {}
+    for metric in figures.metrics:
+        if metric.place is Place.HOST and not metric.is_exact and metric.measured:
+            values = metric.figures()
+            weights = _weights(metric.metric, len(values), samples)
+            measured[metric.term.key] = dict(zip(values, zip(values.values(), weights)))
+    return measured
+
+
+def _weights(metric: Any, figures: int, samples: int) -> list[float]:
+    """Return what each of a metric's figures is a mean of: what it has counted, else this rank's samples.
+
+    MXNet's metrics, and those derived from them, count in `num_inst`: samples, or arrays, or batches.
+    """
+    if type(metric) is mx.metric.CompositeEvalMetric:
+        return [w for part in metric.metrics for w in _weights(part, np.size(part.get()[1]), samples)]
+    counted = getattr(metric, "num_inst", None)
+    return [float(counted if np.isscalar(counted) and counted else samples)] * figures
 
 
 def _with_means(
@@ -83,16 +100,14 @@ def _with_means(
     return replaced
 
 
-def _means(
-    ranks: Sequence[Mapping[str, Mapping[str, float]]], samples: Sequence[int]
-) -> dict[str, dict[str, float]]:
+def _means(ranks: Sequence[Mapping[str, Weighed]]) -> dict[str, dict[str, float]]:
     """Return the means over the ranks that have a figure; NaN does not count unless it is all there is."""
     means: dict[str, dict[str, float]] = {}
     names = dict.fromkeys((key, name) for own in ranks for key, figures in own.items() for name in figures)
     for key, name in names:
-        values = [own.get(key, {}).get(name, math.nan) for own in ranks]
-        pairs = [(value, count) for value, count in zip(values, samples) if not math.isnan(value)]
-        total = sum(count for _, count in pairs)
-        mean = sum(value * count for value, count in pairs) / total if total else math.nan
+        found = [own[key][name] for own in ranks if name in own.get(key, {})]
+        pairs = [(value, weight) for value, weight in found if not math.isnan(value)]
+        total = sum(weight for _, weight in pairs)
+        mean = sum(value * weight for value, weight in pairs) / total if total else math.nan
         means.setdefault(key, {})[name] = mean
     return means
