@@ -22,9 +22,9 @@ def preserve_state(
 ) -> Iterator[None]:
     """Restore parameters and trainers when the block ends, also by an exception.
 
-    Values, running statistics and gradients are copied, and copied back into the same arrays, which net and
-    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule, and with
-    its own kvstore. No trainer may be distributed (see :func:`refuse_distributed`).
+    Values, running statistics and gradients are copied, and copied back into the parameters' arrays, which
+    net and graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule,
+    and with its own kvstore. No trainer may be distributed (see :func:`refuse_distributed`).
     """
     with ExitStack() as stack:
         stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))
@@ -64,18 +64,22 @@ def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]
             values = parameter._reduce()
             for array in replicas(parameter):
                 values.copyto(array)
-    arrays = [array for p in parameters for array in (*p._data, *(p._grad or ()))]
-    copies = [array.copy() for array in arrays]
+    copies = [[array.copy() for array in _arrays(parameter)] for parameter in parameters]
     flags = [(values, is_fresh(values)) for p in parameters if p._grad for values in p._data]
     try:
         yield
     finally:
-        for array, saved in zip(arrays, copies):
-            with suppress(mx.MXNetError):  # the error of an operator that failed to write this array
-                array.wait_to_read()
-            saved.copyto(array)
+        for parameter, saved in zip(parameters, copies):
+            for array, kept in zip(_arrays(parameter), saved):  # a changed grad_req has made new gradients
+                with suppress(mx.MXNetError):  # the error of an operator that failed to write this array
+                    array.wait_to_read()
+                kept.copyto(array)
         for values, fresh in flags:
             set_fresh(values, fresh)
+
+
+def _arrays(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
+    return [*parameter._data, *(parameter._grad or ())]
 
 
 @contextmanager
