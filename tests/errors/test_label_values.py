@@ -180,6 +180,20 @@ def test_as_many_classes_as_a_batch_has_samples() -> None:
         net.but(data=batches).fit()
 
 
+@pytest.mark.parametrize("last", [3, 1])
+def test_sequences_of_which_the_first_have_one_step(last: int) -> None:
+    """One label a sample is held until it is counted; of more, the graph counts the wrong ones."""
+    net = around(lambda dense, x: dense(x.reshape((-3, 0))).reshape((2, -1, 3)))
+    batches = []
+    for steps in (1, 3, 2, 1, last):
+        labels = np.arange(2 * steps).reshape(2, steps) % 3
+        batches.append([np.ones((2, steps, 6), "float32"), labels.astype("float32")])
+    net.but(data=batches).trains()
+    batches[-1][1][1, -1] = 3
+    with pytest.raises(DataError, match="held 1 value, first in batch 5"):
+        net.but(data=batches).fit()
+
+
 class Reusing:
     """A loader that writes some slots of all batches into the same arrays, or into two sets in turn."""
 

@@ -128,11 +128,13 @@ class StepGraphCache:
         """Return what batches must have in common to share a graph.
 
         A graph fits arrays of any size; only device metrics and fused losses are bound to the sizes of a
-        sample.
+        sample, and labels are held until they are counted only if samples have one value each.
         """
         fixed = self._fixed_sizes or bool(self._figures.on_device)
         shapes = [each and each[0] for each in signature]
-        return (size == 1, *[s if s is None else s[1:] if fixed else len(s) for s in shapes])
+        if fixed:
+            return (size == 1, *[s if s is None else s[1:] for s in shapes])
+        return (size == 1, *[s if s is None else (len(s), s[-1:] == (1,)) for s in shapes])
 
     def _constant_sizes(self, signature: Signature) -> set[int]:
         """Return the sizes that an axis of the outputs has in every batch: layers have as many units."""

@@ -11,7 +11,6 @@ from ...protocols import Array
 from ...spec.names import Ref
 from ..compat import mx
 from ..data.new_array import new_array
-from .base import sample_size
 from .label_rules import LabelRule, violations
 
 HOST = SimpleNamespace(
@@ -143,7 +142,7 @@ def label_checks(
     others = []
     for rule in rules:
         label = arrays[rule.label]
-        is_row = label.shape[:1] == (size,) and sample_size(label.shape) == 1
+        is_row = label.shape in ((size,), (size, 1))
         if is_row and not rule.masks and (rule.output is None or rule.classes in constant):
             alike = label.shape, np.dtype(label.dtype), rule.classes is None, rule.ignored
             groups.setdefault(alike, []).append(rule)
