@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multifit import (
+    CheckpointHandler,
     DataError,
+    Every,
     LabelSpec,
+    MetricSpec,
     MultiEstimator,
 )
+from multifit.gluon.compat import mx
 from multifit.gluon.snapshot.figures import save_figures
 from tests.common import language
 from tests.common.data import in_batches, two_head_arrays
@@ -70,3 +75,19 @@ def test_labels_that_are_no_class_are_counted_and_named_with_their_first_batch(n
                 make(engine=engine).fit(data, epochs=1, event_handlers=handlers, **options)
             messages.append(str(caught.value))
     assert len(set(messages)) == 1
+
+
+def test_figures_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_path: Path) -> None:
+    """With as many samples as classes, a new graph does not know which of them is the length of an axis."""
+    arrays, bounds = two_head_arrays(73).values(), [0, 7, 14, 21, 24, *range(31, 74, 7)]
+    data = [tuple(array[start:end] for array in arrays) for start, end in zip(bounds, bounds[1:])]
+    errors = {kind: MetricSpec(mx.metric.create(kind), "size", "size") for kind in ("mae", "mse", "rmse")}
+
+    def fit(folder: Path, **options: Any) -> Any:
+        estimator = estimator_of(spec=two_head_spec(metrics=errors))
+        saving = CheckpointHandler(folder, every=Every(1, "batch"))
+        return dict(estimator.fit(data, event_handlers=[saving], **options))
+
+    whole = fit(tmp_path / "whole", batches=len(data))
+    fit(tmp_path / "parts", batches=3)
+    assert fit(tmp_path / "parts", batches=len(data), resume=tmp_path / "parts") == whole

@@ -90,7 +90,7 @@ class StepGraphCache:
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
         fused = self._fused(traced_terms, arrays)
-        rows, labels = self._figures.label_checks(arrays, size, self._constant_sizes(signature))
+        rows, labels = self._figures.label_checks(arrays, size, self._units(signature))
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
         common = self._dtype, self.own_gradients
@@ -136,8 +136,8 @@ class StepGraphCache:
             return (size == 1, *[s if s is None else s[1:] for s in shapes])
         return (size == 1, *[s if s is None else (len(s), s[-1:] == (1,)) for s in shapes])
 
-    def _constant_sizes(self, signature: Signature) -> set[int]:
-        """Return the sizes that an axis of the outputs has in every batch: layers have as many units."""
+    def _units(self, signature: Signature) -> set[int]:
+        """Return the numbers of units of layers, less those that could be a size of this batch's arrays."""
         parameters = [p for p in self._network.net.collect_params().values() if p._data is not None]
         units = {size for parameter in parameters for size in parameter._data[0].shape[:1]}
         return units - {size for shape, _ in filter(None, signature) for size in shape}

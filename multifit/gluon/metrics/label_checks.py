@@ -26,13 +26,13 @@ HOST = SimpleNamespace(
 class LabelChecks:
     """Counts in the step graph how many labels of a batch break each rule, on one device and without waiting.
 
-    `constant` are sizes that an axis of classes has in every batch; for others, the size is read from each
-    batch's output.
+    `constant` are the keys of rules whose number of classes is the same in every batch; that of others is
+    read from each batch's output.
     """
 
-    def __init__(self, rules: Sequence[LabelRule], constant: Collection[int]) -> None:
+    def __init__(self, rules: Sequence[LabelRule], constant: Collection[str]) -> None:
         self._rules = list(rules)
-        self._varying = {r for r in rules if r.output is not None and r.classes not in constant}
+        self._varying = {r for r in rules if r.output is not None and r.key not in constant}
         self.keys = tuple(rule.key for rule in rules)
         self.refs = {ref for rule in rules for ref in rule.refs}
 
@@ -132,7 +132,7 @@ def _sum_rows(F: Any, labels: Any, rules: Sequence[LabelRule], last: Any) -> Any
 
 
 def label_checks(
-    rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
+    rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[str]
 ) -> tuple[LabelRows | None, LabelChecks | None]:
     """Return what holds labels to the rules, and what does so in the step graph; None for no rule.
 
@@ -143,7 +143,7 @@ def label_checks(
     for rule in rules:
         label = arrays[rule.label]
         is_row = label.shape in ((size,), (size, 1))
-        if is_row and not rule.masks and (rule.output is None or rule.classes in constant):
+        if is_row and not rule.masks and (rule.output is None or rule.key in constant):
             alike = label.shape, np.dtype(label.dtype), rule.classes is None, rule.ignored
             groups.setdefault(alike, []).append(rule)
         else:

@@ -41,7 +41,8 @@ class StageFigures:
 
     Some metrics can be computed on the device only if there is one device, so that batches are not split.
     `finite_only` says whether labels that are not finite are an error. `means` are further figures, which
-    their owners add up.
+    their owners add up. `constant_classes` are the classes of rules for labels, by key; None where their
+    number may differ between batches.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class StageFigures:
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
         self._finite_only, self.means = finite_only, list(means)
         self._rules: dict[str, LabelRule] = {}
+        self.constant_classes: dict[str, int | None] = {}
         self._replaced: dict[str, float] | None = None
         self.elsewhere: Elsewhere | None = None  # what another engine adds up
 
@@ -154,14 +156,20 @@ class StageFigures:
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 
     def label_checks(
-        self, arrays: Mapping[Ref, Any], size: int, constant: Collection[int]
+        self, arrays: Mapping[Ref, Any], size: int, units: Collection[int]
     ) -> tuple[LabelRows | None, LabelChecks | None]:
         """Return what counts the wrong labels of batches like this one, outside of the graph and in it.
 
-        `size` is the number of samples, `constant` are sizes that an axis of classes has in every batch.
+        `size` is the number of samples. An axis of classes that is as long as one of `units`, when its rule
+        is first met, has that size in every batch. That is remembered, also by a resumed run: what is counted
+        in the graph is a part of its statistics, and sums of vectors that differ in length round otherwise.
         """
         rules = self.label_rules(arrays)
         self._rules.update({rule.key: rule for rule in rules})
+        counted = [rule for rule in rules if rule.output is not None]
+        for rule in counted:
+            self.constant_classes.setdefault(rule.key, rule.classes if rule.classes in units else None)
+        constant = {rule.key for rule in counted if rule.classes == self.constant_classes[rule.key]}
         return label_checks(rules, arrays, size, constant)
 
     def hold_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:

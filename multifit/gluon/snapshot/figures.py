@@ -20,6 +20,7 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
     return {
         "tally": figures.sums.state(),
         "labels": figures.labels.state(),
+        "classes": dict(figures.constant_classes),
         "known": {metric.term.key: metric.names for metric in figures.metrics},
         "measures": metrics,
         "means": [means.state() for means in figures.means],
@@ -42,6 +43,7 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
     figures.labels.load(state.get("labels", []))  # older checkpoints have none
+    figures.constant_classes.update(state.get("classes", {}))
     for means, saved in zip(figures.means, state.get("means", [])):
         means.load(saved)
 

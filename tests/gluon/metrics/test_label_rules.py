@@ -43,7 +43,8 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     refs = [Ref("outputs", "y"), *(Ref("labels", name) for name in names)]
     second = [mx.nd.zeros(output), *(mx.nd.array(v, dtype=np.asarray(v).dtype) for v in labels.values())]
     first = dict(zip(refs, [array[:1] * 0 for array in second]))
-    rows, checks = label_checks(label_rules(spec, first), first, 1, {classes})
+    rules = label_rules(spec, first)
+    rows, checks = label_checks(rules, first, 1, {rule.key for rule in rules if rule.classes == classes})
     counts = {}
     if rows is not None:
         labels = [second[refs.index(Ref("labels", name))] for name in rows.names]

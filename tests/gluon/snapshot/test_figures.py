@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit.gluon.engine import Engine
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
 from multifit.gluon.snapshot import read_tree, write_tree
 from multifit.gluon.snapshot.figures import load_figures, save_figures
-from tests.common.specs import CE
+from multifit.gluon.validation.first_batch import run_batch
+from tests.common.nets import normed_heads
+from tests.common.specs import CE, L2
 from tests.engines import new_engine
 
 from .runs import make_batches, make_engine, train
@@ -87,6 +90,29 @@ def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path, coun
                 two.stages["train"].figures.read()
     else:
         assert two.stages["train"].figures.read()["loss"] > 0
+
+
+def test_sums_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_path: Path) -> None:
+    """With as many samples as classes, a new graph does not know which of them is the length of an axis."""
+    batches, net = make_batches([7] * 9 + [3] + [7] * 30), normed_heads()
+    net.initialize()
+    # of the means of batches, whose sums are not exact
+    metrics = {kind: MetricSpec(mx.metric.create(kind), "size", "size") for kind in ("mae", "mse", "rmse")}
+    losses = {"digit": CE, "size": L2}
+    whole, first, second = (make_engine(net=net, losses=losses, metrics=metrics) for _ in range(3))
+    evaluate(whole, batches)
+    evaluate(first, batches[:9])
+    load_figures(second.stages["evaluate"].figures, reread(tmp_path, first.stages["evaluate"].figures))
+    evaluate(second, batches[9:])
+    one, other = (engine.stages["evaluate"] for engine in (whole, second))
+    assert one.figures.sums.vectors.keys() == other.figures.sums.vectors.keys()
+    assert one.figures.read() == other.figures.read()
+
+
+def evaluate(engine: Engine, batches: list[Any]) -> None:
+    for batch in batches:
+        split = engine.splitter("evaluate").split(batch)
+        engine.stages["evaluate"].measure(run_batch(engine.stages["evaluate"], split, engine.state))
 
 
 def metric_stage(metric: Any, names: Any = None) -> StageFigures:
