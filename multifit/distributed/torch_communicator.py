@@ -12,10 +12,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from .call_thread import CallThread, Late
+from .end_process import end_without_waiting
 from .header import Vector
 from .launchers import TORCH, torch_variables
 from .star import Star
 
+NOTICING = 2.0  # seconds more, in which torch says by itself how many processes came
 LARGE = 2**18  # bytes, from which copying an array costs more than a sum of its own
 
 
@@ -38,7 +41,7 @@ class TorchCommunicator:
         self._store: Any = None  # of the group that is made here
         if not dist.is_initialized():
             _set_variables()
-            store, rank, size = next(dist.rendezvous("env://", timeout=wait))
+            store, rank, size = _meet(timeout)
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             dist.init_process_group(backend, timeout=wait, store=store, rank=rank, world_size=size)
             self._store = dist.PrefixStore("multifit", store)
@@ -108,6 +111,25 @@ class TorchCommunicator:
 
     def _begin_sum(self, array: Vector) -> Any:
         return dist.all_reduce(torch.from_numpy(array), group=self._group, async_op=True)
+
+
+def _meet(timeout: float) -> tuple[Any, int, int]:
+    """Return the store by which the processes meet, this one's number and how many there are.
+
+    Raises TimeoutError where torch would wait longer: twice as long for nobody, and without end for a program
+    that takes the connection and says nothing.
+    """
+    meeting = dist.rendezvous("env://", timeout=timedelta(seconds=timeout))
+    try:
+        met: tuple[Any, int, int] = CallThread().call(timeout + NOTICING, next, meeting)
+    except Late:
+        end_without_waiting()
+        raise TimeoutError(
+            f"nothing at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} answered within {timeout:g} "
+            "s as rank 0 does; see that it has started, and if another program uses that port, choose a "
+            "free one of that host (MASTER_PORT, or torchrun --master-port)"
+        ) from None
+    return met
 
 
 def _set_variables() -> None:

@@ -30,7 +30,7 @@ def fake_torch() -> dict[str, ModuleType]:
     store = FakeStore()
 
     def rendezvous(url: str, timeout: Any) -> Any:
-        yield store, of_thread.communicator.rank, of_thread.communicator.size
+        return iter([(store, of_thread.communicator.rank, of_thread.communicator.size)])
 
     def initialise(backend: str, **options: Any) -> None:
         of_thread.initialised = backend

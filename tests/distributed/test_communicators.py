@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -170,3 +171,15 @@ def test_torch_names_the_variables_that_it_misses(torch_communicator, monkeypatc
     for error in run_with(torch_communicator, 2, lambda world: None):
         assert "torch.distributed needs MASTER_ADDR in the environment" in str(error)
         assert "mpirun passes on with -x NAME=VALUE" in str(error)
+
+
+def test_who_does_not_answer_where_the_first_rank_would_is_named(torch_communicator, monkeypatch):
+    """Torch itself would wait without end."""
+    module, ended = sys.modules["multifit.distributed.torch_communicator"], threading.Event()
+    monkeypatch.setattr(module, "NOTICING", 0.0)
+    monkeypatch.setattr(module, "end_without_waiting", lambda: None)
+    monkeypatch.setattr(module.dist, "rendezvous", lambda url, timeout: iter(ended.wait, None))
+    monkeypatch.setenv("MASTER_PORT", "29400")
+    with pytest.raises(TimeoutError, match="127.0.0.1:29400 answered within 0.01 s as .*MASTER_PORT"):
+        torch_communicator(0.01)
+    ended.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from importlib.util import find_spec
 
 import pytest
@@ -62,3 +63,12 @@ def test_a_process_that_does_not_come_is_an_error():
     job = launch("torch", 1, "-c", code, WORLD_SIZE="2")
     assert job.code == 1
     assert "PeerError: this process could not reach the others by torch" in job.outputs[0]
+
+
+def test_a_program_that_has_the_port_and_does_not_answer_is_an_error():
+    code = "from multifit.distributed import connect; connect(timeout=1)"
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = str(stranger.getsockname()[1])
+        job = launch("torch", 1, "-c", code, RANK="1", WORLD_SIZE="2", MASTER_PORT=port)
+    assert job.code == 1
+    assert f"by torch: nothing at 127.0.0.1:{port} answered within 1 s as rank 0 does" in job.outputs[0]
