@@ -18,6 +18,7 @@ from .gradients import (
 from .named_schedule import named_schedule
 from .rhythms import AddedGradients, Rhythm
 from .trainer_handle import TrainerHandle
+from .zero_rates import refuse_next_rates
 
 
 class Trainers(Mapping[str, TrainerHandle]):
@@ -104,11 +105,13 @@ class Trainers(Mapping[str, TrainerHandle]):
         """Move a trainer's parameters by gradients that are reduced and clipped.
 
         Parameters that the batch did not reach, whose gradients are stale, stay as they are. Raises
-        UserCodeError or TrainerError if the trainer's schedule raises, or returns no rate.
+        UserCodeError or TrainerError if the trainer's schedule raises, or returns no rate, or one of 0 by
+        which its optimizer would divide.
         """
         trainer = self._trainers[name]
         on_kvstore = updates_on_kvstore(trainer)
         with named_schedule(name, trainer.optimizer):
+            refuse_next_rates(name, trainer.optimizer)
             if on_kvstore:
                 trainer.step(1, ignore_stale_grad=True)
                 mark_used(moved_parameters(trainer))  # MXNet forgets to

@@ -8,6 +8,7 @@ from ..compat import mx
 from ..data.new_array import new_array
 from .named_schedule import named_schedule
 from .trainer_handle import TrainerHandle
+from .zero_rates import refuse_rates
 
 
 class UpdateNumbers:
@@ -35,7 +36,10 @@ class UpdateNumbers:
         return type(self._trainer.optimizer).__name__.lower()
 
     def count(self, numbers: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
-        """Count an update of some parameters; return the rate, the weight decay and the count of each."""
+        """Count an update of some parameters; return the rate, the weight decay and the count of each.
+
+        Raises an error that names the trainer if its schedule returns no rate, or one that it cannot use.
+        """
         optimizer, indices = self._trainer.optimizer, [self._indices[number] for number in numbers]
         self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
         optimizer._set_current_context(0)
@@ -43,6 +47,7 @@ class UpdateNumbers:
         counts = optimizer._index_update_count
         with named_schedule(self._name, optimizer):
             rates = optimizer._get_lrs(indices)
+        refuse_rates(self._name, optimizer, indices, rates)
         return rates, optimizer._get_wds(indices), [counts[i] for i in indices]
 
     def states(self) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
@@ -153,6 +154,51 @@ def test_a_schedule_without_a_rate_is_named_before_its_trainer_moves(optimizer: 
     assert (error is TrainerError) == (raised.value.__cause__ is None)
     assert_unchanged(net, watch.before)
     assert isinstance(estimator.trainers["mine"].optimizer.lr_scheduler, Own)
+
+
+class Sets:
+    """Sets a learning rate before a batch, by its number."""
+
+    def __init__(self, batch: int, rate: float) -> None:
+        self.batch, self.rate = batch, rate
+
+    def batch_begin(self, estimator: Any) -> None:
+        if estimator.state.step == self.batch - 1:
+            estimator.trainers["mine"].learning_rate = self.rate
+
+
+ZEROS: dict[str, tuple[Any, str]] = {
+    "a schedule": (Own(lambda update: 0.1 if update < 3 else 0.0), "is 0; let its schedule stay above 0"),
+    "a rate that is set": (Sets(3, 0.0), "is 0; let its schedule stay above 0"),
+    "below float32": (Sets(3, 1e-50), "is 0; let its schedule stay above 0"),
+    "a multiplier": (None, 'is 0 for "{bias}"; give these an lr_mult above 0, or leave them to frozen='),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+@pytest.mark.parametrize("optimizer", ["ftrl", "ftml", "sgd", "a gluon.Trainer"])
+def test_a_rate_of_0_is_refused_where_an_optimizer_divides_by_it(optimizer: str, name: str) -> None:
+    (cause, text), net, watch = ZEROS[name], a_net(), Watch()
+    schedule = cause if isinstance(cause, Own) else None
+    trainer: Any = TrainerSpec(".*", optimizer, lr_scheduler=schedule)
+    if optimizer == "a gluon.Trainer":
+        options = {"lr_scheduler": schedule} if schedule else {}
+        trainer = mx.gluon.Trainer(net.collect_params(), "ftrl", options)
+    if name == "a multiplier":
+        net.bias.lr_mult = 0.0
+    handlers = [*SILENT, watch, *([cause] if isinstance(cause, Sets) else [])]
+    estimator = MultiEstimator(net, Y, {"mine": trainer})
+    if optimizer == "sgd":
+        estimator.fit(DATA, epochs=1, event_handlers=handlers)
+        return
+    with pytest.raises(TrainerError) as raised:
+        estimator.fit(DATA, epochs=1, event_handlers=handlers)
+    found = text.format(bias=net.bias.name)
+    assert re.search(
+        rf'trainers\["mine"\]: F.* divides by the learning rate, which {found}', str(raised.value)
+    )
+    assert estimator.state.step == (0 if name == "a multiplier" else 2)
+    assert_unchanged(net, watch.before)
 
 
 def test_a_schedule_that_has_no_first_rate_is_named_where_the_rate_is_read() -> None:
