@@ -226,6 +226,24 @@ def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():
             raise error
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_each_rank_of_several_devices_gets_a_sample_before_any_gets_two(size):
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    data = regression_batches([3, 8, 5, 1], outputs=(2,))
+
+    def train(world):
+        net = gluon.nn.Dense(2, in_units=6)
+        net.initialize(ByShape(world.rank), ctx=contexts)
+        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, inputs=["x"])
+        estimator = MultiEstimator(net, spec, context=contexts, world=world)
+        history = estimator.fit(data, epochs=2)
+        return {**{name: np.array(history[name]) for name in history}, **estimator.predict(data)}
+
+    alone = train(ALONE)
+    for joint in run_ranks(size, train):
+        assert_equal_training(alone, joint)
+
+
 def test_each_rank_may_keep_its_predictions():
     def predict(world):
         estimator, data = regression(world, mx.metric.MSE())

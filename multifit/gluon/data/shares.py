@@ -28,11 +28,13 @@ class Slice:
     def cut(self, samples: int, devices: int) -> tuple[int, list[int]]:
         """Return the first sample of this process, and the number of samples of each of its devices.
 
-        >>> Slice(1, 2).cut(7, devices=1)
-        (4, [3])
+        As many processes as possible get a sample, whatever their devices.
+
+        >>> Slice(1, 2).cut(7, devices=2)
+        (4, [2, 1])
         """
-        sizes, first = shares(samples, self.ranks * devices), self.rank * devices
-        return sum(sizes[:first]), sizes[first : first + devices]
+        sizes = shares(samples, self.ranks)
+        return sum(sizes[: self.rank]), shares(sizes[self.rank], devices)
 
     def total(self, samples: int) -> int | None:
         """Return the number of samples of the whole batch."""
