@@ -112,8 +112,9 @@ class World:
         else:
             rows = np.stack([np.frombuffer(row, np.float64) for row in self._gather("a sum", own.tobytes())])
         total = np.zeros(own.size)
-        for row in rows:
-            total += row
+        with np.errstate(all="ignore"):  # infinities of opposite signs
+            for row in rows:
+                total += row
         return total.reshape(own.shape)
 
     def gather_json(self, value: Any, moment: str = "an exchange of values") -> list[Any]:

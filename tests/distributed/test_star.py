@@ -69,6 +69,18 @@ def test_sums_are_added_in_the_order_of_ranks(size: int, dtype: str) -> None:
     assert run_stars(size, add_up)[:-1] == [None] * size
 
 
+def test_sums_that_are_not_finite_are_no_warning() -> None:
+    largest = float(np.finfo("float32").max)
+
+    def add_up(connected: Star, rank: int) -> None:
+        connected.all_gather(np.zeros(3, np.uint8))
+        own = np.array([[np.inf, largest, np.nan], [-np.inf, largest, 1.0]][rank], "float32")
+        connected.all_reduce(own)  # a warning would be an error here
+        np.testing.assert_array_equal(own, [np.nan, np.inf, np.nan])
+
+    assert run_stars(2, add_up)[:-1] == [None] * 2
+
+
 def test_a_single_process_has_no_connections() -> None:
     connected = Star(0, 1, "127.0.0.1", lambda vector: [vector])
     assert len(connected.all_gather(np.zeros(3, np.uint8))) == 1 and not connected.takes(3)

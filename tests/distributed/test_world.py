@@ -36,6 +36,11 @@ def test_sums_have_the_same_bits_on_all_ranks(shape):
     np.testing.assert_allclose(totals[0], vectors.sum(axis=0))
 
 
+def test_sums_of_opposite_infinities_are_no_warning():
+    for total in run_ranks(2, lambda world: world.sum([[np.inf, 1.0], [-np.inf, 2.0]][world.rank])):
+        np.testing.assert_array_equal(total, [np.nan, 3.0])
+
+
 def test_values_and_arrays_of_all_ranks_are_gathered():
     values = [{"a": [1, None, "ä"]}, "", 2.5]
     arrays = [
