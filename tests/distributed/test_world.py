@@ -148,7 +148,7 @@ def test_a_rank_that_is_lost_ends_the_others_meeting():
 
     error = run_ranks(2, lose)[0]
     assert isinstance(error, PeerError)
-    assert 'rank 0 lost the others at "a batch": which of them it is cannot be seen' in str(error)
+    assert 'rank 0 lost the others at "a batch": this rank cannot tell which one it is' in str(error)
     assert "(threads: connection closed by peer)" in str(error)
 
 
