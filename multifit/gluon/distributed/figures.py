@@ -80,8 +80,8 @@ def _weights(metric: Any, figures: int, samples: int) -> list[float]:
     """
     if type(metric) is mx.metric.CompositeEvalMetric:
         return [w for part in metric.metrics for w in _weights(part, np.size(part.get()[1]), samples)]
-    counted = getattr(metric, "num_inst", None)
-    return [float(counted if np.isscalar(counted) and counted else samples)] * figures
+    counted = getattr(metric, "num_inst", 0)
+    return [float(counted if np.ndim(counted) == 0 and counted else samples)] * figures
 
 
 def _with_means(
