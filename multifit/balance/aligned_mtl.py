@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import checked_value, one_of
+from ..arguments import checked, one_of
 from .protocol import GramianMethod
 
 SCALES = one_of("min", "median", "rmse")
@@ -34,9 +34,10 @@ class AlignedMTL(GramianMethod):
     Learning. 2023, arXiv:2305.19000.
     """
 
-    def __init__(self, scale: str = "min", **options: Any) -> None:
+    @checked
+    def __init__(self, scale: Annotated[str, SCALES] = "min", **options: Any) -> None:
         super().__init__(**options)
-        self.scale: str = checked_value(f"{type(self).__name__}: scale", scale, Annotated[str, SCALES])
+        self.scale = scale
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the weights of the aligned gradients' mean."""

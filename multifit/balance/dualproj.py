@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Positive, checked_value
+from ..arguments import Positive, checked
 from .protocol import GramianMethod
 from .solvers import projected, regularized
 
@@ -32,10 +32,10 @@ class DualProj(GramianMethod):
     D. Lopez-Paz, M. Ranzato: Gradient Episodic Memory for Continual Learning. 2017, arXiv:1706.08840.
     """
 
-    def __init__(self, regularization: float = 1e-12, **options: Any) -> None:
+    @checked
+    def __init__(self, regularization: Positive = 1e-12, **options: Any) -> None:
         super().__init__(**options)
-        owner = type(self).__name__
-        self.regularization: float = checked_value(f"{owner}: regularization", regularization, Positive)
+        self.regularization = regularization
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the weights of the projected mean."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Positive, checked_value
+from ..arguments import Positive, checked
 from .protocol import GramianMethod
 
 Array = np.ndarray[Any, Any]
@@ -37,9 +37,10 @@ class FairGrad(GramianMethod):
     Multi-Task Learning as a Bargaining Game. 2022, arXiv:2202.01017.
     """
 
-    def __init__(self, alpha: float = 2.0, **options: Any) -> None:
+    @checked
+    def __init__(self, alpha: Positive = 2.0, **options: Any) -> None:
         super().__init__(**options)
-        self.alpha: float = checked_value(f"{type(self).__name__}: alpha", alpha, Positive)
+        self.alpha = alpha
 
     def solve(self, gramian: Array, step: int = 0) -> Array:
         """Return the solution, by damped Newton steps from that of orthogonal gradients."""

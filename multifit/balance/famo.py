@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arguments import NotNegative, Positive, checked_value
+from ..arguments import NotNegative, Positive, checked
 from .descent import descended, started
 from .measured import Measured
 from .protocol import LossMethod, State
@@ -37,11 +37,12 @@ class FAMO(LossMethod):
     B. Liu, Y. Feng, P. Stone, Q. Liu: FAMO: Fast Adaptive Multitask Optimization. 2023, arXiv:2306.03792.
     """
 
-    def __init__(self, learning_rate: float = 0.025, weight_decay: float = 1e-3, **options: Any) -> None:
+    @checked
+    def __init__(
+        self, learning_rate: Positive = 0.025, weight_decay: NotNegative = 1e-3, **options: Any
+    ) -> None:
         super().__init__(**options)
-        owner = type(self).__name__
-        self.learning_rate: float = checked_value(f"{owner}: learning_rate", learning_rate, Positive)
-        self.weight_decay: float = checked_value(f"{owner}: weight_decay", weight_decay, NotNegative)
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
 
     def start(self, tasks: int) -> State:
         """Return the logits of the softmax before the first batch."""

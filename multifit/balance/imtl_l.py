@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from ..arguments import Positive, checked_value
+from ..arguments import Positive, checked
 from .descent import OPTIMIZERS, descended, started
 from .measured import Measured
 from .protocol import LossMethod, State
@@ -32,11 +32,12 @@ class IMTLL(LossMethod):
     L. Liu et al.: Towards Impartial Multi-Task Learning. 2021, ICLR.
     """
 
-    def __init__(self, learning_rate: float = 1e-3, optimizer: str = "adam", **options: Any) -> None:
+    @checked
+    def __init__(
+        self, learning_rate: Positive = 1e-3, optimizer: Annotated[str, OPTIMIZERS] = "adam", **options: Any
+    ) -> None:
         super().__init__(**options)
-        owner = type(self).__name__
-        self.learning_rate: float = checked_value(f"{owner}: learning_rate", learning_rate, Positive)
-        self.optimizer: str = checked_value(f"{owner}: optimizer", optimizer, Annotated[str, OPTIMIZERS])
+        self.learning_rate, self.optimizer = learning_rate, optimizer
 
     def start(self, tasks: int) -> State:
         """Return the logarithms of the weights before the first batch."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Seed, checked_value
+from ..arguments import Seed, checked
 from .protocol import GramianMethod
 
 
@@ -31,9 +31,10 @@ class PCGrad(GramianMethod):
     T. Yu et al.: Gradient Surgery for Multi-Task Learning. 2020, arXiv:2001.06782.
     """
 
-    def __init__(self, seed: int = 0, **options: Any) -> None:
+    @checked
+    def __init__(self, seed: Seed = 0, **options: Any) -> None:
         super().__init__(**options)
-        self.seed: int = checked_value(f"{type(self).__name__}: seed", seed, Seed)
+        self.seed = seed
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the sum of the rows c, each a combination of the gradients."""

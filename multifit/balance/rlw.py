@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Seed, checked_value
+from ..arguments import Seed, checked
 from .measured import Measured
 from .protocol import LossMethod, State
 
@@ -38,9 +38,10 @@ class RLW(LossMethod):
 
     needs, on_device = "nothing", False
 
-    def __init__(self, seed: int = 0, **options: Any) -> None:
+    @checked
+    def __init__(self, seed: Seed = 0, **options: Any) -> None:
         super().__init__(**options)
-        self.seed: int = checked_value(f"{type(self).__name__}: seed", seed, Seed)
+        self.seed = seed
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return weights that were drawn for this batch."""

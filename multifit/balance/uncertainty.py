@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from ..arguments import Positive, checked_value
+from ..arguments import Positive, checked
 from .descent import OPTIMIZERS, descended, started
 from .measured import Measured
 from .protocol import LossMethod, State
@@ -35,14 +35,16 @@ class Uncertainty(LossMethod):
     and Semantics. 2018, arXiv:1705.07115.
     """
 
+    @checked
     def __init__(
-        self, start: float = 0.0, learning_rate: float = 1e-3, optimizer: str = "adam", **options: Any
+        self,
+        start: float = 0.0,
+        learning_rate: Positive = 1e-3,
+        optimizer: Annotated[str, OPTIMIZERS] = "adam",
+        **options: Any,
     ) -> None:
         super().__init__(**options)
-        owner = type(self).__name__
-        self.at_start: float = checked_value(f"{owner}: start", start, float)
-        self.learning_rate: float = checked_value(f"{owner}: learning_rate", learning_rate, Positive)
-        self.optimizer: str = checked_value(f"{owner}: optimizer", optimizer, Annotated[str, OPTIMIZERS])
+        self.at_start, self.learning_rate, self.optimizer = start, learning_rate, optimizer
 
     def start(self, tasks: int) -> State:
         """Return the logarithms of the variances before the first batch."""

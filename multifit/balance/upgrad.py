@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Positive, checked_value
+from ..arguments import Positive, checked
 from .protocol import GramianMethod
 from .solvers import projected, regularized
 
@@ -33,10 +33,10 @@ class UPGrad(GramianMethod):
     P. Quinton, V. Rey: Jacobian Descent for Multi-Objective Optimization. 2024, arXiv:2406.16232.
     """
 
-    def __init__(self, regularization: float = 1e-12, **options: Any) -> None:
+    @checked
+    def __init__(self, regularization: Positive = 1e-12, **options: Any) -> None:
         super().__init__(**options)
-        owner = type(self).__name__
-        self.regularization: float = checked_value(f"{owner}: regularization", regularization, Positive)
+        self.regularization = regularization
 
     def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
         """Return the sum of the projected gradients' weights."""
