@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit import TrainerError, TrainerSpec
@@ -106,6 +108,44 @@ def test_a_frozen_parameter_in_a_gluon_trainer(setup: Setup) -> None:
     )
     setup.with_trainers(trainer).trains()
     setup.with_trainers(TrainerSpec(".*"), frozen=["body.0.*"]).trains()
+
+
+@pytest.mark.parametrize(
+    ("frozen", "text"),
+    [
+        ((), 'no trainer moves "body.0.weight", "body.0.bias", so they would stay as they are'),
+        (["body.0.*"], 'trainers["all"]: moves parameters that frozen= names: "body.0.weight"'),
+    ],
+)
+def test_what_becomes_trainable_is_checked(setup: Setup, frozen: Any, text: str) -> None:
+    """A trainer whose parameters are all frozen for a while is none too many."""
+    layer, held = setup.net.body[0].collect_params(), setup.net.collect_params()
+    layer.setattr("grad_req", "null")
+    if not frozen:
+        held = [p for p in held.values() if p.grad_req != "null"]
+    estimator = setup.with_trainers({"all": gluon.Trainer(held, "sgd")}, frozen=frozen).make()
+    estimator.fit(setup.data, epochs=1)
+    layer.setattr("grad_req", "write")
+    for use in (partial(estimator.fit, epochs=1), estimator.check) * 2:
+        before = setup.parameters()
+        with pytest.raises(TrainerError) as raised:
+            use(setup.data)
+        assert text in str(raised.value)
+        assert not setup.moved(before)
+    layer.setattr("grad_req", "null")
+    estimator.fit(setup.data, epochs=1)
+    layer.setattr("grad_req", "write")  # other tests use the net
+
+
+def test_a_trainer_may_have_nothing_to_move_for_a_while(setup: Setup) -> None:
+    estimator = setup.with_trainers({"body": BODY, "heads": HEADS}).make()
+    estimator.fit(setup.data, epochs=1)
+    setup.net.body.collect_params().setattr("grad_req", "null")
+    assert [bool(trainer.parameters) for trainer in estimator.check(setup.data).trainers] == [False, True]
+    before = setup.net.body[0].weight.data().asnumpy()
+    estimator.fit(setup.data, epochs=1)
+    np.testing.assert_array_equal(setup.net.body[0].weight.data().asnumpy(), before)
+    setup.net.body.collect_params().setattr("grad_req", "write")
 
 
 def test_a_net_without_parameters() -> None:

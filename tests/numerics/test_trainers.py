@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from multifit import LossSpec, MultiEstimator, SpecError, TrainerSpec
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
-from tests.common.grids import ONE, TWO, pairwise
+from tests.common.grids import ONE, TWO, pairwise, two_settings
 from tests.common.hand_loop import ADAM, SILENT, SIZES, train, train_by_hand
 from tests.common.nets import Heads, hybridized
 from tests.common.specs import BCE, CE, digit_spec
@@ -129,3 +130,52 @@ def test_a_failure_does_not_leave_half_a_step(where: str) -> None:
     with pytest.raises(error[where][0], match=error[where][1]):
         estimator.fit(digit_batches([8] * 3), epochs=1, event_handlers=SILENT)
     assert_unchanged(net, before)
+
+
+# what is frozen by its grad_req in one fit after the other
+FREEZES = {
+    "a body that thaws": ("body.bias", "body.*", ""),
+    "biases that thaw": (".*bias", ""),
+    "to and fro": ("", "body.*", "", "digit.*", "body.bias", ""),
+}
+
+
+@pytest.mark.parametrize("freezes", FREEZES.values(), ids=FREEZES)
+@pytest.mark.parametrize("declared", ["a TrainerSpec", "a Trainer", "several"])
+@two_settings
+def test_what_becomes_trainable_between_fits_is_trained(
+    freezes: tuple[str, ...], declared: str, devices: list, hybrid: bool
+) -> None:
+    """Moments, counts and schedules go on, also those of parameters that were frozen for a while."""
+    batches = digit_batches([12, 7])
+    hand, net = twins(make, batches[0][0])
+    net.collect_params().reset_ctx(devices)
+
+    def options() -> dict[str, Any]:
+        if len(devices) > 1:  # where counts differ, MXNet's own trainer asks a schedule once for each device
+            return ADAM
+        return {"lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7, base_lr=0.01), **ADAM}
+
+    patterns = {"heads": "(digit|parity).*", "body": "body.*"} if declared == "several" else {"all": ".*"}
+    by_hand = [gluon.Trainer(selected(hand, each), "adam", options()) for each in patterns.values()]
+    trainers = {
+        name: gluon.Trainer(selected(net, pattern), "adam", options())
+        if declared == "a Trainer"
+        else TrainerSpec(pattern, "adam", options())
+        for name, pattern in patterns.items()
+    }
+    estimator = MultiEstimator(hybridized(net, hybrid), digit_spec(), trainers, devices)
+    for pattern in freezes:
+        for each in (hand, net):
+            for name, parameter in each._collect_params_with_prefix().items():
+                parameter.grad_req = "null" if re.fullmatch(pattern, name) else "write"
+        train_by_hand(hand, by_hand, batches, objective)
+        estimator.fit(batches, epochs=1, event_handlers=SILENT)
+        trained = {name for name, p in estimator.parameters.items() if p.grad_req != "null"}
+        assert {name for each in estimator.plan.trainers for name in each.parameters} == trained
+    assert_same_parameters(net, hand)
+
+
+def selected(net: Any, pattern: str) -> list[Any]:
+    named = net._collect_params_with_prefix()
+    return [parameter for name, parameter in named.items() if re.fullmatch(pattern, name)]

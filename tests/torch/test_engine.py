@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from tests.common.nets import normed_heads, two_heads
@@ -141,3 +142,22 @@ def test_twenty_steps_are_those_of_mxnet(name: str) -> None:
     of_mxnet, of_torch = (run(engine, *made(case), **case.options) for engine in ("mxnet", "torch"))
     for where, one, other in zip(("history ", "figures ", "outputs ", "parameters "), of_mxnet, of_torch):
         assert_close(one, other, where)
+
+
+@pytest.mark.parametrize("freezes", [("body.*", ""), (".*bias", ""), ("", "body.*", "", "digit.*", "")])
+def test_what_becomes_trainable_between_fits_is_trained(freezes: tuple[str, ...]) -> None:
+    ends = []
+    for engine in ("mxnet", "torch"):
+        net, spec, trainers, data = made(CASES["adam"])
+        context = "cpu" if engine == "torch" else mx.cpu()
+        estimator = MultiEstimator(net, spec, trainers, context=context, engine=engine)
+        for pattern in freezes:
+            for name, parameter in estimator.parameters.items():
+                parameter.grad_req = "null" if re.fullmatch(pattern, name) else "write"
+            before = {name: p.data().copy() for name, p in estimator.parameters.items() if p._data}
+            estimator.fit(data, epochs=2, event_handlers=[])
+            for name in before:
+                moved = (estimator.parameters[name].data() != before[name]).sum().asscalar() > 0
+                assert moved == (re.fullmatch(pattern, name) is None)
+        ends.append({name: p.data().asnumpy() for name, p in estimator.parameters.items()})
+    assert_close(*ends)

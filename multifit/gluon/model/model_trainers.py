@@ -15,7 +15,10 @@ from .model import Model
 
 
 class ModelTrainers:
-    """Builds the trainers of a model once, and knows which parameters they move.
+    """Builds the trainers of a model, and knows which parameters they move.
+
+    They are built once, as they have states. What becomes trainable later is added to them at the beginning
+    of the next fit or check.
 
     `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`.
     """
@@ -23,26 +26,32 @@ class ModelTrainers:
     def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
         self._trainers: Trainers | None = None
+        self._trained = frozenset[str]()  # the trainable parameters for which trainers were checked
         self._training = False
 
     def build(self) -> list[Problem]:
-        """Initialise the parameters and build the trainers, unless done; return what is wrong."""
-        if self._trainers is not None:
+        """Initialise the parameters and build the trainers, unless done; return what is wrong.
+
+        Trainers that were built before other parameters became trainable get these.
+        """
+        if self._trainers is not None and self._trained == trainable(self._model.parameters).keys():
             return []
         problems = self._model.initialize()
         if problems:
             return problems
-        if self._declared is None:
+        if self._declared is None and self._trainers is None:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
             self._log_once(
                 f"default trainer: {DEFAULT.optimizer}, learning rate {rate:g}, over all parameters"
             )
         model = self._model
-        self._trainers, problems = bind_trainers(
-            self._declared, model.parameters, self._frozen, model.contexts
+        trainers, problems = bind_trainers(
+            self._declared, model.parameters, self._frozen, model.contexts, self._trainers
         )
-        if self._trainers is not None and self._training:
-            self._trainers.added_gradients.begin()
+        if trainers is not None:
+            if self._training and self._trainers is None:
+                trainers.added_gradients.begin()
+            self._trainers, self._trained = trainers, frozenset(trainable(model.parameters))
         return problems
 
     @contextmanager
@@ -50,6 +59,7 @@ class ModelTrainers:
         """Let trainers that accumulate add up gradients within the block, which may build them."""
         self._training = True
         if self._trainers is not None:
+            self.build()  # what is wrong is raised with the first batch
             self._trainers.added_gradients.begin()
         try:
             yield
@@ -63,7 +73,7 @@ class ModelTrainers:
 
         What else is wrong with trainers is raised with the first batch.
         """
-        rhythms = {} if self.build() else self.get().rhythms
+        rhythms = {} if self._trainers is None and self.build() else self.get().rhythms
         message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
         raise_problems(
             Problem("trainer", f'trainers["{name}"]: {message}')
@@ -94,7 +104,7 @@ class ModelTrainers:
 
         Handlers ask before the first batch, which raises what is wrong with trainers, spec and data at once.
         """
-        return {} if self.build() else self.get().learning_rates()
+        return {} if self._trainers is None and self.build() else self.get().learning_rates()
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -39,17 +39,18 @@ def rhythm_problems(where: str, declared: Any, parameters: Mapping[str, mx.gluon
 class AddedGradients:
     """The gradients of trainers that accumulate: added up while training, and kept between fits."""
 
-    def __init__(self, parameters: Iterable[mx.gluon.Parameter]) -> None:
-        self._parameters = list(parameters)
+    def __init__(self, trainers: Sequence[mx.gluon.Trainer]) -> None:
+        self._trainers = trainers
         self._written: list[mx.gluon.Parameter] = []  # whose gradients are written when nothing trains
         self._kept: dict[mx.gluon.Parameter, tuple[Sequence[Any], list[bool]]] = {}
 
     def begin(self) -> None:
         """Let MXNet add gradients up instead of overwriting them, from where the last fit ended."""
-        self._written = [p for p in self._parameters if p.grad_req == "write"]
+        self._written = [p for each in self._trainers for p in each._params if p.grad_req == "write"]
         for parameter in self._written:
             parameter.grad_req = "add"  # which makes arrays of zeros
-        for parameter, (gradients, flags) in self._kept.items():
+        still = {p: kept for p, kept in self._kept.items() if p.grad_req != "null"}
+        for parameter, (gradients, flags) in still.items():
             pairs = zip(parameter.list_data(), parameter.list_grad(), gradients, flags)
             for values, gradient, kept, fresh in pairs:
                 kept.copyto(gradient)

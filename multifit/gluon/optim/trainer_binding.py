@@ -18,12 +18,18 @@ DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
 
 
 def bind_trainers(
-    declared: Any, parameters: Mapping[str, mx.gluon.Parameter], frozen: Any, contexts: Sequence[Context]
+    declared: Any,
+    parameters: Mapping[str, mx.gluon.Parameter],
+    frozen: Any,
+    contexts: Sequence[Context],
+    built: Trainers | None = None,
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` moves all parameters. `parameters` are all parameters by structural name,
-    initialised; `frozen` selects those that no trainer moves. Returns None with problems, if there are any.
+    initialised; `frozen` selects those that no trainer moves. Trainers that are `built` already get the
+    parameters that have become trainable since; they keep those that are not any more, with their states.
+    Returns None with problems, if there are any; no trainer has changed then.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -31,24 +37,35 @@ def bind_trainers(
     problems = _declared_problems(declared, named)
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates = trainable(parameters)
+    held = set() if built is None else {each for trainer in built.values() for each in trainer._params}
+    selectable = {name: p for name, p in parameters.items() if name in candidates or p in held}
     frozen_set, selection_problems = frozen_names(frozen, parameters)
     moved: dict[str, list[str]] = {}
     for name, value in valid.items():
-        moved[name], more = moved_names(where[name], value, candidates, frozen_set)
+        selected, more = moved_names(where[name], value, selectable, frozen_set)
+        moved[name] = [each for each in selected if each in candidates]
         selection_problems += more
     if not selection_problems and len(valid) == len(named):  # otherwise, missing parameters are no surprise
         selection_problems = coverage_problems(moved, candidates, frozen_set)
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
-        held = {parameter: parameters[parameter] for parameter in moved[name]}
-        optimizers[name], more = build_optimizer(where[name], value, held.values())
+        new = {each: parameters[each] for each in moved[name] if parameters[each] not in held}
+        known = value if built is None else built[name].trainer
+        optimizers[name], more = build_optimizer(where[name], known, new.values())
         problems += more + _device_problems(where[name], value, contexts)
-        problems += _sparse_problems(where[name], value, sparse(held), contexts)
-        problems += rhythm_problems(where[name], value, held)
+        problems += _sparse_problems(where[name], value, sparse(new), contexts)
+        problems += rhythm_problems(where[name], value, new)
+        if new and built is not None and built[name]._update_on_kvstore:
+            message = f"MXNet keeps its states on a kvstore, which cannot take on {listing(list(new))}"
+            way_out = "make a new MultiEstimator(net, spec, trainers), whose trainers have no states yet"
+            problems.append(Problem("trainer", f"{where[name]}: {message}; {way_out}"))
     problems += _unread_problems(sparse(parameters), [name for names in moved.values() for name in names])
     if problems:
         return None, problems
+    if built is not None:
+        built.hold(moved, parameters)
+        return built, []
     trainers = {n: _build(v, {p: parameters[p] for p in moved[n]}, optimizers[n]) for n, v in valid.items()}
     norms = {name: getattr(value, "clip_norm", None) for name, value in valid.items()}
     clip_norms = {name: float(norm) for name, norm in norms.items() if norm is not None}

@@ -15,6 +15,7 @@ from .gradients import (
     scale_gradients,
     zero_stale,
 )
+from .held_parameters import hold
 from .named_schedule import named_schedule
 from .rhythms import AddedGradients, Rhythm
 from .trainer_handle import TrainerHandle
@@ -47,9 +48,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         self._updates = {name: FusedUpdate(trainer) for name, trainer in trainers.items()}
         self.rhythms, self.waiting = dict(rhythms), frozenset[str]()
         self._accumulating = {name for name, rhythm in rhythms.items() if rhythm.accumulate}
-        self.added_gradients = AddedGradients(
-            parameter for name in self._accumulating for parameter in moved_parameters(trainers[name])
-        )
+        self.added_gradients = AddedGradients([trainers[name] for name in self._accumulating])
 
     def __getitem__(self, name: str) -> TrainerHandle:
         return self.handles[name]
@@ -59,6 +58,17 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     def __len__(self) -> int:
         return len(self._trainers)
+
+    def hold(self, names: Mapping[str, Sequence[str]], parameters: Mapping[str, mx.gluon.Parameter]) -> None:
+        """Let each trainer move some parameters, by name; those that it does not hold yet are added to it.
+
+        `parameters` are all parameters. The states and counts of those that it holds stay as they are.
+        """
+        self.parameter_names = dict(names)
+        for name, trainer in self._trainers.items():
+            held = {*trainer._params, *(parameters[each] for each in names[name])}
+            if len(held) > len(trainer._params):
+                hold(trainer, [parameter for parameter in parameters.values() if parameter in held])
 
     def due(self, step: int) -> dict[str, TrainerHandle]:
         """Return the trainers that move after a batch of the run, counted from 0.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 from ..compat import mx
 from ..data.new_array import new_array
@@ -21,14 +21,13 @@ class UpdateNumbers:
     handle : TrainerHandle
         The trainer; its own update is never called.
     parameters : sequence of gluon.Parameter
-        Those that it moves; they are numbered in this order.
+        Those that it moves; they are numbered in this order, the trainer may number them otherwise.
     """
 
     def __init__(self, handle: TrainerHandle, parameters: Sequence[mx.gluon.Parameter]) -> None:
         trainer = handle.trainer
         self._name, self._trainer, self.options = handle.name, trainer, trainer.optimizer
-        places = {id(parameter): index for index, parameter in enumerate(trainer._params)}
-        self._indices = [places[id(parameter)] for parameter in parameters]
+        self._names = [parameter.name for parameter in parameters]
 
     @property
     def kind(self) -> str:
@@ -40,7 +39,7 @@ class UpdateNumbers:
 
         Raises an error that names the trainer if its schedule returns no rate, or one that it cannot use.
         """
-        optimizer, indices = self._trainer.optimizer, [self._indices[number] for number in numbers]
+        optimizer, indices = self._trainer.optimizer, self._indices(numbers)
         self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
         optimizer._set_current_context(0)
         optimizer._update_count(indices)
@@ -53,14 +52,20 @@ class UpdateNumbers:
     def states(self) -> list[Any]:
         """Return each parameter's state in NumPy arrays; None where there is none yet."""
         states = self._trainer._updaters[0].states
-        return [_mapped(states.get(index), lambda array: array.asnumpy()) for index in self._indices]
+        indices = self._indices(range(len(self._names)))
+        return [_mapped(states.get(index), lambda array: array.asnumpy()) for index in indices]
 
     def set_states(self, numbers: Sequence[int], states: Sequence[Any]) -> None:
         """Set the states of some parameters, as :meth:`states` returns them."""
         updater = self._trainer._updaters[0]
-        for index, state in zip([self._indices[number] for number in numbers], states):
+        for index, state in zip(self._indices(numbers), states):
             updater.states[index] = _mapped(state, new_array)
             updater.states_synced[index] = True
+
+    def _indices(self, numbers: Iterable[int]) -> list[int]:
+        """Return the trainer's own numbers, which change if it gets further parameters."""
+        known = self._trainer._param2idx
+        return [known[self._names[number]] for number in numbers]
 
 
 def _mapped(state: Any, function: Any) -> Any:

@@ -90,8 +90,10 @@ class Runner:
         self._discard()
 
     def restart(self, hooks: TrainingHooks) -> None:
-        """Begin a fit: all graphs are traced again."""
+        """Begin a fit: all graphs are traced again, and other parameters may be trainable now."""
         self._discard()
+        self._parameters.tensors.clear()
+        self._trainers = None
 
     def _discard(self) -> None:
         self._stages: dict[str, Stage] = {}

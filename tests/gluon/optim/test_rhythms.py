@@ -112,6 +112,30 @@ def test_several_fits_equal_one(accumulate: bool) -> None:
         np.testing.assert_array_equal(value, snapshot(one)[name], err_msg=name)
 
 
+@pytest.mark.parametrize("frozen", [range(2, 4), range(2), range(2, 8)], ids=str)
+def test_what_was_added_waits_while_other_parameters_are_frozen(frozen: range) -> None:
+    """Fits end in mid-rhythm; what froze has lost its gradients, and adds up new ones when it thaws."""
+    hand, net = twins(make, BATCHES[0][0])
+    by_hand = gluon.Trainer(hand.collect_params(), "sgd", SGD)
+    estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", SGD, every=3, accumulate=True))
+    hand.collect_params().setattr("grad_req", "add")
+    for start in range(0, len(BATCHES), 2):
+        for each, request in ((hand, "add"), (net, "write")):
+            each.body.collect_params().setattr("grad_req", "null" if start in frozen else request)
+        estimator.fit(BATCHES[start : start + 2], epochs=1, event_handlers=SILENT)
+        for number in (start, start + 1):
+            with autograd.record():
+                x, digit, parity = map(nd.array, BATCHES[number])
+                digits, parities = hand(x)
+                loss = (CE(digits, digit) + 0.5 * BCE(parities, parity)).mean()
+            loss.backward()
+            if number % 3 == 2:
+                by_hand.step(3)
+                for parameter in hand.collect_params().values():
+                    parameter.zero_grad()
+    assert_same_parameters(net, hand)
+
+
 def test_a_schedule_counts_the_trainers_own_updates() -> None:
     schedule = mx.lr_scheduler.FactorScheduler(1, 0.5, base_lr=1.0)
     declared = {

@@ -217,6 +217,17 @@ def test_what_cannot_work_is_refused_by_name(case: str) -> None:
             run(batches())
 
 
+def test_what_becomes_trainable_cannot_be_added_on_a_kvstore() -> None:
+    net = Net(SPARSE_WEIGHT, ONE)
+    net.head.bias.grad_req = "null"
+    estimator = estimator_of(net)
+    estimator.fit(batches(), epochs=1, event_handlers=SILENT)
+    net.head.bias.grad_req = "write"
+    for run in (estimator.check, lambda data: estimator.fit(data, epochs=1)):
+        with pytest.raises(TrainerError, match='a kvstore, which cannot take on "head.bias"'):
+            run(batches())
+
+
 def test_a_second_trainer_is_refused() -> None:
     net = Net(SPARSE_WEIGHT, ONE)
     estimator = estimator_of(net)
