@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
+from multifit import CheckpointHandler, EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
 from multifit.gluon.handlers import WeightAveraging
 from multifit.gluon.steps.runner import Runner
 from multifit.handlers import StoppingHandler
@@ -20,6 +21,7 @@ from tests.common.nets import TWO_HEADS, Heads, sequential, two_heads
 
 from .resume_runs import (
     BATCHES,
+    DATA,
     EPOCHS,
     SAMPLES,
     STEPS,
@@ -91,6 +93,30 @@ def test_a_trainers_rhythm_continues(tmp_path: Path, accumulate: bool, devices: 
             run.crash(step)
         run.fit(resume=None if step is None else run.folder)
         ends.append(run.end())
+    assert unequal(*ends) == []
+
+
+def test_a_fit_that_trains_more_than_the_one_before_continues(tmp_path: Path) -> None:
+    """The estimator that resumes has trained all parameters from the beginning."""
+    ends = []
+    for name, step in (("whole", None), ("stopped", 8)):
+        run = Run(tmp_path / name, "list")
+        estimator, data = run.build(), DATA["list"]()
+        frozen = estimator.net.body[0].collect_params()
+        frozen.setattr("grad_req", "null")
+        estimator.fit(data, epochs=1, event_handlers=[])
+        frozen.setattr("grad_req", "write")
+        handlers = [CheckpointHandler(run.folder, run.every, seed=7)]
+        with nullcontext() if step is None else pytest.raises(Exception, match="Crash"):
+            crash = [] if step is None else [At(step)]
+            estimator.fit(data, epochs=EPOCHS, event_handlers=[*handlers, *crash])
+        if step is not None:
+            estimator = run.build()
+            estimator.fit(data, epochs=EPOCHS, event_handlers=handlers, resume=run.folder)
+        parameters = {key: value for key, value in values(estimator).items() if "@" in key}
+        ends.append(
+            {**parameters, "history": estimator.history.to_json(), "rates": estimator.learning_rates()}
+        )
     assert unequal(*ends) == []
 
 
