@@ -126,7 +126,6 @@ class Stage:
         with self.recording():
             ran = []
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
-                self.graphs.forms.samples, self.graphs.forms.batch_axis = size, batch.axis
                 with context:
                     ran.append(self._run_device(result, slots, size, scale, state, first_outputs))
                 first_outputs = None
@@ -157,7 +156,6 @@ class Stage:
         context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
         graph = self.graphs.find(batch.signature or signature_of(slots.values()), size)
         if graph is None:
-            self.graphs.forms.samples, self.graphs.forms.batch_axis = size, batch.axis
             result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
             with self.recording(), context, kept_statistics(statistics):
                 graph, _ = self._run_device(result, slots, size, scale, state)
@@ -209,6 +207,7 @@ class Stage:
         state: RunState | None,
         outputs: dict[str, Array] | None = None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
+        self.graphs.forms.samples, self.graphs.forms.batch_axis = size, result.batch.axis
         context = mx.context.current_context()
         signature = result.batch.signature or signature_of(slots.values())
         samples = self._scaler.constant((float(size),), context)

@@ -180,6 +180,15 @@ def test_on_several_devices_and_for_all_kinds_of_losses(kind: str, devices: list
     assert_same_parameters(net, hand)
 
 
+@pytest.mark.parametrize("hybrid", [False, True], ids=["plain", "hybridized"])
+def test_a_method_looks_back_at_batches_that_devices_share_unequally(hybrid: bool) -> None:
+    batches = digit_batches([8, 5, 3])
+    one, two = twins(two_heads, batches[0][0])
+    for net, devices in ((one, None), (two, TWO)):
+        fitted(hybridized(net, hybrid), FAMO(learning_rate=0.5), batches, devices=devices)
+    assert_same_parameters(two, one)
+
+
 def test_groups_of_losses_are_tasks() -> None:
     """Two halves of a loss in one task are that loss; a loss in no group is a task of its own."""
     hand, net = twins(two_heads, BATCHES[0][0])
