@@ -23,6 +23,7 @@ from .balance.make import AnyBalancer
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
+from .data.missing_labels import KnownLabels
 from .data.task_splitter import TaskSplitter
 from .distributed.gradients import Gradients
 from .distributed.parameters import SharedParameters
@@ -53,7 +54,8 @@ class Engine:
     `stages` are named "train" and "evaluate". `loaders` are those that train, if they are several; they are
     set before :meth:`read_tasks`. `hooks` are what handlers change while training, None if nothing.
     `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of each
-    stage's batches, for exporting. `readers` read the loaders of each stage; `gradients` and `shared` keep
+    stage's batches, for exporting; `known_labels` are the forms of labels that batches may lack, from the
+    last batch that had them. `readers` read the loaders of each stage; `gradients` and `shared` keep
     the ranks together.
     """
 
@@ -87,6 +89,7 @@ class Engine:
         """
         self.model.check_parameters()
         self.hooks, self.loaders = hooks, None
+        self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
         self._splitters: dict[Any, AnySplitter] = {}
@@ -188,6 +191,7 @@ class Engine:
             self.readers[name].current,
             own,
             None if carried is None else carried.fill_in,
+            self.known_labels[name],
         )
 
     def _lacking(self, name: str, spec: TaskSpec) -> frozenset[str]:

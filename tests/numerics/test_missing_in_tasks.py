@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import EarlyStoppingHandler, LabelSpec, LossSpec, MetricSpec, MixUp, MultiEstimator, TaskSpec
+from multifit import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    Every,
+    HandlerError,
+    LabelSpec,
+    LossSpec,
+    MetricSpec,
+    MixUp,
+    MultiEstimator,
+    TaskSpec,
+)
 from multifit.metrics import BinaryAccuracy
+from tests.common.compare import assert_unchanged, snapshot
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
+from tests.common.handlers import CutsPower
 from tests.common.nets import hybridized
 from tests.numerics.test_missing_labels import (
     DEVICES,
@@ -234,3 +248,26 @@ def test_mixup_permutes_what_is_present() -> None:
     history = estimator.fit(batches, epochs=2, event_handlers=[MixUp(alpha=0.4), *SILENT])
     assert all(np.isfinite(p.data().asnumpy()).all() for p in net.collect_params().values())
     assert np.isfinite(history.last["train_loss"])
+
+
+@pytest.mark.parametrize("rule", ["NaN", "a slot"])
+def test_a_resumed_fit_may_go_on_with_a_label_that_is_none(rule: str, tmp_path: Path) -> None:
+    """What stands for it has the shape and the dtype that batches before the stop have shown."""
+    missing, mark = RULES[rule]
+    batches, _ = two_task_batches(mark, rule == "a slot")
+    batches[2][1] = None
+
+    def run(folder: str, *handlers: Any, **options: Any) -> Any:
+        net = two_heads()
+        net.initialize(mx.init.Constant(0.1))
+        estimator = MultiEstimator(net, two_tasks(missing, batches))
+        saving = CheckpointHandler(tmp_path / folder, Every(2, "batch"), seed=1)
+        estimator.fit(batches, epochs=2, event_handlers=[*SILENT, saving, *handlers], **options)
+        return estimator
+
+    whole = run("whole")
+    with pytest.raises(HandlerError):
+        run("parts", CutsPower(2))
+    resumed = run("parts", resume=tmp_path / "parts")
+    assert_unchanged(resumed.net, snapshot(whole.net))
+    assert dict(resumed.history) == dict(whole.history)

@@ -16,7 +16,7 @@ from ..compat import mx
 from ..user_code import user_code
 from .arrays import RawArray, Signature, cast_dtype, place, samples
 from .batches import Batch, BatchLayout, Shards, layout_of, signature_of_list
-from .missing_labels import MissingLabels, sought_in
+from .missing_labels import KnownLabels, MissingLabels, sought_in
 from .raw_batches import arrays_in, names_in
 from .shares import WHOLE, CurrentShare
 
@@ -37,7 +37,8 @@ class BatchSplitter:
     appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
     inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
     `own` are the slots of a batch by their names in it, if some are absent or have other names there.
-    `fill_in` adds slots that are in no batch.
+    `fill_in` adds slots that are in no batch. `known` are the labels that may be missing, of all batches of
+    the stage.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class BatchSplitter:
         current: CurrentShare | None = None,
         own: TaskSlots | None = None,
         fill_in: Callable[[Batch], None] | None = None,
+        known: KnownLabels | None = None,
     ) -> None:
         self.spec, self.contexts, self.notice = spec, contexts, notice
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
         self.signatures = [] if signatures is None else signatures
         self._real = real
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
-        self._missing = MissingLabels(spec.label_specs)
+        self._missing = MissingLabels(spec.label_specs, known)
         self._checked: set[tuple[Any, ...]] = set()
         self._first: dict[str, Any] = {}
         self._layouts: dict[Signature, BatchLayout] = {}  # of batches that need neither cast nor splitting

@@ -16,19 +16,22 @@ from ..compat import mx
 from ..user_code import user_code
 from .arrays import held_as, place
 
+KnownLabels = dict[str, tuple[Shape, Any]]
+"""The shape and the dtype of each label that may be missing, in the last batch that had it."""
+
 
 class MissingLabels:
     """Replaces what is missing before a loss sees it: where it is replaced afterwards, gradients are NaN.
 
-    `labels` are all labels of a spec by name.
+    `labels` are all labels of a spec by name. `known` is what batches have shown, and is kept up to date.
     """
 
-    def __init__(self, labels: Mapping[str, LabelSpec]) -> None:
+    def __init__(self, labels: Mapping[str, LabelSpec], known: KnownLabels | None = None) -> None:
         self._labels = {name: label for name, label in labels.items() if is_missable(label)}
         self._masks = {label.missing for label in self._labels.values() if isinstance(label.missing, str)} - {
             NAN
         }
-        self._known: dict[str, tuple[Shape, Any]] = {}  # shape and dtype of each label in the last batch
+        self._known: KnownLabels = {} if known is None else known
 
     def __bool__(self) -> bool:
         return bool(self._labels)

@@ -21,12 +21,12 @@ from .differences import differences as compare
 from .figures import load_figures, save_figures
 from .identity import identity
 from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
-from .ranks import has_own, read_own_tree
+from .ranks import has_own, has_tree, read_own_tree
 from .trainers import load_trainer, save_trainer
 from .tree import decode, encode, read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
-BALANCE, STATISTICS, CARRIED = "balance", "statistics", "carried"
+BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
 
 
 def write(folder: Path, engine: Engine) -> list[str]:
@@ -84,6 +84,9 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
         carried.load(read_own_tree(folder, own, CARRIED))
     for name, state in trees[FIGURES].items():
         load_figures(engine.stages[name].figures, state)
+    if has_tree(folder, own, LABELS):
+        for name, known in read_own_tree(folder, own, LABELS).items():
+            engine.known_labels[name].update(known)
     if engine.balancer is not None:
         engine.balancer.load(read_own_tree(folder, own, BALANCE))
     if ranks != world.size:
@@ -127,11 +130,16 @@ def differences(folder: Path, engine: Engine) -> list[str]:
 
 def _own_state(engine: Engine) -> dict[str, Any]:
     carried = engine.stages[TRAIN].carried
+    known = {
+        stage: {name: (shape, np.dtype(dtype).name) for name, (shape, dtype) in labels.items()}
+        for stage, labels in engine.known_labels.items()
+    }
     return {
         DEVICES: save_device_state(engine.model.parameters, engine.trainers.moved()),
         FIGURES: {name: save_figures(stage.figures) for name, stage in engine.stages.items()},
         RANDOM: random_state(),
         **({} if carried is None else {CARRIED: carried.state()}),
+        **({LABELS: known} if any(known.values()) else {}),
         **({} if engine.balancer is None else {BALANCE: engine.balancer.state()}),
     }
 
