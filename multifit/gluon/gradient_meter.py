@@ -49,17 +49,24 @@ class GradientMeter:
             method, engine.spec, model.contexts[0], engine.world, model.parameters, arrays
         )
         self._run = run or _run
-        self._engine = engine.fork(engine.state, self._balancer)
+        self._training, self._engine = engine, engine.fork(engine.state, self._balancer)
         self._engine.readers = engine.readers  # which know what part of a batch is this process's
+        self._engine.known_labels = engine.known_labels  # also of batches that are not measured
         if loaders is not None:
             self._engine.read_tasks("train", loaders.slots, loaders.joins)
         self._engine.stages["train"].train_mode = False
 
-    def measure(self, raw: Any) -> None:
-        """Measure a batch, as the loader yielded it; this waits for the device."""
+    def measure(self, raw: Any, state: RunState) -> None:
+        """Measure the last batch that was trained on, as the loader yielded it; this waits for the device.
+
+        `state` is the run's as the batch began, which loss weights may be functions of.
+        """
         engine = self._engine
-        state = copy.copy(engine.state)
+        state = copy.copy(state)
         state.seed = None  # nothing is drawn here, and training goes on drawing
+        carried, own = (each.stages["train"].carried for each in (self._training, engine))
+        if carried is not None and own is not None:
+            own.load(carried.before())
         with preserve_rng(), preserve_state(engine.model.parameters.values(), ()):
             self._balancer.measure(self._run(engine, engine.splitter("train").split(raw), state))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Protocol, Sequence
 
 from ...checks import describe
 from ...errors import DataError, SpecError
@@ -10,6 +10,15 @@ from ...protocols import Array, Context
 from ..compat import mx
 from ..data.batches import Batch
 from ..metrics.stage_figures import Elsewhere
+
+States = list[dict[str, Array]]  # of each device
+
+
+class StatesElsewhere(Elsewhere, Protocol):
+    """Where another engine holds the state."""
+
+    def before(self) -> Optional[States]:
+        """Return the state with which the last batch began; None if it was that in its slots."""
 
 
 class CarriedState:
@@ -24,7 +33,8 @@ class CarriedState:
     ) -> None:
         self.shapes, self._contexts, self._dtype = shapes, list(contexts), dtype
         self._arrays: dict[Context, dict[str, Array]] = {}
-        self.elsewhere: Elsewhere | None = None
+        self._given: States = []
+        self.elsewhere: StatesElsewhere | None = None
 
     def reset(self) -> None:
         """Begin with zeros again."""
@@ -32,8 +42,9 @@ class CarriedState:
 
     def fill_in(self, batch: Batch) -> None:
         """Add the state to a batch's slots; raises DataError if it is of another number of samples."""
-        for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
-            slots.update(self._of(context, size))
+        self._given = [self._of(context, size) for context, size in zip(batch.contexts, batch.sizes)]
+        for slots, given in zip(batch.slots, self._given):
+            slots.update(given)
         batch.signature = None
 
     def keep(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
@@ -55,7 +66,12 @@ class CarriedState:
                         "0 for the number of samples"
                     )
 
-    def state(self) -> list[dict[str, Array]]:
+    def before(self) -> States:
+        """Return the state of each device with which the last batch began."""
+        elsewhere = None if self.elsewhere is None else self.elsewhere.before()
+        return self._given if elsewhere is None else elsewhere
+
+    def state(self) -> States:
         """Return the state of each device that has one, for a checkpoint."""
         if self.elsewhere is not None:
             self.elsewhere.fetch()
@@ -70,7 +86,7 @@ class CarriedState:
             for context, arrays in zip(self._contexts, state)
         }
 
-    def _of(self, context: Context, size: int) -> Mapping[str, Array]:
+    def _of(self, context: Context, size: int) -> dict[str, Array]:
         shapes = {name: tuple(n or size for n in shape) for name, shape in self.shapes.items()}
         if context not in self._arrays:
             return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -44,15 +45,20 @@ class GradientConflicts:
     def __init__(self, every: Count = 50, on: On = "features", tasks: Optional[Groups] = None) -> None:
         self.every, self.on, self.tasks = every, on, tasks
         self._meter: Any = None
+        self._state: Any = None
 
     def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Prepare to measure."""
         self._meter = estimator.gradient_meter(Sum(on=self.on, tasks=self.tasks))
 
+    def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+        """Remember what the batch begins with, if it is to be measured."""
+        self._state = None if estimator.state.step % self.every else copy.copy(estimator.state)
+
     def batch_end(self, estimator: EstimatorProtocol, batch: Any, **facts: Any) -> None:
-        """Measure the batch if it is one of those."""
-        if (estimator.state.step - 1) % self.every == 0:
-            self._meter.measure(batch)
+        """Measure every `every`-th batch."""
+        if self._state is not None:
+            self._meter.measure(batch, self._state)
 
     def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
         """Record the figures, and start anew."""

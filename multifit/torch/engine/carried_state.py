@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...gluon.data.batches import Batch
 from ...gluon.execution.carried_state import CarriedState as GluonCarriedState
+from ...gluon.execution.carried_state import States
 from .tensors import Tensors, to_arrays
 
 
@@ -34,6 +35,10 @@ class CarriedState:
         """Hand the state over to MXNet's; this waits for the device."""
         if self._left:
             self._gluon.load([to_arrays(self._left)])
+
+    def before(self) -> States | None:
+        """Return the state with which the last batch began; None if it was that in its slots."""
+        return [to_arrays(self.given)] if self.given else None
 
     def clear(self) -> None:
         """Discard the state."""

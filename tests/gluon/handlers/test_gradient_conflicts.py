@@ -13,6 +13,7 @@ from multifit import (
     Every,
     GradientAccumulation,
     GradientConflicts,
+    LossSpec,
     MultiEstimator,
     SpecError,
     TrainerSpec,
@@ -22,11 +23,14 @@ from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT
+from tests.common.language import BATCHES as TEXTS
+from tests.common.language import make_net, make_spec
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.specs import digit_spec
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
+from mxnet.gluon.loss import L2Loss, SoftmaxCrossEntropyLoss  # isort: skip
 
 BATCHES = digit_batches([8] * 5)
 FIGURES = ["gradnorm_digit", "gradnorm_parity", "cosine_digit_parity", "conflict"]
@@ -82,6 +86,21 @@ def test_figures_are_those_of_the_sum(tasks: Any) -> None:
     history = fitted(other, GradientConflicts(every=2, tasks=tasks), rate=0.0).history
     for name in history:
         np.testing.assert_allclose(history[name], expected[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_batch_is_measured_as_it_began(every: int) -> None:
+    """With the state that the batch before left, and with its own weights."""
+    small = LossSpec(L2Loss(batch_axis=1), "hidden", "hidden", weight=lambda state: 1 + state.step)
+    losses = {"next": LossSpec(SoftmaxCrossEntropyLoss(batch_axis=1), "logits", "next"), "small": small}
+    still = TrainerSpec(".*", "sgd", {"learning_rate": 0.0})
+    measured = []
+    for balance, handlers in ((Sum(every=every), []), (None, [GradientConflicts(every=every)])):
+        estimator = MultiEstimator(make_net(), make_spec(losses=losses), still, balance=balance)
+        handlers = [*SILENT, *handlers]
+        measured.append(estimator.fit(TEXTS, epochs=2, batch_axis=1, event_handlers=handlers).last)
+    for name, value in measured[1].items():
+        np.testing.assert_allclose(value, measured[0][name], rtol=1e-5, err_msg=name)
 
 
 def test_epochs_without_a_measurement_have_none() -> None:
