@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import names, shown, suggest
+from .batch_order import merged_order, order_messages
 from .declarations import Declarations
 from .missing import NAN
 from .names import OUTPUTS, SLOTS, Ref, Tree, bare_slots, listed, resolve
@@ -29,6 +30,7 @@ def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) ->
             for part in renamed
             for term in part.declarations.metric_terms
         },
+        "batch": merged_order(_orders(parts, shared)) or None,
         "unused": list(dict.fromkeys(name for part in renamed for name in part.unused())),
         "name": " + ".join(parts),
     }
@@ -68,10 +70,19 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
         if len(different) > 1:
             labels = " and ".join(sorted(map(str, different)))
             yield f'shared: the parts declare the label "{name}" differently: {labels}; declare it alike'
+    yield from order_messages(_orders(specs, shared))
+
+
+def _orders(parts: Mapping[str, Declarations], shared: Sequence[Any]) -> dict[str, list[str]]:
+    """Return each part's slots in the order of its batches, by their new names; nothing if none declares one."""
+    if all(spec.batch == spec.slot_names for spec in parts.values()):
+        return {}  # the whole has the usual order too: all inputs, then the labels
+    slots = part_slots(parts, shared)
+    return {part: list(renamed.values()) for part, renamed in slots.items()}
 
 
 def _slots(specs: Iterable[Declarations]) -> list[str]:
-    return list(dict.fromkeys(name for spec in specs for name in spec.slot_names))
+    return list(dict.fromkeys(name for spec in specs for name in (*spec.slot_names, *spec.batch)))
 
 
 def _detailed(declarations: Declarations) -> Mapping[str, LabelSpec]:
@@ -142,11 +153,10 @@ class _Part:
         return replace(term.spec, outputs=outputs or None, labels=labels or None, losses=losses)
 
     def unused(self) -> Iterator[str]:
-        spaces = {OUTPUTS: self.declarations.output_names, SLOTS: self.declarations.slot_names}
+        slots = (*self.declarations.slot_names, *self.declarations.batch)
+        spaces = {OUTPUTS: self.declarations.output_names, SLOTS: slots}
         for name in self.declarations.unused:
-            refs, unknown = resolve(name, spaces)
-            if not unknown:  # else a slot that only `batch` names, which the combined batch does not have
-                yield from map(self.ref, refs)
+            yield from map(self.ref, resolve(name, spaces)[0])
 
     def _on_own_names(self, function: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
         def normalizer(slots: Mapping[str, Any]) -> Any:

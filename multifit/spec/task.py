@@ -104,7 +104,8 @@ class TaskSpec(Declarations):
         Parameters
         ----------
         shared : sequence of str
-            Slots that the parts have in common; all other names become ``<part>/<name>``.
+            Slots that the parts have in common; all other names become ``<part>/<name>``. If a part declares
+            its `batch`, that of the whole has every part's slots in that part's order.
         **parts : TaskSpec
             The specs by the name of their part.
 
@@ -116,15 +117,15 @@ class TaskSpec(Declarations):
         Raises
         ------
         SpecError
-            A part is not a TaskSpec, or has a `forward`, `batch_fn` or `state`; or `shared` names a slot
-            that no part has.
+            A part is not a TaskSpec, or has a `forward`, `batch_fn` or `state`; `shared` names a slot that no
+            part has; or the parts' batches have shared slots in different orders.
         """
         common = shared_slots(parts, shared)
         raise_problems(Problem("spec", message) for message in combine_messages(parts, common))
         evaluate = None
         if any(spec.evaluate is not None for spec in parts.values()):
             evaluations = {name: spec.evaluation for name, spec in parts.items()}
-            slots = {slot for spec in evaluations.values() for slot in spec.slot_names}
+            slots = {slot for spec in evaluations.values() for slot in (*spec.slot_names, *spec.batch)}
             evaluate = cls.combine(shared=[name for name in common if name in slots], **evaluations)
         combined = cls(**combined_fields(parts, common), evaluate=evaluate)
         return changed(combined, parts=part_slots(parts, common))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import permutations, product
+from typing import Any, Sequence
 
 import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
+from multifit.spec.batch_order import merged_order
+from multifit.spec.declarations import changed
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
@@ -127,7 +130,70 @@ def test_evaluate_specs_are_combined_too() -> None:
     assert spec.evaluate.unused == ("outputs.a/ids", "labels.b/truth")
 
 
+def denoising(**changes: Any) -> TaskSpec:
+    """The loader yields the clean image first."""
+    fields: dict[str, Any] = {
+        "outputs": "image",
+        "labels": ["clean"],
+        "inputs": ["noisy"],
+        "losses": {"image": LossSpec(L2(), "image", "clean")},
+        "batch": ["clean", "noisy"],
+    }
+    return TaskSpec(**{**fields, **changes})
+
+
+BOTH = ["clean", "noisy"]
+NUMBERED = {"batch": ["number", *BOTH], "unused": ["labels.number"]}
+DEFAULT = {"batch": None}  # the inputs, then the labels
+ORDERS = {
+    "one part": ([{}], [], ["a/clean", "a/noisy"]),
+    "shared": ([{}, {}], BOTH, BOTH),
+    "one of them shared": ([{}, {}], ["noisy"], ["a/clean", "b/clean", "noisy"]),
+    "declared by one": ([DEFAULT, {}], ["noisy"], ["b/clean", "noisy", "a/clean"]),
+    "declared by none": ([DEFAULT, DEFAULT], [], ["a/noisy", "b/noisy", "a/clean", "b/clean"]),
+    "a slot that nothing takes": ([NUMBERED, {}], BOTH, ["a/number", *BOTH]),
+    "one of several parts": ([NUMBERED, NUMBERED], BOTH, ["a/number", "b/number", *BOTH]),
+    "shared too": ([NUMBERED, {}, NUMBERED], ["number", *BOTH], ["number", *BOTH]),
+}
+
+
+@pytest.mark.parametrize(("parts", "shared", "order"), ORDERS.values(), ids=ORDERS)
+def test_each_parts_slots_stay_in_the_order_of_its_batches(
+    parts: list[dict[str, Any]], shared: list[str], order: list[str]
+) -> None:
+    specs = {name: denoising(**changes) for name, changes in zip("abc", parts)}
+    specs["a"] = changed(specs["a"], evaluate=specs["a"])
+    spec = TaskSpec.combine(shared=shared, **specs)
+    assert spec.evaluate is not None
+    assert list(spec.batch) == list(spec.evaluate.batch) == order
+    assert list(TaskSpec.combine(order, whole=spec).batch) == order
+
+
+@pytest.mark.parametrize("pairs", [2, 3])
+def test_orders_are_merged_unless_they_contradict_each_other(pairs: int) -> None:
+    """Several orders agree if there is one of all slots that has each of them in it."""
+    slots = "abc"
+    every = [order for size in range(4) for order in permutations(slots, size)]
+    for orders in product(every, repeat=pairs):
+        given = dict(zip("xyz", orders))
+        merged = merged_order(given)
+        agree = any(all(in_order(each, whole) for each in orders) for whole in permutations(slots))
+        assert (merged is not None) == agree
+        if merged is not None:
+            assert sorted(merged) == sorted(set().union(*orders))
+            assert all(in_order(each, merged) for each in orders)
+
+
+def in_order(some: Sequence[str], whole: Sequence[str]) -> bool:
+    return [slot for slot in whole if slot in some] == list(some)
+
+
 FAULTS = {
+    "orders that contradict each other": (
+        {"a": denoising(), "b": denoising(batch=None), "c": segmentation(inputs=["noisy"])},
+        BOTH,
+        'the slots that they share in different orders: a has "clean", "noisy"; b has "noisy", "clean"; give',
+    ),
     "no part": ({}, [], "combine: no part is given; name at least one: TaskSpec.combine(detection=spec)"),
     "not a spec": ({"a": detection(), "b": 3}, [], "combine: b is 3, which is not a TaskSpec"),
     "unknown": (

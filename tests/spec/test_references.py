@@ -110,7 +110,7 @@ def test_slots_of_a_batch_and_shared_slots_may_be_qualified() -> None:
     assert spec.batch == ("n", "x", "index", "y")
     both = TaskSpec.combine(a=spec, b=spec, shared=["labels.x", "y"])
     assert both.slot_names == ("x", "y", "a/n", "b/n")
-    assert both.unused == ("labels.a/n", "labels.b/n")
+    assert both.unused == ("labels.a/n", "labels.a/index", "labels.b/n", "labels.b/index")
 
 
 @pytest.mark.parametrize("by", ["n", "labels.n"])
