@@ -106,7 +106,8 @@ def test_a_wrong_loss_is_an_error(setup: Setup, change: Any, texts: tuple) -> No
 def test_no_loss_at_all(setup: Setup) -> None:
     metrics = {"a": setup.spec["metrics"]["accuracy"]}
     faulty = setup.but(losses=None, metrics=metrics, unused=["amount"])
-    faulty.refused(SpecError, "losses: there is none to train on; declare at least one in the TaskSpec")
+    message = "losses: there is none to train on; declare at least one in the TaskSpec"
+    faulty.refused(SpecError, f"1 problem found:\n  1. {message}")
 
 
 def test_a_number_is_not_a_loss(setup: Setup) -> None:

@@ -34,7 +34,7 @@ def _messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
                 unknown = True
                 near = suggest(name, trainers)
                 yield f"{term.where}: there is no trainer {names([name])}{near}; valid are {names(trainers)}"
-    if unknown or not all(term.trainers for term in terms):
+    if unknown or not terms or not all(term.trainers for term in terms):
         return
     bound = {name for term in terms for name in term.trainers}
     for name in trainers:
