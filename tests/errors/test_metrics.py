@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multifit import SpecError
+from multifit import MetricSpec, MultiEstimator, SpecError, TaskSpec
 
 import mxnet as mx  # isort: skip
 
@@ -80,6 +80,11 @@ FAULTS = [
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs="amount", labels="digit"),
         "the output (8, 1) float32 has one class along axis 1, so every prediction is 0",
         "multifit.metrics.BinaryAccuracy"),
+    *(fault(f"{metric.name} of one class",
+        lambda s, metric=metric: s.with_metric(metric, outputs="amount", labels="digit"),
+        "the output (8, 1) float32 has one class along axis 1, so every prediction is 0; give",
+        "a score for each class, for logits by transform=lambda")
+      for metric in (mx.metric.F1(), mx.metric.MCC(), mx.metric.PCC())),
     fault("axis", lambda s: s.with_metric(mx.metric.Accuracy(axis=7), **BOTH),
         'metrics["figure"]: the output "digit" (8, 3) float32 has no axis 7, where Accuracy looks for the',
         "classes; valid are -2 … 1"),
@@ -113,5 +118,20 @@ def test_one_name_for_one_figure(setup: Setup) -> None:
     assert "train_figure.top1" in estimator.fit(setup.data, epochs=1)
 
 
-def test_logits_and_labels_of_one_shape_are_compared_as_they_are(setup: Setup) -> None:
-    setup.with_metric(mx.metric.Accuracy(), outputs="amount", labels="amount").trains()
+@pytest.mark.parametrize("metric", [mx.metric.Accuracy(), mx.metric.PCC()])
+def test_logits_and_labels_of_one_shape_are_compared_as_they_are(setup: Setup, metric: Any) -> None:
+    setup.with_metric(metric, outputs="amount", labels="amount").trains()
+
+
+@pytest.mark.parametrize("kind", [mx.metric.F1, mx.metric.MCC, mx.metric.PCC])
+def test_the_way_out_for_one_column_measures_its_logits(kind: Any) -> None:
+    logits, labels = mx.nd.array([[2.0], [-1.0], [3.0], [-2.0]]), mx.nd.array([1, 0, 0, 0])
+    net = mx.gluon.nn.HybridLambda("BlockGrad")
+    metric = MetricSpec(
+        kind(), "out", "kind", transform=lambda logit, label: (label, mx.nd.concat(-logit, logit))
+    )
+    spec = TaskSpec("out", ["kind"], metrics={"figure": metric})
+    figures = MultiEstimator(net, spec).evaluate([(logits, labels)])
+    direct = kind()
+    direct.update([labels], [mx.nd.array([[0, 1], [1, 0], [0, 1], [1, 0]])])
+    assert figures["figure"] == pytest.approx(direct.get()[1]) and figures["figure"] > 0

@@ -30,6 +30,8 @@ PAIRING = (
     _METRICS.Accuracy, _METRICS.TopKAccuracy, _METRICS.F1, _METRICS.MCC, _METRICS.CrossEntropy, _METRICS.PCC,
     _METRICS.Perplexity, _METRICS.PearsonCorrelation, *ELEMENTWISE_METRICS,
 )  # fmt: skip
+ALONG_AXIS_1 = (_METRICS.F1, _METRICS.MCC, _METRICS.PCC)  # where they look for the classes
+TAKING_CLASSES = (_METRICS.Accuracy, _METRICS.PCC)  # in place of scores, if they have a label's shape
 
 Named = tuple[str, Any]
 
@@ -118,13 +120,13 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
         scores, classes = arrays[output], arrays[label]
         if isinstance(metric, ELEMENTWISE_METRICS):
             messages.append(elementwise_problem(term.where, (output.name, scores), (label.name, classes)))
-        elif hasattr(metric, "axis") and not (
-            type(metric) is _METRICS.Accuracy and scores.shape == classes.shape
-        ):
-            messages.append(
-                axis_problem(term.where, metric, output.name, scores, metric.axis)
-                or _one_class(term, scores, classes, metric)
-            )
+        elif not (type(metric) in TAKING_CLASSES and scores.shape == classes.shape):
+            axis = 1 if type(metric) in ALONG_AXIS_1 else getattr(metric, "axis", None)
+            if axis is not None:
+                messages.append(
+                    axis_problem(term.where, metric, output.name, scores, axis)
+                    or _one_class(term, scores, metric, axis)
+                )
     yield from messages
     if type(metric) in PAIRING and not any(messages):
         outputs, labels = ([arrays[ref] for ref in refs] for refs in (term.outputs, term.labels))
@@ -135,13 +137,18 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
             yield f"{term.where}: {type(metric).__name__} cannot compare {compared}: {last_line(error)}"
 
 
-def _one_class(term: MetricTerm, output: Array, label: Array, metric: Any) -> str | None:
-    is_accuracy = type(metric) is _METRICS.Accuracy and len(output.shape) == len(label.shape) + 1
-    if not is_accuracy or output.shape[metric.axis] != 1:
+def _one_class(term: MetricTerm, output: Array, metric: Metric, axis: int) -> str | None:
+    """Check that a metric has two classes at least, of which it takes the one of the largest score."""
+    kind = type(metric)
+    if output.shape[axis] != 1 or not (kind is _METRICS.Accuracy or kind in ALONG_AXIS_1):
         return None
-    found = f"the output {describe.array(output)} has one class along axis {metric.axis}"
+    found = f"the output {describe.array(output)} has one class along axis {axis}"
     message = f"{term.where}: {found}, so every prediction is 0"
-    return f"{message}; multifit.metrics.BinaryAccuracy measures logits of two classes"
+    binary = "multifit.metrics.BinaryAccuracy measures logits of two classes"
+    if kind is _METRICS.Accuracy:
+        return f"{message}; {binary}"
+    columns = "transform=lambda logit, label: (label, mx.nd.concat(-logit, logit))"
+    return f"{message}; give {kind.__name__} a score for each class, for logits by {columns}"
 
 
 def _signature(fn: Any, arguments: Sequence[str]) -> tuple[Callable[..., Any], Sequence[str], Sequence[str]]:
