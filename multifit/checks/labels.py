@@ -72,9 +72,14 @@ def _ignored(name: str) -> str:
 
 
 def elementwise_problem(
-    where: str, output: tuple[str, describe.ArrayLike], label: tuple[str, describe.ArrayLike]
+    where: str,
+    output: tuple[str, describe.ArrayLike],
+    label: tuple[str, describe.ArrayLike],
+    fix: str = "fix the net's last layer or the label",
 ) -> str | None:
     """Return what is wrong with comparing an output with a label, each (name, array), or None.
+
+    `fix` is the way out if their sizes differ.
 
     Gluon reshapes the label like the output, so ``(8,)`` matches ``(8, 1)``. Another size fails deep inside,
     and a size that matches only with samples mixed up, such as ``(4, 1)`` and ``(1, 4)``, never fails.
@@ -84,11 +89,10 @@ def elementwise_problem(
         f'output "{output_name}" {describe.array(predicted)} and label "{label_name}" {describe.array(true)}'
     )
     if prod(predicted.shape) != prod(true.shape):
-        fix = "they are compared element by element: fix the net's last layer or the label"
-        return f"{where}: {sizes} differ in size; {fix}"
+        return f"{where}: {sizes} differ in size; they are compared element by element: {fix}"
     if predicted.shape[:1] != true.shape[:1]:
-        fix = "which mixes samples: put the batch axis first in both"
-        return f"{where}: {sizes} match only by reshaping across the batch axis, {fix}"
+        harm = "which mixes samples: put the batch axis first in both"
+        return f"{where}: {sizes} match only by reshaping across the batch axis, {harm}"
     return None
 
 

@@ -85,6 +85,12 @@ FAULTS = [
         lambda s: s.but(data=[[s.data[0][0], np.ones((8, 2), "float32"), s.data[0][2]]]),
         'output "digit" (8, 3) float32 and label "digit" (8, 2) float32 do not fit',
         "the output's 8 rows of 3 classes need one class index each"),
+    *(fault(f"class indices of {shape} as probabilities",
+        lambda s, shape=shape: s.with_loss(CE(sparse_label=False), **BOTH).but(
+            data=[[s.data[0][0], np.ones(shape, "float32"), s.data[0][2]]]),
+        f'losses["digit"]: output "digit" (8, 3) float32 and label "digit" {shape} float32 differ in size',
+        "give a probability for each class, or class indices and sparse_label=True")
+      for shape in ((8,), (8, 1), (8, 6))),
 ]
 # fmt: on
 

@@ -23,6 +23,7 @@ from ..metrics.stage_metric import StageMetric
 from .loss_gradient import check_loss_gradient
 from .sample_weights import inspect_sample_weights
 
+_CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 _METRICS = mx.metric
 ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
 # These compare each output with a label; `Loss` alone takes no labels.
@@ -170,9 +171,12 @@ def _not_real(term: Term, outputs: Sequence[Named]) -> list[Problem]:
 
 
 def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
-    if not isinstance(term.spec.fn, ELEMENTWISE):
-        return []
-    message = elementwise_problem(term.where, output, label)
+    fn, message = term.spec.fn, None
+    if isinstance(fn, ELEMENTWISE):
+        message = elementwise_problem(term.where, output, label)
+    elif type(fn) is _CE and not fn._sparse_label and output[1].size != label[1].size:
+        fix = "give a probability for each class, or class indices and sparse_label=True"
+        message = elementwise_problem(term.where, output, label, fix)
     return [Problem("spec", message)] if message else []
 
 
