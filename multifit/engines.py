@@ -30,11 +30,11 @@ class TrainStep(Protocol):
         """Train on the first batch, which was checked."""
 
 
-class Runner:
+class Runner(Protocol):
     """Runs batches; MXNet, which every engine builds on, checks the first batch and traces the graphs.
 
-    Within a :meth:`session`, an engine may hold the values of parameters itself. What is written out here is
-    right for one that does not.
+    Within a :meth:`session`, an engine may hold the values of parameters itself. What an engine inherits from
+    here is right if it does not.
     """
 
     def restart(self, hooks: TrainingHooks) -> None:
@@ -57,23 +57,18 @@ class Runner:
 
     def train_step(self) -> TrainStep:
         """Return what trains on a batch, once the first one was checked."""
-        raise NotImplementedError
 
     def evaluate_batch(self, raw: Any) -> BatchResult:
         """Measure losses and metrics on a batch; the first one is checked."""
-        raise NotImplementedError
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:
         """Return every output by name."""
-        raise NotImplementedError
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter."""
-        raise NotImplementedError
 
     def gradient_meter(self, method: Sum) -> Any:
         """Return what measures the tasks' gradients on batches, and leaves training as it is."""
-        raise NotImplementedError
 
     def publish(self) -> None:
         """Let the net and its trainers have the values that the last batch left."""

@@ -27,7 +27,7 @@ ONLY = {
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
-        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance",
+        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance", "engines",
     },
 }  # fmt: skip
 # The same within gluon/, room by room.

@@ -12,6 +12,7 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping
 
 import torch
 
+from ... import engines
 from ...balance import Sum
 from ...errors import SpecError, raise_problems
 from ...events import TrainingHooks
@@ -72,7 +73,7 @@ def precision_of(name: object, contexts: Any) -> Precision:
     return replace(named_precision(name), elsewhere=True)
 
 
-class Runner:
+class Runner(engines.Runner):
     """Runs batches on a device of torch."""
 
     def __init__(
