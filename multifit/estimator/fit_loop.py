@@ -135,7 +135,8 @@ class FitLoop:
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
         step = partial(self._step, fit_batch)
-        done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
+        with self._reader.in_use.reading(data):
+            done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         if state.stopped and done > first:

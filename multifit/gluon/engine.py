@@ -23,6 +23,7 @@ from .balance.make import AnyBalancer
 from .compat import mx
 from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
+from .data.in_use import LoadersInUse
 from .data.missing_labels import KnownLabels
 from .data.task_splitter import TaskSplitter
 from .distributed.gradients import Gradients
@@ -77,7 +78,8 @@ class Engine:
         self._metrics = _stage_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.world, self.gradients = world, Gradients(world)
-        self.readers = {name: Reader(world) for name in STAGES}
+        in_use = LoadersInUse()
+        self.readers = {name: Reader(world, in_use) for name in STAGES}
         self.shared = SharedParameters(world, model.parameters)
         self.restart()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from multifit import DataError
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
-from .setups import Setup
+from .setups import Setup, arrays
 
 
 class Once:
@@ -120,3 +121,56 @@ def test_a_length_of_no_use_is_ignored(setup: Setup, length: Any) -> None:
             return length
 
     setup.but(data=Odd(setup.data)).trains()
+
+
+class Reading:
+    """Reads data after the first batch."""
+
+    def __init__(self, read: Any) -> None:
+        self.read = read
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == 1:
+            self.read()
+
+
+def data_iter() -> Any:
+    x, digit, amount = arrays(24)
+    return mx.io.NDArrayIter({"x": x}, {"digit": digit, "amount": amount}, 8)
+
+
+MOVED = {
+    "an iterator": (data_iter, lambda data: data),
+    "what reads it": (data_iter, lambda data: mx.io.ResizeIter(data, 3)),
+    "what it reads": (lambda: mx.io.ResizeIter(data_iter(), 3), lambda data: data.data_iter),
+    "what threads read": (lambda: mx.io.PrefetchingIter(data_iter()), lambda data: data.iters[0]),
+    "one of several": (data_iter, lambda data: {"digit": data_iter(), "amount": data}),
+    "a generator": (lambda: (batch for batch in [arrays()] * 3), lambda data: data),
+}
+
+
+@pytest.mark.parametrize(("make", "other"), MOVED.values(), ids=MOVED)
+def test_an_iterator_is_not_read_while_an_epoch_reads_it(setup: Setup, make: Any, other: Any) -> None:
+    ways = ["evaluate"] if isinstance(other(make()), dict) else ["evaluate", "predict"]
+    for way in ways:
+        estimator, data = setup.make(), make()
+        read = Reading(partial(getattr(estimator, way), other(data)))
+        with pytest.raises(DataError, match="moves the (NDArrayIter|generator) that the running epoch reads"):
+            estimator.fit(data, epochs=1, event_handlers=read)
+        assert estimator.state.step == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "other"),
+    [
+        ([arrays()] * 3, None),
+        (gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays(24)), 8), None),
+        (data_iter(), data_iter()),
+    ],
+    ids=["list", "DataLoader", "another iterator"],
+)
+def test_other_loaders_are_read_while_an_epoch_reads_them(setup: Setup, data: Any, other: Any) -> None:
+    estimator = setup.make()
+    read = Reading(lambda: estimator.evaluate(data if other is None else other))
+    estimator.fit(data, data, epochs=1, event_handlers=read)
+    assert estimator.state.step == 3

@@ -14,6 +14,7 @@ from ...errors import DataError, raise_problems
 from ...protocols import Loader
 from ...sampling import TaskLoaders
 from ..data.arrays import to_numpy
+from ..data.in_use import LoadersInUse
 from ..data.loaders import (
     has_order,
     in_order,
@@ -43,11 +44,11 @@ class Reader:
     divided by the user.
 
     `current` is the share of the batch that was read last. A rank reads None for a batch of which it has no
-    sample.
+    sample. `in_use` are the loaders that the running epoch reads, in whichever stage.
     """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, in_use: LoadersInUse) -> None:
+        self._world, self.in_use = world, in_use
         self.current = CurrentShare()
         self._of_tasks = TaskReader(world, iterate_from if world.alone else self._iterate)
 
@@ -87,13 +88,14 @@ class Reader:
         """Return a loader's first batch, and an iterator over all batches, the first included.
 
         `what` is the loader's name in messages; `number` is as for :meth:`iterate`. Raises DataError if
-        `data` is not a loader, or is empty.
+        `data` is not a loader, is empty, or is an iterator that the running epoch reads.
         """
         if isinstance(data, Peeked):
             self.current.share = data.share
             return data.raw, iter([data.raw])
         if not isinstance(data, TaskLoaders):  # those were checked one by one
             raise_problems(loader_problems(what, data, once=True))
+        raise_problems(self.in_use.problems(what, data))
         batches = self.iterate(data, number)
         for first in batches:
             return first, chain([first], batches)

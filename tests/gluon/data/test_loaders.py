@@ -12,6 +12,7 @@ from multifit.checks import batch_count
 from multifit.distributed import ALONE
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
+from multifit.gluon.data.in_use import LoadersInUse
 from multifit.gluon.data.loaders import (
     iterate,
     iterate_from,
@@ -42,7 +43,7 @@ def test_repeat_starts_again_at_the_end() -> None:
 
 
 def test_a_first_batch_that_was_looked_at_is_yielded() -> None:
-    first, batches = Reader(ALONE).peek_first([1, 2], "data")
+    first, batches = Reader(ALONE, LoadersInUse()).peek_first([1, 2], "data")
     assert first == 1
     assert list(batches) == [1, 2]
 
@@ -130,4 +131,4 @@ def test_batch_count() -> None:
 @pytest.mark.parametrize("data", [[], iter([]), 3])
 def test_peek_first_needs_a_batch(data: Any) -> None:
     with pytest.raises(DataError, match="data"):
-        Reader(ALONE).peek_first(data, "data")
+        Reader(ALONE, LoadersInUse()).peek_first(data, "data")
