@@ -74,7 +74,7 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
 
 
 def _orders(parts: Mapping[str, Declarations], shared: Sequence[Any]) -> dict[str, list[str]]:
-    """Return each part's slots in the order of its batches, by their new names; nothing if none declares one."""
+    """Return each part's slots in the order of its batches, by new names; none if no part declares it."""
     if all(spec.batch == spec.slot_names for spec in parts.values()):
         return {}  # the whole has the usual order too: all inputs, then the labels
     slots = part_slots(parts, shared)
