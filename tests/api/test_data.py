@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from functools import cache
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -153,6 +154,9 @@ class NamedDali(Dali):
     provide_data, provide_label = [mx.io.DataDesc("image", (8, 6))], [("digit", (8,)), ("size", (8, 1))]
 
 
+named_batch = namedtuple("named_batch", "digit size image")
+
+
 NAMED: dict[str, Callable[[Any], Any]] = {
     "NDArrayIter": lambda batches: named_iterator(),
     "prefetched": lambda batches: mx.io.PrefetchingIter(named_iterator()),
@@ -163,12 +167,18 @@ NAMED: dict[str, Callable[[Any], Any]] = {
         mx.io.DataBatch([i], [s, d], provide_data=[("image",)], provide_label=[("size",), ("digit",)])
         for i, d, s in map(nd, batches)
     ],
+    "namedtuple": lambda batches: [named_batch(d, s, i) for i, d, s in map(nd, batches)],
 }
 
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_arrays_of_an_iterator_are_matched_by_their_names(kind: str, batches: Any) -> None:
     assert_as_reference(trained(NAMED[kind](batches), batch=["size", "digit", "image"]))
+
+
+def test_a_namedtuple_with_names_of_its_own_is_matched_by_position(batches: Any) -> None:
+    pixels = namedtuple("pixels", "x y z")
+    assert_as_reference(trained([pixels(*batch) for batch in batches]))
 
 
 def test_inputs_of_an_iterator_are_matched_by_their_names() -> None:

@@ -16,7 +16,7 @@ MAX_DEPTH = 100  # of nested lists
 
 
 def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
-    """Return a batch's arrays, by name if the batch is a mapping, else in order.
+    """Return a batch's arrays, by name if the batch is a mapping, else in order (see :func:`names_in`).
 
     A batch is a mapping, an array, nested lists and tuples of arrays, a DataBatch, or a list of DataBatches,
     one per device of the iterator (DALI's iterators yield these), which are joined. Rows that only pad a
@@ -34,7 +34,9 @@ def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
 
 
 def names_in(raw: Any) -> list[str]:
-    """Return the names of the arrays of a DataBatch, or of a list of them; empty if there are none."""
+    """Return the names of the arrays of a namedtuple, a DataBatch or a list of these, if they have any."""
+    if isinstance(raw, tuple) and hasattr(raw, "_fields"):
+        return list(raw._fields)
     part = raw[0] if isinstance(raw, (list, tuple)) and raw else raw
     if not _is_data_batch(part):
         return []
