@@ -171,7 +171,8 @@ def _not_real(term: Term, outputs: Sequence[Named]) -> list[Problem]:
 
 
 def _elementwise(term: Term, output: Named, label: Named) -> list[Problem]:
-    fn, message = term.spec.fn, None
+    fn: Any = term.spec.fn
+    message = None
     if isinstance(fn, ELEMENTWISE):
         message = elementwise_problem(term.where, output, label)
     elif type(fn) is _CE and not fn._sparse_label and output[1].size != label[1].size:
