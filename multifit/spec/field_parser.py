@@ -21,14 +21,16 @@ T = TypeVar("T", LossSpec, MetricSpec)
 
 
 class FieldParser:
-    """Parses fields and collects what is wrong with them in `messages`.
+    """Parses fields and collects what is wrong with them.
 
-    What it returns is safe to work with: names are names, numbers are Python's; all else is left out.
-    Names that losses and metrics refer to are looked up last: `unresolved` tells which do not exist.
+    What it returns is safe to work with: names are names, numbers are Python's; all else is left out, which
+    `messages` tells. `details` tells what is wrong where every name is known. Names that losses and metrics
+    refer to are looked up last: `unresolved` tells which do not exist.
     """
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.details: list[str] = []
         self.unresolved: list[str] = []
 
     def fields(
@@ -104,7 +106,7 @@ class FieldParser:
             elif item is Ellipsis and i == len(items) - 1:
                 tree.append(item)
             elif item is Ellipsis:
-                self.messages.append(
+                self.details.append(
                     f'{field}: "..." must come last; it ignores whatever the net returns after the named ones'
                 )
             elif self._is_name(field, item):
@@ -118,8 +120,9 @@ class FieldParser:
             label = item if isinstance(item, LabelSpec) else LabelSpec(item)
             if self._is_name("labels", label.name):
                 messages = list(_label_messages(label))
-                self.messages += messages
-                labels.append(LabelSpec(label.name) if messages else _plain(label))
+                self.details += messages
+                valid = LabelSpec(label.name, missing=label.missing) if messages else label
+                labels.append(_plain(valid))
         return labels
 
     def _mapping(self, field: str, value: Any, kind: type[T], example: str) -> dict[str, T]:

@@ -80,7 +80,7 @@ class TaskSpec(Declarations):
             outputs, labels, losses, metrics, inputs, batch, unused, forward is None, state
         )
         super().__init__(**fields, forward=forward, batch_fn=batch_fn, evaluate=evaluate, name=name, parts={})
-        messages = [*parser.messages, *declaration_messages(self)]
+        messages = [*parser.messages, *parser.details, *declaration_messages(self)]
         if not parser.messages:  # a name that could not be parsed would be reported again wherever it is used
             messages += [*routing_messages(self), *state_messages(self), *parser.unresolved]
         raise_problems(Problem("spec", message) for message in messages)

@@ -197,3 +197,27 @@ def test_summary_of_functions_and_parts() -> None:
 def test_equal_references_are_one() -> None:
     assert Ref("outputs", "a") == Ref("outputs", "a")
     assert len({Ref("outputs", "a"), Ref("labels", "a")}) == 2
+
+
+DETAILS = {
+    "a label's dtype": {"labels": [LabelSpec("digit", dtype="flot", missing="mask"), "mask"]},
+    "a label's classes": {"labels": [LabelSpec("digit", classes=0)]},
+    "a label's ignore": {"labels": [LabelSpec("digit", ignore="none")]},
+    "a weight": {"losses": {"digit": LossSpec(len, "digt", "digit", weight=-1)}},
+    "the place of ...": {"outputs": ["digit", ..., "spare"], "unused": ["spare", "lost"]},
+}
+
+
+@pytest.mark.parametrize("fields", DETAILS.values(), ids=DETAILS)
+def test_a_detail_hides_no_other_problem(fields: dict[str, Any]) -> None:
+    """And is the reason for no other: the names in it are known."""
+    whole = {
+        "outputs": ["digit", "lost"],
+        "labels": ["digit"],
+        "losses": {"digit": LossSpec(len, "digt", "digit")},
+    }
+    with pytest.raises(SpecError) as raised:
+        TaskSpec(**{**whole, **fields})
+    messages = [problem.message for problem in raised.value.problems]
+    found = ['there is no output "digt"', '"lost"']
+    assert len(messages) == 3 and all(any(text in message for message in messages) for text in found)
