@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multifit import MultiEstimator, TaskSpec, TrainerError
+from multifit import DataError, MultiEstimator, TaskSpec, TrainerError, TrainerSpec
 
 import mxnet as mx  # isort: skip
 
@@ -55,3 +55,14 @@ def test_an_initializer_that_cannot_fill_a_parameter() -> None:
 def test_an_initializer_may_be_named(name: str) -> None:
     fresh = new_setup(initialized=False)
     fresh.with_trainers(None, initializer={".*": name}).check()
+
+
+def test_it_hides_nothing_that_is_wrong_with_trainers_or_data() -> None:
+    fresh = new_setup(initialized=False)
+    trainers = {"body": TrainerSpec("bdy.*"), "heads": TrainerSpec("(digit|amount).*", "adm")}
+    estimator = fresh.with_trainers(trainers, initializer="zro", frozen=["x.*"]).make()
+    for data, expected in ((fresh.data, TrainerError), ([fresh.data[0][:2]], DataError)):
+        with pytest.raises(expected) as raised:
+            estimator.check(data)
+        for text in ("'zro'", '"bdy.*"', "'adm'", '"x.*"'):
+            assert sum(text in problem.message for problem in raised.value.problems) == 1

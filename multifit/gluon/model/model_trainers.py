@@ -37,16 +37,14 @@ class ModelTrainers:
         if self._trainers is not None and self._trained == trainable(self._model.parameters).keys():
             return []
         problems = self._model.initialize()
-        if problems:
-            return problems
-        if self._declared is None and self._trainers is None:
+        if not problems and self._declared is None and self._trainers is None:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
             self._log_once(
                 f"default trainer: {DEFAULT.optimizer}, learning rate {rate:g}, over all parameters"
             )
         model = self._model
         trainers, problems = bind_trainers(
-            self._declared, model.parameters, self._frozen, model.contexts, self._trainers
+            self._declared, model.parameters, self._frozen, model.contexts, self._trainers, problems
         )
         if trainers is not None:
             if self._training and self._trainers is None:

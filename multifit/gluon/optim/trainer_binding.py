@@ -23,18 +23,19 @@ def bind_trainers(
     frozen: Any,
     contexts: Sequence[Context],
     built: Trainers | None = None,
+    known: Sequence[Problem] = (),
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` moves all parameters. `parameters` are all parameters by structural name,
     initialised; `frozen` selects those that no trainer moves. Trainers that are `built` already get the
     parameters that have become trainable since; they keep those that are not any more, with their states.
-    Returns None with problems, if there are any; no trainer has changed then.
+    Returns None with problems, if there are any, those that are `known` first; no trainer has changed then.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
-    problems = _declared_problems(declared, named)
+    problems = [*known, *_declared_problems(declared, named)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates = trainable(parameters)
     held = set() if built is None else {each for trainer in built.values() for each in trainer._params}

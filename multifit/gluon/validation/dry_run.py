@@ -54,9 +54,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             problems += batch_problems
             if batch is not None and not uninitialized:
                 batches.append((name, batch))
-    if not uninitialized:  # otherwise neither trainers nor net can be checked
-        trainer_problems = engine.trainers.build()
-        problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
+    trainer_problems = engine.trainers.build()
+    problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     try:
         for name, batch in batches:
             if (
