@@ -126,8 +126,13 @@ def nearest(name: object, valid: Iterable[object]) -> str | None:
     if not isinstance(name, str) or len(name) > 200:  # the comparison takes a time of the length squared
         return None
     candidates = [candidate for candidate in valid if isinstance(candidate, str)]
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    return matches[0] if matches and matches[0] != name else None
+    if name in candidates:
+        return None
+    # two letters in another order are two errors to difflib: it finds "adamax" nearer to "adma" than "adam"
+    swapped = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
+    matches = [candidate for candidate in candidates if candidate in swapped]
+    matches = matches or difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 def names(valid: Iterable[object]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, SpecError, TrainerError, TrainerSpec
-from multifit.errors import Problem, UserCodeError, raise_problems, suggest
+from multifit.errors import Problem, UserCodeError, nearest, raise_problems, suggest
 
 from .setups import L2, Setup, fault
 
@@ -92,6 +92,14 @@ def test_the_place_comes_first() -> None:
     error = UserCodeError("it failed")
     error.at("epoch 3, batch 8")
     assert str(error) == "epoch 3, batch 8: it failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "valid", "near"),
+    [("adma", ["adamax", "adam"], "adam"), ("teh", ["tech", "the"], "the"), ("aab", ["aab", "aba"], None)],
+)
+def test_two_letters_in_another_order_are_one_error(name: str, valid: list[str], near: str | None) -> None:
+    assert nearest(name, valid) == near
 
 
 def test_suggestions() -> None:
