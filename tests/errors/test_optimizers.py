@@ -37,11 +37,15 @@ FAULTS = {
         f"learning_rate is '1e-3'; {RATE}"),
     "rate is None": (TrainerSpec(ALL, "sgd", {"learning_rate": None}), f"learning_rate is None; {RATE}"),
     "decay is a string": (TrainerSpec(ALL, "adam", {"wd": "1e-4"}),
-        "trainers: adam cannot make a step with its options: TypeError:"),
+        "trainers: wd is '1e-4'; it must be a finite number, as its default 0.0"),
+    "momentum is None": (TrainerSpec(ALL, "sgd", {"momentum": None}),
+        "trainers: momentum is None; it must be a finite number, as its default 0.0"),
     "clipping is a list": (TrainerSpec(ALL, "adam", {"clip_gradient": [1]}),
         "trainers: adam cannot make a step with its options: MXNetError"),
     "beta is NaN": (TrainerSpec(ALL, "adam", {"beta1": float("nan")}),
-        "trainers: a step of adam with its options is not finite; change its optimizer_params"),
+        "trainers: beta1 is nan; it must be a finite number, as its default 0.9"),
+    "a step beyond float32": (TrainerSpec(ALL, "sgd", {"learning_rate": 1e30, "wd": 1e30}),
+        "trainers: a step of sgd with its options is not finite; change its optimizer_params"),
     "scheduler is a number": (TrainerSpec(ALL, "sgd", lr_scheduler=0.1),
         "trainers: lr_scheduler is 0.1; give an instance, such as "
         "mx.lr_scheduler.FactorScheduler(step=1000"),
@@ -71,6 +75,17 @@ FAULTS = {
 @pytest.mark.parametrize(("spec", "text"), FAULTS.values(), ids=FAULTS)
 def test_a_wrong_optimizer_is_an_error(setup: Setup, spec: Any, text: str) -> None:
     setup.with_trainers(spec).refused(TrainerError, text)
+
+
+def test_an_own_optimizer_takes_what_it_likes(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mx.optimizer.Optimizer, "opt_registry", dict(mx.optimizer.Optimizer.opt_registry))
+
+    class Waving(mx.optimizer.SGD):
+        def __init__(self, momentum: Any = 0.0, **options: Any) -> None:
+            super().__init__(momentum=momentum(0) if callable(momentum) else momentum, **options)
+
+    mx.optimizer.Optimizer.register(Waving)
+    setup.with_trainers(TrainerSpec(ALL, "waving", {"momentum": lambda step: 0.5})).trains()
 
 
 def test_valid_options_train(setup: Setup) -> None:

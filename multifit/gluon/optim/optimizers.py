@@ -15,6 +15,7 @@ from ...spec import TrainerSpec
 from ..compat import mx
 
 MATRIX = (2, 2)  # the shape of an array to try an optimizer on
+KNOWN = ("mxnet.", "gluonnlp.")  # where optimizers are whose options are known
 INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 
 
@@ -79,16 +80,24 @@ def _unknown(where: str, optimizer: object) -> str:
 
 
 def _option_problems(where: str, kind: Any, options: Mapping[str, Any], scheduler: Any) -> list[str]:
-    valid: set[str] = set()
-    for base in kind.__mro__[:-1]:
+    valid: dict[str, Any] = {}  # options and their defaults
+    for base in reversed(kind.__mro__[:-1]):
         parameters = inspect.signature(base.__init__).parameters.values()
-        valid |= {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
-    valid -= INTERNAL
+        default = {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+        # a user's own may take anything in place of a number
+        valid.update(default if base.__module__.startswith(KNOWN) else dict.fromkeys(default))
+    for name in INTERNAL:
+        valid.pop(name, None)
     messages = [
         f"{where}: {kind.__name__.lower()} has no option {shown(name)}{suggest(name, sorted(valid))}; "
         f"valid are {names(sorted(valid))}"
         for name in options
         if name not in valid
+    ]
+    messages += [
+        f"{where}: {name} is {shown(value)}; it must be a finite number, as its default {valid[name]}"
+        for name, value in options.items()
+        if is_finite_number(valid.get(name)) and name != "learning_rate" and not is_finite_number(value)
     ]
     rate = options.get("learning_rate", 0.0)
     if not (is_finite_number(rate) and rate >= 0):
@@ -113,7 +122,7 @@ def _try_step(
     An error within an update would leave half of it done, and a kvstore, which moves sparse parameters, would
     even ignore it. Only those of MXNet and gluonnlp are tried: a user's own may rely on its parameters.
     """
-    if not type(optimizer).__module__.startswith(("mxnet.", "gluonnlp.")):
+    if not type(optimizer).__module__.startswith(KNOWN):
         return []
     kind, ones = type(optimizer).__name__.lower(), mx.nd.ones((2,) * axes, dtype=dtype)
     weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
