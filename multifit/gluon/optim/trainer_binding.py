@@ -52,8 +52,8 @@ def bind_trainers(
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
         new = {each: parameters[each] for each in moved[name] if parameters[each] not in held}
-        known = value if built is None else built[name].trainer
-        optimizers[name], more = build_optimizer(where[name], known, new.values())
+        source = value if built is None else built[name].trainer
+        optimizers[name], more = build_optimizer(where[name], source, new.values())
         problems += more + _device_problems(where[name], value, contexts)
         problems += _sparse_problems(where[name], value, sparse(new), contexts)
         problems += rhythm_problems(where[name], value, new)
