@@ -39,7 +39,7 @@ FAULTS = [
         "losses: is SoftmaxCrossEntropyLoss(batch_axis=0, w=None); give a dict by name"),
     # LabelSpec
     fault("dtype", lambda s: s.but(labels=[LabelSpec("digit", dtype="flot32"), "amount"]),
-        'labels["digit"]: dtype is \'flot32\'; valid are "float16", "float32"'),
+        'labels["digit"]: dtype is \'flot32\' (did you mean "float32"?); valid are "float16", "float32"'),
     fault("classes", lambda s: s.but(labels=[LabelSpec("digit", classes=0), "amount"]),
         'labels["digit"]: classes is 0; it must be a whole number of at least 1'),
     fault("ignore", lambda s: s.but(labels=[LabelSpec("digit", ignore="none"), "amount"]),
