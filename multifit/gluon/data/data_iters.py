@@ -129,7 +129,7 @@ def _finished_pass(data: Any) -> _Pass:
     current = _passes.setdefault(data, _Pass(from_start=False))
     if not current.is_long:
         _read_to_end(data, current)
-    if not (current.is_long or current.finished):  # somebody else read it to its end
+    if not (current.is_long or current.finished):  # other code has read it to its end
         data.reset()
         _read_to_end(data, current)
     return current

@@ -37,9 +37,10 @@ def _shuffles(source: Any) -> bool:
 
 
 def _unshuffle(source: Any) -> None:
-    """Undo the last shuffle of an NDArrayIter, which is the only one unless somebody else has reset it.
+    """Undo the last shuffle of an NDArrayIter, unless other code has reset the iterator since.
 
-    MXNet leaves the arrays of the first shuffle in `data_list`, which nothing reads, and we leave the last.
+    `data_list`, which MXNet fills when the iterator is made and never reads, tells: it holds the arrays of
+    the last shuffle that is known here.
     """
     if all(array is last for array, last in zip(_arrays(source), source.data_list)):
         rows = np.argsort(source.idx)

@@ -74,7 +74,7 @@ def _measured_alone(figures: StageFigures, samples: int) -> dict[str, Weighed]:
 
 
 def _weights(metric: Any, figures: int, samples: int) -> list[float]:
-    """Return what each of a metric's figures is a mean of: what it has counted, else this rank's samples.
+    """Return each figure's weight: what the metric has counted, or this rank's samples if it counts nothing.
 
     MXNet's metrics, and those derived from them, count in `num_inst`: samples, or arrays, or batches.
     """

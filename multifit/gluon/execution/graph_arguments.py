@@ -1,4 +1,4 @@
-"""What a cached graph is called with."""
+"""The arguments of a cached graph."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ class StepFunction:
 
     `differentiable` says whether something outside of the graph differentiates through its outputs. The
     gradients of losses that `balanced` has bound reach some parameters only. `taken` are the only outputs of
-    the net that are computed, if not all are: the layers before the others must not get a gradient, not even
-    one of 0.
+    the net that are computed, if not all are: layers that only the other outputs need must get no gradient,
+    not even one of 0.
 
     `with_net` says whether the net is part of it. It is computed from the slots named `slot_names` and, if
     the net is not part of it, from the net's outputs in `outputs_read`.

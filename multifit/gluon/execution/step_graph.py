@@ -31,12 +31,12 @@ class StepGraph:
 
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
     it. The eager losses run operator by operator. The first batch of each signature is checked, and runs
-    without a graph; `forms` compare later ones that run without a graph with it. `differentiable` says
-    whether something outside of the graph differentiates through the outputs. If `balanced` has tasks, the
-    graph is cut where these part; if it has bound losses, their gradients reach some parameters only. It must
-    then be one graph with the net. `taken` are the only outputs that are computed, if not all are: the layers
-    before the others must not get a gradient, not even one of 0. `label_rows` are to be held until they are
-    counted. `batch_losses` are part of what :meth:`trace` returns alone.
+    without a graph; `forms` hold its results, with which those of later batches without a graph are compared.
+    `differentiable` says whether something outside of the graph differentiates through the outputs. If
+    `balanced` has tasks, the graph is cut where these part; if it has bound losses, their gradients reach
+    some parameters only. It must then be one graph with the net. `taken` is as for :class:`StepFunction`.
+    `label_rows` are to be held until they are counted. `batch_losses` are part of what :meth:`trace` returns
+    alone.
     """
 
     def __init__(

@@ -72,15 +72,20 @@ class GradientAccumulation:
         """Return the number of batches since the last update, and their gradients."""
         waiting = self._parameters if self._count else {}
         gradients = {name: _gradients(parameter) for name, parameter in waiting.items()}
-        return {"count": self._count, "gradients": {name: g for name, g in gradients.items() if g}}
+        return {
+            "count": self._count,
+            "gradients": {name: g for name, g in gradients.items() if g},
+            "whole": True,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, into the parameters of the running fit."""
         self._count = state["count"]
+        share = 1 if "whole" in state else self.n  # older checkpoints hold gradients that are divided already
         for name, gradients in state["gradients"].items():
             parameter = self._parameters[name]
             for data, gradient, saved in zip(parameter.list_data(), parameter.list_grad(), gradients):
-                saved.copyto(gradient)
+                gradient[:] = saved.as_in_context(gradient.context) * share
                 set_fresh(data, True)  # trainers ignore gradients that no batch has reached
 
 

@@ -64,9 +64,9 @@ class StageMetric:
             device, width = PresentMatches(device), PresentMatches.width
         outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
         labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
-        # Sums without the number of labels, which is then the number of samples, cannot be added to sums with
-        # it, which graphs for other shapes may have.
-        # Nor is the number of samples known of the batches that had what it takes, if others lack that.
+        # Sums without the number of labels (which is then the number of samples) cannot be added to sums with
+        # it, which graphs for other shapes may have. Where batches may lack what the metric takes, the
+        # samples of those that have it are not counted.
         samples = None if self.term.optional or self.width not in (None, width) else size
         if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
             return None

@@ -1,6 +1,6 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, settle, average, reduce, change, clip, update, measure.
+Fetch, forward, balance, backward, combine, settle, average, reduce, change, clip, update, look back, measure.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class TrainStep:
         batches = 0
         if result.partings:  # else no sample is this process's
             owner = self._trainers.get().owner(result.partings[0].parameters[0])
-            batches = self._trainers.get().batches_added(owner) if owner in due else 0
-            batches *= self._added_by_handlers
+            if owner in due:
+                batches = self._trainers.get().batches_added(owner) * self._added_by_handlers
         with self._timer("balance"):
             self._of_gradients.settle(self._state, batches)
 
