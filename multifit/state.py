@@ -118,7 +118,7 @@ class JointRunState(RunState):
     def agree(self) -> None:
         """Stop if any rank was asked to; all ranks must call this.
 
-        A rank that has another reason than an interrupt would have stopped all of them anyway.
+        Another reason counts before an interrupt: it would have stopped all ranks anyway.
         """
         asked = float(self._requested is not None), float(self._interrupted)
         facts = self._world.meet("the end of a batch", *asked)

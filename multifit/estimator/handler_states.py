@@ -25,9 +25,9 @@ def options_of(handler: object) -> dict[str, str]:
 def owners(saved: Mapping[str, Options], here: Mapping[str, Options]) -> dict[str, str]:
     """Return the handler that each saved state belongs to; both have their options by name.
 
-    A state belongs to a handler of its class with the same options; of several, in order. If options were
-    changed, it belongs to the one that watches the same figure, unless there are more of these here, or
-    fewer, than states: which is which is not known then.
+    First, states go to handlers of their class with the same options, in order. What is left goes to handlers
+    of its class that watch the same figure, if there are as many of these as states: else it is not known
+    which is which.
     """
     found = _matched(saved, here, lambda options: sorted(options.items()), all_or_none=False)
     left = {name: options for name, options in saved.items() if name not in found}

@@ -33,7 +33,8 @@ HOOKS = (
 # What handlers that Gluon's Estimator calls before its update have in ``batch_end``; see `TrainingHooks`.
 BEFORE_UPDATE = "before_update"
 
-# Where the fit was asked to stop by a batch: before ``epoch_end``, in which handlers count the epoch.
+# Emitted after the last batch of a fit that was asked to stop within an epoch, before ``epoch_end``, in which
+# handlers count the epoch.
 AFTER_LAST_BATCH = "after_last_batch"
 
 # Older names of the same; `multifit.MOMENTS` and `multifit.CHANGES` stay.

@@ -126,8 +126,8 @@ class CheckpointHandler:
     def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **facts: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
 
-        Not of an epoch that is not complete: a resumed run ends it again, and other handlers have counted it
-        by now. The checkpoint of its last batch is from before.
+        An epoch that is not complete gets none: other handlers have counted it by now, and a resumed run ends
+        it again. `after_last_batch` has saved it before that.
         """
         if complete and (
             self._monitor.improved(self._monitor.finite_values(estimator))

@@ -88,7 +88,7 @@ class InterruptHandler:
         return self._should_stop(estimator)
 
     def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
-        """Remove the signal handlers; a signal that came too late to stop the fit is told to its caller."""
+        """Remove the signal handlers; the caller learns of a signal that came too late to stop it."""
         self._uninstall()
         if self._reason:
             estimator.state.interrupt(self._reason)

@@ -23,9 +23,9 @@ T = TypeVar("T", LossSpec, MetricSpec)
 class FieldParser:
     """Parses fields and collects what is wrong with them.
 
-    What it returns is safe to work with: names are names, numbers are Python's; all else is left out, which
-    `messages` tells. `details` tells what is wrong where every name is known. Names that losses and metrics
-    refer to are looked up last: `unresolved` tells which do not exist.
+    What it returns is safe to work with: names are names, numbers are Python's. `messages` tell what was left
+    out, and `details` what else is wrong. `unresolved`, which is filled last, tells which names that losses
+    and metrics refer to do not exist.
     """
 
     def __init__(self) -> None:

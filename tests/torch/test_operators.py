@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
+from multifit.torch.operators.products import fully_connected
 from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 
@@ -219,6 +220,12 @@ def test_other_products():
         arrays = [normal(2, 3, 4), weight, normal(5)][: 2 if options.get("no_bias") else 3]
         assert_agree(partial(S.FullyConnected, num_hidden=5, **options), *arrays)
     assert_agree(partial(S.FullyConnected, num_hidden=5), normal(3), normal(5, 1), normal(5))
+
+
+def test_a_dense_layer_takes_no_rows():
+    """As an exported net may be given; MXNet has no arrays without elements."""
+    x, weight, bias = map(torch.tensor, (np.zeros((0, 3, 4)), normal(5, 12), normal(5)))
+    assert fully_connected(x, weight, bias, num_hidden=5).shape == (0, 5)
 
 
 KINDS = list(itertools.product(["float16", "float32"], repeat=2))

@@ -71,7 +71,7 @@ class ModelTrainers:
 
         What else is wrong with trainers is raised with the first batch.
         """
-        rhythms = {} if self._trainers is None and self.build() else self.get().rhythms
+        rhythms = {} if self._are_wrong() else self.get().rhythms
         message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
         raise_problems(
             Problem("trainer", f'trainers["{name}"]: {message}')
@@ -102,7 +102,11 @@ class ModelTrainers:
 
         Handlers ask before the first batch, which raises what is wrong with trainers, spec and data at once.
         """
-        return {} if self._trainers is None and self.build() else self.get().learning_rates()
+        return {} if self._are_wrong() else self.get().learning_rates()
+
+    def _are_wrong(self) -> bool:
+        """Build the trainers, unless done; return whether they could not be built."""
+        return self._trainers is None and bool(self.build())
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.

@@ -1,4 +1,4 @@
-"""Optimizers that divide by the learning rate: where it is 0, MXNet's turn parameters into NaN."""
+"""MXNet's optimizers that divide by the learning rate, which turn parameters into NaN where it is 0."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class TrainStep:
         self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
         self._gradients = engine.gradients
-        self._added_by_handlers = 1 if engine.hooks is None else engine.hooks.batches_per_update
+        self._batches_per_update = 1 if engine.hooks is None else engine.hooks.batches_per_update
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
@@ -110,7 +110,7 @@ class TrainStep:
         if result.partings:  # else no sample is this process's
             owner = self._trainers.get().owner(result.partings[0].parameters[0])
             if owner in due:
-                batches = self._trainers.get().batches_added(owner) * self._added_by_handlers
+                batches = self._trainers.get().batches_added(owner) * self._batches_per_update
         with self._timer("balance"):
             self._of_gradients.settle(self._state, batches)
 
@@ -119,8 +119,8 @@ class TrainStep:
 
         Trainers that accumulate do that by themselves; no handler holds these back.
         """
-        if self._added_by_handlers > 1:
-            self._trainers.get().scale_gradients(1 / self._added_by_handlers)
+        if self._batches_per_update > 1:
+            self._trainers.get().scale_gradients(1 / self._batches_per_update)
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.

@@ -49,7 +49,7 @@ class TrainStep:
         self._of_losses, self._of_gradients = of_losses_and_gradients
         self._holding = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
-        self._added_by_handlers = 1 if hooks is None else hooks.batches_per_update
+        self._batches_per_update = 1 if hooks is None else hooks.batches_per_update
         self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
         self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced, self._of_gradients, state)
         self.gradients = Gradients(parameters, stage.captured)
@@ -127,7 +127,7 @@ class TrainStep:
         batches = 0
         for parting in result.partings:  # none if no sample is this process's
             batches = self._trainers.batches_added(next(iter(parting.parameters)), due)
-            batches *= self._added_by_handlers
+            batches *= self._batches_per_update
         self.gradients.replace(self._of_gradients.settle(self._state, batches))
 
     def average(self, due: Sequence[str], names: Collection[str]) -> None:
@@ -136,8 +136,8 @@ class TrainStep:
         `names` are those of the parameters that the trainers that are due move.
         """
         self._trainers.average(due, self.gradients)
-        if self._added_by_handlers > 1:
-            self.gradients.scale(names, 1 / self._added_by_handlers)
+        if self._batches_per_update > 1:
+            self.gradients.scale(names, 1 / self._batches_per_update)
 
     def look_back(self, batch: Batch) -> None:
         """Compute the losses of the batch again, if the method of balancing compares them."""

@@ -21,7 +21,9 @@ def fully_connected(
     flatten: bool = True,
 ) -> Tensor:
     """Return x · weightᵀ + bias, of all axes but the first as one, or of the last."""
-    return F.linear(x.reshape(x.shape[0], -1) if flatten else x, weight, bias)
+    if flatten:
+        x = x.flatten(1) if x.ndim > 1 else x.unsqueeze(1)
+    return F.linear(x, weight, bias)
 
 
 def dot(
