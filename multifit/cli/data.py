@@ -15,8 +15,8 @@ from ..taskfile import UsageError
 def loaders(data: Any, path: Path) -> tuple[Any, Any]:
     """Return the training data, and the validation data or None, of what ``data`` of a file returned.
 
-    Raises UsageError for a tuple that is no pair, and for a loader that can be read only once: the check
-    reads a batch, too.
+    Raises UsageError for a tuple that is not a pair, and for a loader that can be read only once, as the
+    check reads from it before the training does.
     """
     pair = data if isinstance(data, tuple) else (data, None)
     if len(pair) != 2:

@@ -28,7 +28,7 @@ def set_aside(folder: Path) -> Path | None:
     earlier = folder / EARLIER
     if recorded_pictures(earlier) is not None:
         shutil.rmtree(earlier, ignore_errors=True)
-    for name in (*pictures, *_FILES):  # the record goes last: what is left without it is no run
+    for name in (*pictures, *_FILES):  # the record last: a folder without one is no run's
         with suppress(OSError):
             _move(folder / name)
     return earlier

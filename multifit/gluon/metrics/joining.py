@@ -21,8 +21,8 @@ class Joining(NamedTuple):
     def whole_or_each(self, columns: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
         """Yield the devices' pieces of several arrays as one NDArray each, on the first device.
 
-        If it cannot be seen of one where its samples are, or if it is no NDArray, yields those of each
-        device. Waits for nothing.
+        Yields each device's pieces instead if the sample axis of any array is not clear, or if a piece is no
+        NDArray. Waits for nothing.
         """
         axes = [self._axis(pieces) for pieces in columns]
         if len(columns[0]) == 1 or None in axes:

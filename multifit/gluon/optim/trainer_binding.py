@@ -58,15 +58,23 @@ def bind_trainers(
         problems += _sparse_problems(where[name], value, sparse(new), contexts)
         problems += rhythm_problems(where[name], value, new)
         if new and built is not None and built[name]._update_on_kvstore:
-            message = f"MXNet keeps its states on a kvstore, which cannot take on {listing(list(new))}"
-            way_out = "make a new MultiEstimator(net, spec, trainers), whose trainers have no states yet"
-            problems.append(Problem("trainer", f"{where[name]}: {message}; {way_out}"))
+            problems.append(_kvstore_problem(where[name], list(new)))
     problems += _unread_problems(sparse(parameters), [name for names in moved.values() for name in names])
     if problems:
         return None, problems
     if built is not None:
         built.hold(moved, parameters)
         return built, []
+    return _new_trainers(valid, moved, parameters, optimizers), []
+
+
+def _new_trainers(
+    valid: Mapping[str, Any],
+    moved: Mapping[str, list[str]],
+    parameters: Mapping[str, mx.gluon.Parameter],
+    optimizers: Mapping[str, Any],
+) -> Trainers:
+    """Build the declared trainers, each for the parameters that it moves."""
     trainers = {n: _build(v, {p: parameters[p] for p in moved[n]}, optimizers[n]) for n, v in valid.items()}
     norms = {name: getattr(value, "clip_norm", None) for name, value in valid.items()}
     clip_norms = {name: float(norm) for name, norm in norms.items() if norm is not None}
@@ -80,7 +88,7 @@ def bind_trainers(
         for name, value in valid.items()
         if isinstance(value, TrainerSpec) and value.every > 1
     }
-    return Trainers(trainers, clip_norms, moved, options, rhythms), []
+    return Trainers(trainers, clip_norms, moved, options, rhythms)
 
 
 def _build(
@@ -93,6 +101,12 @@ def _build(
     on_kvstore = None if sparse(parameters) else False  # sparse parameters are moved on a kvstore only
     held = list(parameters.values())
     return mx.gluon.Trainer(held, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
+
+
+def _kvstore_problem(where: str, new: list[str]) -> Problem:
+    message = f"MXNet keeps its states on a kvstore, which cannot take on {listing(new)}"
+    way_out = "make a new MultiEstimator(net, spec, trainers), whose trainers have no states yet"
+    return Problem("trainer", f"{where}: {message}; {way_out}")
 
 
 def _is_trainer(value: object) -> bool:
