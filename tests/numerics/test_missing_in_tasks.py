@@ -13,7 +13,6 @@ from multifit import (
     CheckpointHandler,
     EarlyStoppingHandler,
     Every,
-    HandlerError,
     LabelSpec,
     LossSpec,
     MetricSpec,
@@ -22,10 +21,9 @@ from multifit import (
     TaskSpec,
 )
 from multifit.metrics import BinaryAccuracy
-from tests.common.compare import assert_unchanged, snapshot
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
-from tests.common.handlers import CutsPower
 from tests.common.nets import hybridized
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.numerics.test_missing_labels import (
     DEVICES,
     NAN,
@@ -257,17 +255,12 @@ def test_a_resumed_fit_may_go_on_with_a_label_that_is_none(rule: str, tmp_path: 
     batches, _ = two_task_batches(mark, rule == "a slot")
     batches[2][1] = None
 
-    def run(folder: str, *handlers: Any, **options: Any) -> Any:
+    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
         net = two_heads()
         net.initialize(mx.init.Constant(0.1))
         estimator = MultiEstimator(net, two_tasks(missing, batches))
-        saving = CheckpointHandler(tmp_path / folder, Every(2, "batch"), seed=1)
+        saving = CheckpointHandler(folder, Every(2, "batch"), seed=1)
         estimator.fit(batches, epochs=2, event_handlers=[*SILENT, saving, *handlers], **options)
         return estimator
 
-    whole = run("whole")
-    with pytest.raises(HandlerError):
-        run("parts", CutsPower(2))
-    resumed = run("parts", resume=tmp_path / "parts")
-    assert_unchanged(resumed.net, snapshot(whole.net))
-    assert dict(resumed.history) == dict(whole.history)
+    assert_resumes_bit_for_bit(run, tmp_path, 2)

@@ -12,7 +12,6 @@ from multifit import (
     CheckpointHandler,
     Every,
     GradientAccumulation,
-    HandlerError,
     LabelSpec,
     LossSpec,
     MetricSpec,
@@ -27,8 +26,8 @@ from tests.common.compare import assert_same_parameters, assert_unchanged, snaps
 from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SGD, SILENT, SIZES
-from tests.common.handlers import CutsPower
 from tests.common.nets import Heads, hybridized, sequential
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import KMax, Skips, heads, three_tasks, two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec
 from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
@@ -256,22 +255,17 @@ def mean_parity(labels: Any, outputs: Any) -> float:
 
 @pytest.mark.parametrize("method", [UPGrad(), GradNorm(every=3), PCGrad()], ids=lambda m: type(m).__name__)
 def test_a_resumed_fit_is_the_same_bit_for_bit(method: Any, tmp_path: Path) -> None:
-    def run(folder: str, *handlers: Any, **options: Any) -> Any:
+    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
         net = heads(nn.BatchNorm(in_channels=8), nn.Dropout(0.5))
         mx.random.seed(5)
         net.initialize(mx.init.Xavier())
         spec = digit_spec(metrics={"on_host": MetricSpec(mean_parity, "parity", "parity")})
         estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SGD), balance=method)
-        checkpoints = CheckpointHandler(tmp_path / folder, Every(4, "batch"), seed=1)
+        checkpoints = CheckpointHandler(folder, Every(4, "batch"), seed=1)
         estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
         return estimator
 
-    through = run("through")
-    with pytest.raises(HandlerError):
-        run("parts", CutsPower(9))
-    resumed = run("parts", resume=tmp_path / "parts")
-    assert_unchanged(resumed.net, snapshot(through.net))
-    assert dict(resumed.history) == dict(through.history)
+    assert_resumes_bit_for_bit(run, tmp_path, 9)
 
 
 @pytest.mark.parametrize("on", ["features", "parameters"])
