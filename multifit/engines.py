@@ -91,19 +91,19 @@ class Runner(Protocol):
         """Take what :meth:`state` returned."""
 
 
-def choose_engine(engine: str, context: Any, notice: Callable[[str], None]) -> str:
+def choose_engine(engine: str, context: Any, log_once: Callable[[str], None]) -> str:
     """Return the engine's name.
 
     "auto" is MXNet, unless the context is a CUDA device by torch's name, or a GPU that MXNet cannot use and
-    torch can; `notice` is then called with a line to log.
+    torch can; `log_once` is then called with a line to log.
     """
     if engine != AUTO:
         return engine
     if _is_of_torch(context):
-        notice(f'engine: torch, as context is "{context}"')
+        log_once(f'engine: torch, as context is "{context}"')
         return "torch"
     if not _runs("mxnet", context) and _runs("torch", context):
-        notice(f"engine: torch, as MXNet cannot compute on {context}")
+        log_once(f"engine: torch, as MXNet cannot compute on {context}")
         return "torch"
     return "mxnet"
 

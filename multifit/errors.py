@@ -135,15 +135,15 @@ def nearest(name: object, valid: Iterable[object]) -> str | None:
     return matches[0] if matches else None
 
 
-def names(valid: Iterable[object]) -> str:
+def quoted(valid: Iterable[object]) -> str:
     """Return the names quoted and separated by commas, or ``none``; of many only the first."""
     every = list(valid)
-    quoted = [
+    first = [
         f'"{name if isinstance(name, str) and len(name) <= 200 else shown(name)}"'
         for name in every[:MAX_SHOWN]
     ]
-    quoted += [f"and {len(every) - MAX_SHOWN} more"] if len(every) > MAX_SHOWN else []
-    return ", ".join(quoted) or "none"
+    first += [f"and {len(every) - MAX_SHOWN} more"] if len(every) > MAX_SHOWN else []
+    return ", ".join(first) or "none"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

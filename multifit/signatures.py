@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, Sequence
 
-from .errors import counted, names
+from .errors import counted, quoted
 
 
 def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int, bool] | None:
@@ -35,14 +35,14 @@ def arity_problem(
     if signature is None:
         return None
     parameters, required, variadic = signature
-    call = f"{where}: is called with {counted(len(args), 'argument')} ({names(args)})"
+    call = f"{where}: is called with {counted(len(args), 'argument')} ({quoted(args)})"
     by_keyword = [
         p.name
         for p in _parameters(fn) or ()
         if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty
     ]
     if by_keyword:
-        return f"{call}, but needs {names(by_keyword)} by keyword; give a default"
+        return f"{call}, but needs {quoted(by_keyword)} by keyword; give a default"
     if len(args) >= required and (len(args) <= len(parameters) or variadic):
         return None
     counts = f"{required} to {len(parameters)}" if required != len(parameters) else str(required)

@@ -20,7 +20,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
 
-from .errors import names, suggest
+from .errors import quoted, suggest
 from .settings import change_setting, parse_setting, restored, settings_of
 
 NEEDED = ("net", "spec", "data")
@@ -73,7 +73,7 @@ class TaskFile:
         if name not in self.settings:
             raise UsageError(
                 f'{self.path} has no setting "{name}"{suggest(name, self.settings)}; '
-                f"it has {names(self.settings)}"
+                f"it has {quoted(self.settings)}"
             )
         try:
             change_setting(self.module, name, read(value, self.settings[name]))
@@ -88,7 +88,7 @@ class TaskFile:
             if name not in defined:
                 raise UsageError(
                     f'{self.path} has no function "{name}"{suggest(name, functions)}: '
-                    f"a task file needs {names(NEEDED)} and may have {names(OPTIONAL)}"
+                    f"a task file needs {quoted(NEEDED)} and may have {quoted(OPTIONAL)}"
                 )
         for name, value in defined.items():
             if not inspect.isroutine(value):
@@ -150,7 +150,7 @@ class Resolver:
             if parameter.default is parameter.empty and not self._provided(parameter.name):
                 raise UsageError(
                     f'{name}() of {self._path} has an unknown parameter "{parameter.name}"'
-                    f"{suggest(parameter.name, valid)}; valid are {names(valid)}"
+                    f"{suggest(parameter.name, valid)}; valid are {quoted(valid)}"
                 )
 
     def _check_circle(self) -> None:

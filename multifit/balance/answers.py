@@ -6,7 +6,7 @@ from typing import Any, Callable, Collection, Optional
 
 import numpy as np
 
-from ..errors import CLEAR, SpecError, UserCodeError, counted, names, shown, user_error
+from ..errors import CLEAR, SpecError, UserCodeError, counted, quoted, shown, user_error
 from .measured import Measured
 from .protocol import Balance, GramianMethod, State
 
@@ -62,8 +62,8 @@ def check_memory(method: Balance, name: str, state: State, started: Collection[s
     """
     if state.keys() != set(started):
         raise SpecError(
-            f"{_where(method, name)} remembers {names(state)}, but at its start {names(started)}; start must "
-            "return all that it remembers"
+            f"{_where(method, name)} remembers {quoted(state)}, but at its start {quoted(started)}; start "
+            "must return all that it remembers"
         )
     for key, value in state.items():
         if isinstance(value, np.ndarray) and value.ndim and value.shape[:1] != (tasks,):

@@ -6,7 +6,7 @@ from typing import Any, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..errors import Problem, counted, names, nearest, shown, suggest
+from ..errors import Problem, counted, nearest, quoted, shown, suggest
 from ..protocols import Shape
 from . import describe
 
@@ -30,10 +30,10 @@ def bind_slots(
         return dict(zip(order, batch)), []
     if not labels_needed and len(batch) == len(inputs):
         return dict(zip(inputs, batch)), []
-    inputs_alone = "" if labels_needed else f" (or the inputs alone: {names(inputs)})"
+    inputs_alone = "" if labels_needed else f" (or the inputs alone: {quoted(inputs)})"
     message = (
         f"the batch has {counted(len(batch), 'array')}: {describe.arrays(batch)}; "
-        f"declared {counted(len(order), 'slot')}: {names(order)}{inputs_alone}; {_fix(batch)}"
+        f"declared {counted(len(order), 'slot')}: {quoted(order)}{inputs_alone}; {_fix(batch)}"
     )
     return {}, [Problem("data", message)]
 
@@ -111,10 +111,10 @@ def _by_key(
         if name not in batch:
             near = nearest(name, undeclared)
             undeclared = [key for key in undeclared if key != near]  # or one slip would be two problems
-            messages.append(f'the batch has no "{name}"{suggest(name, [near])}; its keys are {names(batch)}')
+            messages.append(f'the batch has no "{name}"{suggest(name, [near])}; its keys are {quoted(batch)}')
     if undeclared:
         messages.append(
-            f"the batch also has {names(undeclared)}, which is not declared; declared are {names(order)}; "
+            f"the batch also has {quoted(undeclared)}, which is not declared; declared are {quoted(order)}; "
             "declare it as a label, or name it in batch= and in unused="
         )
     return {name: batch[name] for name in order if name in batch}, [Problem("data", m) for m in messages]

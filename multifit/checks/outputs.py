@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..errors import Problem, counted, names, nearest, suggest
+from ..errors import Problem, counted, nearest, quoted, suggest
 from ..spec.names import Tree, leaves
 from . import describe
 
@@ -74,12 +74,12 @@ class _Binding:
                 used.add(nearest(name, result))  # or one slip would be two problems
                 self.messages.append(
                     f'outputs: {self.where} returns no "{name}"{suggest(name, result)}; '
-                    f"it returns {names(result)}"
+                    f"it returns {quoted(result)}"
                 )
         undeclared = [key for key in result if key not in used]
         if undeclared and Ellipsis not in declared:
             self.messages.append(
-                f"outputs: {self.where} also returns {names(undeclared)}, which is not declared; "
+                f"outputs: {self.where} also returns {quoted(undeclared)}, which is not declared; "
                 "name it (and list it in unused=), or end outputs with ... to ignore the rest"
             )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import AUTO
-from ..errors import last_line, names
+from ..errors import last_line, quoted
 from ..taskfile import UsageError
 from .outputs import make_folder, print_result
 
@@ -22,13 +22,13 @@ def run(options: argparse.Namespace) -> None:
     """Write the outputs for each file; raise UsageError for what does not go with an exported net."""
     given = [name for name, default in UNUSED.items() if getattr(options, name) != default]
     if given:
-        flags = names(OPTIONS.get(name, f"--{name}") for name in given)
+        flags = quoted(OPTIONS.get(name, f"--{name}") for name in given)
         raise UsageError(f"{options.file} is an exported net, which is what it is: leave out {flags}")
     net = Path(options.file)
     folder = Path(options.output or (net if net.is_dir() else net.parent) / "predictions")
     if net.is_dir() and not any((net / name).is_file() for name in FILES):
         raise UsageError(
-            f"{net} has no net that was exported to torch, {names(FILES)}: "
+            f"{net} has no net that was exported to torch, {quoted(FILES)}: "
             "multifit export FILE --from DIR --format torch writes one"
         )
     make_folder(folder)

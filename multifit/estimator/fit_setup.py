@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable
 
 from ..checks import loader_problems, one_shot
 from ..distributed import unwrapped
-from ..errors import MAX_SHOWN, names, raise_problems, suggest
+from ..errors import MAX_SHOWN, quoted, raise_problems, suggest
 from ..events import EventDispatcher, handler_name
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.data.shares import FirstBatches, Peeked
@@ -84,7 +84,7 @@ def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
     if sparse and copying:
         kind = type(copying[0]).__name__
         way_out = "leave the handler out, or use a layer with dense weights, such as nn.Embedding"
-        raise ValueError(f"{kind}: it copies parameters, and {names(sparse)} is row_sparse; {way_out}")
+        raise ValueError(f"{kind}: it copies parameters, and {quoted(sparse)} is row_sparse; {way_out}")
 
 
 def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
@@ -110,7 +110,7 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
                 hint = "" if evaluated else "; val_ figures need validation data"
                 near = suggest(figure, directions)
                 messages.append(
-                    f'{kind}: there is no figure "{figure}"{near}; figures are {names(directions)}{hint}'
+                    f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'
                 )
             elif directions[figure] is None and isinstance(each, str) and not has_mode:
                 messages.append(

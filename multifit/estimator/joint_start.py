@@ -34,12 +34,12 @@ def start_together(
     world: World,
     engine: Engine,
     handlers: Iterable[object],
-    notice: Callable[[str], None],
+    log_once: Callable[[str], None],
     **limits: int | None,
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
-    `notice` is called with a warning of what may be unintended. The first rank keeps its generators, as if it
+    `log_once` is called with a warning of what may be unintended. The first rank keeps its generators, as if it
     were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
     """
     if world.alone:
@@ -62,7 +62,7 @@ def start_together(
         seed_everything(seed_of_rank(seed, world.rank))
     for term in engine.spec.terms:
         if term.spec.scope == "batch" and term.counts_samples:
-            notice(
+            log_once(
                 f'{term.where} has scope="batch": each process computes it for its share, and counts by its '
                 "samples; if it is a mean over something else, say over what with normalize_by="
             )

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ..checks import batch_count, loader_problems
-from ..errors import Problem, names, raise_problems, shown
+from ..errors import Problem, quoted, raise_problems, shown
 from ..gluon.engine import Engine
 from ..sampling import Proportional, Sampling, TaskLoaders
 
@@ -67,7 +67,7 @@ def _loader_problems(what: str, data: Mapping[Any, Any], once: bool) -> list[Pro
         return [Problem("data", f"{what} is an empty dict; give a loader for each task")]
     strange = [name for name in data if not (isinstance(name, str) and name)]
     if strange:
-        return [Problem("data", f"{what} is a dict with the keys {names(strange)}; keys are names of tasks")]
+        return [Problem("data", f"{what} is a dict with the keys {quoted(strange)}; keys are names of tasks")]
     return [p for name, loader in data.items() for p in loader_problems(f'{what}["{name}"]', loader, once)]
 
 
@@ -92,7 +92,7 @@ def _counts_problems(loaders: TaskLoaders) -> list[Problem]:
     ):
         return []
     kind = type(loaders.sampling).__name__
-    valid = f"a whole number for each of {names(loaders.loaders)}, not all of them 0"
+    valid = f"a whole number for each of {quoted(loaders.loaders)}, not all of them 0"
     return [Problem("data", f"sampling: {kind}.counts returned {shown(counts)}; valid is {valid}")]
 
 

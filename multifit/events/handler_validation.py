@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from ..triggers import Every
 from .events import EVALUATION_EVENTS, EVENTS, HOOKS, TRAINING_EVENTS, Priority, implements
 
@@ -29,7 +29,7 @@ def checked_handlers(handlers: object, where: str = "event_handlers") -> list[ob
         lines = [f"  {number}. {problem}" for number, problem in enumerate(problems[:MOST], 1)]
         lines += ["  … and more"] * (len(problems) > MOST)
         if not all(map(_implements_any, listed[:MOST])):
-            lines.append(f"events and hooks are {names(EVENTS + HOOKS)}")
+            lines.append(f"events and hooks are {quoted(EVENTS + HOOKS)}")
         raise ValueError("\n".join([f"{where} that cannot be used:", *lines]))
     return listed
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..checks import describe
-from ..errors import counted, names, shown, suggest
+from ..errors import counted, quoted, shown, suggest
 from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
 from .events import BEFORE_UPDATE, HOOKS, Priority
 from .handler_validation import handler_name
@@ -162,7 +162,7 @@ def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: An
     for name in replacements:
         if name not in arrays:
             near = suggest(str(name), arrays)
-            raise HandlerError(f'{hook} returned "{name}"{near}; valid are {names(arrays)}')
+            raise HandlerError(f'{hook} returned "{name}"{near}; valid are {quoted(arrays)}')
     return {**arrays, **replacements}
 
 

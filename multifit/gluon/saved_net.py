@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
-from ..errors import last_line, names
+from ..errors import last_line, quoted
 from ..files import atomic_path
 from .compat import mx
 from .waiting import wait_for_operators
@@ -58,5 +58,5 @@ def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) ->
     except AssertionError as error:
         reason = last_line(error)
         if reason.startswith("restore_prefix"):  # it has no name of the net's
-            reason = f"it holds {names(mx.nd.load(str(path)))}"
+            reason = f"it holds {quoted(mx.nd.load(str(path)))}"
         raise ValueError(reason) from error

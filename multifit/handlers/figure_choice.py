@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..errors import names, suggest
+from ..errors import quoted, suggest
 from ..plots import select_figures
 from ..sampling import COUNTS
 from ..spec import TaskSpec
@@ -38,7 +38,7 @@ class FigureChoice:
         missing = select_figures(history, self.patterns)[1]
         if not missing or not history:
             return None
-        return f"no figure {names(missing)}{suggest(missing[0], history)}; there are {names(history)}"
+        return f"no figure {quoted(missing)}{suggest(missing[0], history)}; there are {quoted(history)}"
 
 
 def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from ..arguments import Patterns, checked
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from ..events import EstimatorProtocol, Priority
 
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
@@ -54,7 +54,7 @@ class InterruptHandler:
             if name not in _VALID:
                 raise ValueError(
                     f"InterruptHandler: signals: there is no {shown(name)} that can be caught"
-                    f"{suggest(name, _VALID)}; valid are {names(_VALID)}"
+                    f"{suggest(name, _VALID)}; valid are {quoted(_VALID)}"
                 )
         self._installed: list[signal.Signals] = []
         self._estimator: EstimatorProtocol | None = None

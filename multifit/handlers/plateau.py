@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
-from ..errors import Problem, names, raise_problems, suggest
+from ..errors import Problem, quoted, raise_problems, suggest
 from ..events import EstimatorProtocol, Priority
 from ..history import figure_text
 from ..protocols import Trainer
@@ -100,7 +100,7 @@ class PlateauHandler:
     def _unusable(self, trainers: Mapping[str, Trainer]) -> Iterator[str]:
         for name in trainers if self.trainers is None else self.trainers:
             if name not in trainers:
-                yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {names(trainers)}'
+                yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {quoted(trainers)}'
             elif "learning_rate" not in trainers[name].settable:
                 optimizer = type(trainers[name].optimizer).__name__
                 yield (

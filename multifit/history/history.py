@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import counted, names, shown, suggest
+from ..errors import counted, quoted, shown, suggest
 from ..files import atomic_write, parse_json, read_regular
 from .format import epoch_table, last_epoch_table
 
@@ -47,7 +47,7 @@ class History(Mapping[str, "list[float]"]):
     def __getitem__(self, figure: str) -> list[float]:
         if figure not in self._figures:
             raise KeyError(
-                f'no figure "{figure}"{suggest(figure, self._figures)}; there are {names(self._figures)}'
+                f'no figure "{figure}"{suggest(figure, self._figures)}; there are {quoted(self._figures)}'
             )
         return list(self._figures[figure])
 

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
-from ..errors import names, suggest
+from ..errors import quoted, suggest
 from ..stages import PREFIXES, TRAIN, split_figure
 from .panels import Line, draw
 
@@ -48,8 +48,8 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
     selected, unmatched = select_figures(history, figures)
     if unmatched:
         raise ValueError(
-            f"curves: no figure {names(unmatched)}{suggest(unmatched[0], history)}; "
-            f"there are {names(history)}"
+            f"curves: no figure {quoted(unmatched)}{suggest(unmatched[0], history)}; "
+            f"there are {quoted(history)}"
         )
     families = _families({name: history[name] for name in selected})
     return draw({title: _lines(family) for title, family in families.items()})

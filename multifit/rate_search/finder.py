@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arguments import Positive, bounds, checked
 from ..checks import one_shot
-from ..errors import TrainerError, UserCodeError, names, shown, suggest
+from ..errors import TrainerError, UserCodeError, quoted, shown, suggest
 from ..gluon.data.loaders import repeat
 from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
@@ -61,7 +61,7 @@ def _rates(start: float, end: float, batches: int) -> list[float]:
 
 def _select(handles: dict[str, TrainerHandle], name: str | None) -> list[TrainerHandle]:
     if name is not None and name not in handles:
-        near, valid = suggest(name, handles), names(handles)
+        near, valid = suggest(name, handles), quoted(handles)
         raise TrainerError(f"find_learning_rate: there is no trainer {shown(name)}{near}; valid are {valid}")
     selected = [handle for each, handle in handles.items() if name in (None, each)]
     for handle in selected:

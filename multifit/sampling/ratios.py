@@ -7,7 +7,7 @@ from typing import Collection, Iterator, Mapping
 import numpy as np
 
 from ..arguments import Positive, checked_value
-from ..errors import names, suggest
+from ..errors import quoted, suggest
 from .apportion import apportion
 from .updates import Update, spread
 
@@ -50,7 +50,7 @@ class Ratios:
         for name in self.ratios:
             if name not in loaders:
                 near = suggest(name, [loader for loader in loaders if loader not in self.ratios])
-                yield f'Ratios: there is no loader "{name}"{near}; loaders are {names(loaders)}'
+                yield f'Ratios: there is no loader "{name}"{near}; loaders are {quoted(loaders)}'
         for loader in loaders:
             if loader not in self.ratios:
                 yield f'Ratios: the loader "{loader}" has no ratio; give {loader}=1, or leave the loader out'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, Mapping, Sequence
 
-from ..errors import names
+from ..errors import quoted
 
 Orders = Mapping[str, Sequence[str]]
 
@@ -31,6 +31,6 @@ def order_messages(orders: Orders) -> Iterator[str]:
         return
     every = [slot for order in orders.values() for slot in order]
     shared = {part: [slot for slot in order if every.count(slot) > 1] for part, order in orders.items()}
-    found = "; ".join(f"{part} has {names(slots)}" for part, slots in shared.items() if len(slots) > 1)
+    found = "; ".join(f"{part} has {quoted(slots)}" for part, slots in shared.items() if len(slots) > 1)
     message = f"combine: the parts' batches have the slots that they share in different orders: {found}"
     yield f"{message}; give each part a batch= with the same order, that of the loader"

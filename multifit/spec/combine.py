@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from .batch_order import merged_order, order_messages
 from .declarations import Declarations
 from .missing import NAN
@@ -64,7 +64,7 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
     for name in shared if specs else ():
         if not isinstance(name, str) or name not in slots:
             near = suggest(name, slots)
-            yield f"shared: no part has a slot {names([name])}{near}; slots are {names(slots)}"
+            yield f"shared: no part has a slot {quoted([name])}{near}; slots are {quoted(slots)}"
             continue
         different = {spec.label_specs[name] for spec in specs.values() if name in _detailed(spec)}
         if len(different) > 1:

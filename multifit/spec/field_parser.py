@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Iterator, TypeVar
 
 from ..arguments import as_float, is_finite_number
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from .missing import missing_messages, with_presence
 from .names import MAX_DEPTH, PRINTABLE, Tree, bare_slots, is_name, leaves, listed
 from .resolution import resolve_terms
@@ -153,7 +153,7 @@ def _label_messages(label: LabelSpec) -> Iterator[str]:
     where = f'labels["{label.name}"]'
     if label.dtype is not None and _dtype_name(label.dtype) not in DTYPES:
         near = suggest(label.dtype, DTYPES)
-        yield f"{where}: dtype is {shown(label.dtype)}{near}; valid are {names(DTYPES)}"
+        yield f"{where}: dtype is {shown(label.dtype)}{near}; valid are {quoted(DTYPES)}"
     classes = label.classes
     if classes is not None and not (is_finite_number(classes) and classes == int(classes) >= 1):
         yield f"{where}: classes is {shown(classes)}; it must be a whole number of at least 1"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from ..arguments import is_finite_number
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from ..signatures import arity_problem
 from .names import SLOTS, Ref
 from .specs import LabelSpec
@@ -63,7 +63,7 @@ def missing_messages(label: LabelSpec, slots: Collection[str]) -> Iterator[str]:
         masks = [name for name in slots if name != label.name]
         if missing != NAN and missing not in masks:
             near = suggest(missing, [NAN, *masks])
-            valid = f'valid are "nan", a number, a slot ({names(masks)}) or a function'
+            valid = f'valid are "nan", a number, a slot ({quoted(masks)}) or a function'
             yield f"{where} is {shown(missing)}{near}; {valid}"
     elif missing is not None and not is_finite_number(missing):
         yield f'{where} is {shown(missing)}; valid are "nan", a number, the name of a slot or a function'

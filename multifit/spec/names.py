@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Collection, Iterable, Iterator, Mapping, Sequence
 
-from ..errors import names as quoted
-from ..errors import nearest, shown, suggest
+from ..errors import nearest, quoted, shown, suggest
 
 OUTPUTS = "outputs"
 SLOTS = "labels"

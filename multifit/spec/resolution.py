@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
 from ..arguments import is_finite_number
-from ..errors import names, suggest
+from ..errors import quoted, suggest
 from .names import LOSSES, OUTPUTS, PLURAL, SINGULAR, SLOTS, Ref, listed, resolve
 from .specs import LossSpec, MetricSpec
 from .terms import MetricTerm, Term
@@ -83,7 +83,7 @@ class _Resolver:
         """Return what a loss or metric without names takes: the output and the label that have its key."""
         missing = [space for space in spaces if self.key not in self.spaces[space]]
         if missing:
-            valid = "; ".join(f"{PLURAL[space]} are {names(self.spaces[space])}" for space in missing)
+            valid = "; ".join(f"{PLURAL[space]} are {quoted(self.spaces[space])}" for space in missing)
             near = suggest(self.key, [name for space in missing for name in self.spaces[space]])
             what = " and no ".join(SINGULAR[space] for space in missing)
             fields = " and ".join(f"{space}=" for space in missing)

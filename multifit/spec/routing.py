@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterator
 
-from ..errors import names, suggest
+from ..errors import quoted, suggest
 from .declarations import Declarations
 from .names import OUTPUTS, SINGULAR, SLOTS, Ref, resolve
 
@@ -26,11 +26,12 @@ def _batch(declarations: Declarations) -> Iterator[str]:
         if name not in slots and name not in unused and f"{SLOTS}.{name}" not in unused:
             yield (
                 f'batch: "{name}" is neither an input nor a label{suggest(name, slots)}; valid are '
-                f'{names(slots)}; if nothing takes it, list it: unused=["{name}"]'
+                f'{quoted(slots)}; if nothing takes it, list it: unused=["{name}"]'
             )
     missing = [name for name in slots if name not in counts and name not in declarations.state]
     if missing:
-        yield f"batch: {names(missing)} missing; it must name every input and label, it names {names(batch)}"
+        every = "it must name every input and label"
+        yield f"batch: {quoted(missing)} missing; {every}, it names {quoted(batch)}"
 
 
 def _unknown_unused(declarations: Declarations) -> Iterator[str]:

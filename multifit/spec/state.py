@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from typing import Any, Iterator, Mapping
 
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from .declarations import Declarations
 
 EXAMPLE = 'such as {"hidden": (2, 0, 64)}, with 0 for the number of samples'
@@ -32,7 +32,7 @@ def state_messages(declarations: Declarations) -> Iterator[str]:
             if name not in valid:
                 yield (
                     f'state: "{name}" is not one of the {field}{suggest(name, valid)}; the net takes it and '
-                    f"returns it anew; {field} are {names(valid)}"
+                    f"returns it anew; {field} are {quoted(valid)}"
                 )
         if name in declarations.batch:
             yield f'batch: "{name}" is carried from batch to batch; leave it out'

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Iterator
 
 from ..arguments import is_finite_number
-from ..errors import names, shown, suggest
+from ..errors import quoted, shown, suggest
 from ..signatures import arity_problem
 from ..stages import STAGES
 from .declarations import Declarations
@@ -68,7 +68,8 @@ def _loss(term: Term) -> Iterator[str]:
     ):
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
     if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
-        yield f"{where}: scope is {shown(loss.scope)}{suggest(loss.scope, SCOPES)}; valid are {names(SCOPES)}"
+        near = suggest(loss.scope, SCOPES)
+        yield f"{where}: scope is {shown(loss.scope)}{near}; valid are {quoted(SCOPES)}"
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
         yield f"{where}: trainers is empty; name at least one, or leave it out to move all parameters"
@@ -76,13 +77,13 @@ def _loss(term: Term) -> Iterator[str]:
     if term.trainers and of_batch:
         yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'
     if term.present and of_batch:
-        labels = names([ref.name.partition(".")[2] for ref in term.present])
+        labels = quoted([ref.name.partition(".")[2] for ref in term.present])
         yield f'{where}: takes {labels}, which may be missing, with scope="batch"; use scope="device"'
 
 
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:
     fix = (
-        f"returns names {names(parts)}; name one of these"
+        f"returns names {quoted(parts)}; name one of these"
         if parts
         else f"returns is not given; name what the loss returns: returns=[{shown(minimize)}, ...]"
     )
@@ -103,11 +104,11 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
     if spec.transform is not None and not callable(spec.transform):
         yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"
     if spec.mode is not None and not (isinstance(spec.mode, str) and spec.mode in MODES):
-        yield f"{where}: mode is {shown(spec.mode)}{suggest(spec.mode, MODES)}; valid are {names(MODES)}"
+        yield f"{where}: mode is {shown(spec.mode)}{suggest(spec.mode, MODES)}; valid are {quoted(MODES)}"
     yield from _strings(where, "names", spec.names)
     for stage in listed(spec.stage) or (None,):
         if not isinstance(stage, str) or stage not in STAGES:
-            yield f"{where}: stage is {shown(stage)}{suggest(stage, STAGES)}; valid are {names(STAGES)}"
+            yield f"{where}: stage is {shown(stage)}{suggest(stage, STAGES)}; valid are {quoted(STAGES)}"
 
 
 def _strings(where: str, field: str, value: Any) -> Iterator[str]:
@@ -117,7 +118,7 @@ def _strings(where: str, field: str, value: Any) -> Iterator[str]:
             yield f"{where}: {field} holds {shown(item)}; give a list of strings {PRINTABLE}"
     for item, count in Counter(item for item in items if isinstance(item, str)).items():
         if count > 1:
-            yield f"{where}: {field} names {names([item])} {count} times; give each its own name"
+            yield f"{where}: {field} names {quoted([item])} {count} times; give each its own name"
 
 
 def _functions(declarations: Declarations) -> Iterator[str]:

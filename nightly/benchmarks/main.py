@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Iterator, Sequence
 
-from multifit.errors import names, suggest
+from multifit.errors import quoted, suggest
 from multifit.tables import table
 
 from . import (
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 def _table(name: str) -> str:
     if name not in TABLES:
         raise argparse.ArgumentTypeError(
-            f"there is no table {name}{suggest(name, TABLES)}; there are {names(TABLES)}"
+            f"there is no table {name}{suggest(name, TABLES)}; there are {quoted(TABLES)}"
         )
     return name
 

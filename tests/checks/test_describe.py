@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit.checks import describe
-from multifit.errors import counted, last_line, names, nearest, shown
+from multifit.errors import counted, last_line, nearest, quoted, shown
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_last_line_of_an_exception(error: Exception, line: str) -> None:
 
 
 def test_names() -> None:
-    assert names(["a", 3]) == '"a", "3"'
-    assert names([]) == "none"
+    assert quoted(["a", 3]) == '"a", "3"'
+    assert quoted([]) == "none"
     assert nearest("imge", ["image", 3]) == "image"
     assert nearest("image", ["image"]) is None

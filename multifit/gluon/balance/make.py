@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping, Union
 
 from ...distributed import World
-from ...errors import SpecError, names
+from ...errors import SpecError, quoted
 from ...protocols import Context
 from ...spec import TaskSpec
 from .arrays import Arrays
@@ -41,7 +41,7 @@ def make_balancer(
     bound = [term.key for term in spec.terms if term.trainers]
     if bound:
         raise SpecError(
-            f"balance: the losses {names(bound)} are bound to trainers, and weighed by nothing else; leave "
+            f"balance: the losses {quoted(bound)} are bound to trainers, and weighed by nothing else; leave "
             "balance= out, or their trainers="
         )
     if method.needs == "gramian":

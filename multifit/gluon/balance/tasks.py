@@ -9,7 +9,7 @@ import numpy as np
 
 from ...balance import Balance
 from ...distributed import World
-from ...errors import Problem, names, raise_problems, shown, suggest
+from ...errors import Problem, quoted, raise_problems, shown, suggest
 from ...spec import TaskSpec
 from ..execution.result import StepResult
 from .gradient_figures import gradient_figures
@@ -75,9 +75,9 @@ def _method_problems(method: Any) -> Iterator[str]:
     elif not all(hasattr(method, name) for name in ("needs", "on_device", "every", "groups")):
         lacking = [name for name in ("needs", "on_device", "every", "groups") if not hasattr(method, name)]
         kind = type(method).__name__
-        yield f"{kind} has no {names(lacking)}; derive it from multifit.balance.LossMethod, which has them"
+        yield f"{kind} has no {quoted(lacking)}; derive it from multifit.balance.LossMethod, which has them"
     elif method.needs not in NEEDS:
-        yield f"{type(method).__name__}.needs is {shown(method.needs)}; valid are {names(NEEDS)}"
+        yield f"{type(method).__name__}.needs is {shown(method.needs)}; valid are {quoted(NEEDS)}"
 
 
 def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterator[str]:
@@ -88,9 +88,9 @@ def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterat
         for loss in losses:
             if loss not in keys:
                 near = suggest(loss, keys)
-                yield f'tasks["{name}"]: there is no loss "{loss}"{near}; valid are {names(keys)}'
+                yield f'tasks["{name}"]: there is no loss "{loss}"{near}; valid are {quoted(keys)}'
             elif loss in owners:
-                both = names([owners[loss], name])
+                both = quoted([owners[loss], name])
                 yield f'the loss "{loss}" is in the tasks {both}; leave it in one of them'
             owners[loss] = name
     for name in groups:
@@ -101,10 +101,10 @@ def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterat
 def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
     with_gradient = {tasks.of_loss[term.key] for term in spec.terms if term.spec.weight != 0}
     if len(tasks.names) < 2:
-        yield f"there is one task, {names(tasks.names)}, and nothing to weigh it against; leave balance= out"
+        yield f"there is one task, {quoted(tasks.names)}, and nothing to weigh it against; leave balance= out"
     elif method.needs == "gramian" and len(with_gradient) < 2:
         left = [tasks.names[task] for task in with_gradient]
-        what = f"one task, {names(left)}, and nothing to weigh it against" if left else "no task to weigh"
+        what = f"one task, {quoted(left)}, and nothing to weigh it against" if left else "no task to weigh"
         yield f"losses of weight 0 have no gradient, which leaves {what}; leave balance= out"
     figures = {figure for term in spec.terms for figure in term.figures}
     figures |= {metric.key for metric in spec.metric_terms}

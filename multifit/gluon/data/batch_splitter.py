@@ -32,7 +32,7 @@ class BatchSplitter:
     """Names, checks, casts and places the arrays of raw batches, for one TaskSpec.
 
     A batch is checked only if its shapes and dtypes are new. Unless labels may be missing, it is held to the
-    form of the first one. `notice` is called with a line to log, once for each slot that is cast.
+    form of the first one. `log_once` is called with a line to log, once for each slot that is cast.
     `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
     appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
     inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
@@ -45,7 +45,7 @@ class BatchSplitter:
         self,
         spec: TaskSpec,
         contexts: list[Context],
-        notice: Callable[[str], None],
+        log_once: Callable[[str], None],
         labels: bool = True,
         batch_axis: int = 0,
         change: Callable[[Slots], Slots] | None = None,
@@ -56,7 +56,7 @@ class BatchSplitter:
         fill_in: Callable[[Batch], None] | None = None,
         known: KnownLabels | None = None,
     ) -> None:
-        self.spec, self.contexts, self.notice = spec, contexts, notice
+        self.spec, self.contexts, self._log_once = spec, contexts, log_once
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
         self.signatures = [] if signatures is None else signatures
         self._real = real
@@ -232,4 +232,4 @@ class BatchSplitter:
             dtype = None if name in self._dtypes else self._cast(name, array)
             if dtype is not None:
                 before = np.dtype(array.dtype).name
-                self.notice(f'the slot "{name}" is {before} and is cast to {dtype}, batch by batch')
+                self._log_once(f'the slot "{name}" is {before} and is cast to {dtype}, batch by batch')

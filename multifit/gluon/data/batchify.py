@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
 from ...checks import describe
-from ...errors import DataError, names
+from ...errors import DataError, quoted
 from ..compat import mx
 from .array_batching import DTYPES
 
@@ -49,7 +49,7 @@ class _ByKey:
         for sample in samples:
             if sample.keys() != keys:
                 raise DataError(
-                    f"samples of one batch have different keys: {names(keys)} and {names(sample.keys())}; "
+                    f"samples of one batch have different keys: {quoted(keys)} and {quoted(sample.keys())}; "
                     "return the same keys for each sample"
                 )
         return {key: self._batch([sample[key] for sample in samples]) for key in keys}

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from ...checks import describe
-from ...errors import Problem, names
+from ...errors import Problem, quoted
 from ...spec import TaskSpec
 from ..compat import mx
 from .arrays import held_as, place
@@ -55,7 +55,7 @@ def _samples(part: Mapping[str, Any]) -> int:
 
 
 def _shapes_differ(name: str, held: Mapping[str, Any]) -> Problem:
-    found = ", ".join(f"{describe.array(array)} of {names([task])}" for task, array in held.items())
+    found = ", ".join(f"{describe.array(array)} of {quoted([task])}" for task, array in held.items())
     way_out = "give samples of one shape, or let the loaders take turns, as with Proportional()"
     return Problem("data", f'the slot "{name}" cannot be joined in one batch: {found}; {way_out}')
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import SpecError, names
+from ...errors import SpecError, quoted
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ..data.batch_splitter import SlotSignature
@@ -41,8 +41,8 @@ def export(
     spec = engine.spec.evaluation
     if spec.state:
         raise SpecError(
-            f"export: {names(spec.state)} come from the batch before (state=), which the formats cannot say; "
-            "export a net that begins with zeros by itself"
+            f"export: {quoted(spec.state)} come from the batch before (state=), which the formats cannot "
+            "say; export a net that begins with zeros by itself"
         )
     return FORMATS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
 
@@ -59,8 +59,8 @@ def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature
             last = _axes(spec, signatures[-1])
             return [signature for signature in signatures if _axes(spec, signature) == last]
     raise ValueError(
-        f"export: the shapes of the inputs {names(spec.inputs)} are not known; fit, check or evaluate first, "
-        "or give data: export(folder, data)"
+        f"export: the shapes of the inputs {quoted(spec.inputs)} are not known; fit, check or evaluate "
+        "first, or give data: export(folder, data)"
     )
 
 

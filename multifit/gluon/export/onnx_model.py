@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import last_line, names
+from ...errors import last_line, quoted
 from ..compat import mx
 from .traced_net import PortType, TracedNet
 
@@ -170,7 +170,7 @@ def _check_operators(net: TracedNet, symbol: mx.sym.Symbol) -> None:
         if node["op"] not in known or (node["op"] == "dot" and node["name"] in large):
             lacking.setdefault(node["op"], []).append(node["name"])
     if lacking:
-        operators = ", ".join(f'"{op}" (at {names(nodes[:3])})' for op, nodes in lacking.items())
+        operators = ", ".join(f'"{op}" (at {quoted(nodes[:3])})' for op, nodes in lacking.items())
         raise ValueError(f"ONNX: mxnet {mx.__version__} has no correct converter for {operators}; {WAY_OUT}")
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...checks import at_path, bind_outputs
-from ...errors import SpecError, last_line, names, raise_problems
+from ...errors import SpecError, last_line, quoted, raise_problems
 from ...protocols import Array, Net
 from ...spec import TaskSpec
 from ..compat import mx
@@ -78,7 +78,8 @@ def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[s
     ambiguous = [name for name in inputs if name in parameters]
     if ambiguous:
         raise ValueError(
-            f"export: the inputs {names(ambiguous)} have the names of parameters; rename them in the TaskSpec"
+            f"export: the inputs {quoted(ambiguous)} have the names of parameters; rename them in the "
+            "TaskSpec"
         )
     if "self" in inputs:
         raise ValueError(
@@ -87,14 +88,14 @@ def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[s
     foreign = [name for name in sorted(read) if name not in parameters and name not in inputs]
     if foreign:
         raise ValueError(
-            f"export: the graph reads {names(foreign)}, which the net does not hold; "
+            f"export: the graph reads {quoted(foreign)}, which the net does not hold; "
             "make the Block that holds them a child of the net"
         )
     used = {name: parameter for name, parameter in parameters.items() if name in read}
     uninitialised = [name for name, parameter in used.items() if parameter._data is None]
     if uninitialised:
         raise ValueError(
-            f"export: the parameters {names(uninitialised[:6])} have no values yet; fit, check or evaluate "
+            f"export: the parameters {quoted(uninitialised[:6])} have no values yet; fit, check or evaluate "
             "first, or give data: export(folder, data)"
         )
     return {name: parameter._reduce() for name, parameter in used.items()}

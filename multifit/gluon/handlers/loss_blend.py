@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import SpecError, names, suggest
+from ...errors import SpecError, quoted, suggest
 from ...protocols import Array
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
@@ -83,7 +83,7 @@ def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None)
     by_key = {term.key: term for term in spec.terms}
     for key in listed(loss):
         if key not in by_key:
-            near, valid = suggest(key, by_key), names(by_key)
+            near, valid = suggest(key, by_key), quoted(by_key)
             raise SpecError(f'{owner}: there is no loss "{key}"{near}; valid are {valid}')
     return [term for key, term in by_key.items() if loss is None or key in listed(loss)]
 

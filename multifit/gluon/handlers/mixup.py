@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from ...arguments import Names, Positive, Seed, checked
-from ...errors import SpecError, names, suggest
+from ...errors import SpecError, quoted, suggest
 from ...events import EstimatorProtocol
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
@@ -80,7 +80,7 @@ class MixUp:
         spec = estimator.spec
         for name in (*listed(self.inputs), *listed(self.label)):
             if name not in spec.slot_names:
-                near, valid = suggest(name, spec.slot_names), names(spec.slot_names)
+                near, valid = suggest(name, spec.slot_names), quoted(spec.slot_names)
                 raise SpecError(f'MixUp: there is no slot "{name}"{near}; valid are {valid}')
         self._inputs = spec.inputs if self.inputs is None else listed(self.inputs)
         terms = selected_terms("MixUp", spec, self.loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from ...errors import Problem, names, suggest
+from ...errors import Problem, quoted, suggest
 from ...spec.terms import Term
 from ..optim.gradients import moved_parameters
 from ..optim.trainers import Trainers
@@ -33,7 +33,8 @@ def _messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
             if name not in trainers:
                 unknown = True
                 near = suggest(name, trainers)
-                yield f"{term.where}: there is no trainer {names([name])}{near}; valid are {names(trainers)}"
+                found = f"there is no trainer {quoted([name])}{near}"
+                yield f"{term.where}: {found}; valid are {quoted(trainers)}"
     if unknown or not terms or not all(term.trainers for term in terms):
         return
     bound = {name for term in terms for name in term.trainers}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Mapping, Sequence
 
-from ...errors import Problem, names, shown, suggest
+from ...errors import Problem, quoted, shown, suggest
 from ...protocols import Context
 from ..compat import mx
 from ..data.devices import placed_on
@@ -19,12 +19,12 @@ def initialize(
     parameters: Mapping[str, mx.gluon.Parameter],
     contexts: Sequence[Context],
     initializer: Any,
-    notice: Callable[[str], None],
+    log_once: Callable[[str], None],
 ) -> list[Problem]:
     """Initialise what is not initialised yet, and move all parameters to `contexts`.
 
     `parameters` are named by structure. Of a mapping of initializers, the first pattern that matches a name
-    counts; None is Gluon's default. `notice` is called with a line to log if the initializer is not used.
+    counts; None is Gluon's default. `log_once` is called with a line to log if the initializer is not used.
     """
     rules, problems = _rules(initializer, parameters)
     if problems:
@@ -44,7 +44,7 @@ def initialize(
         if list(parameter.list_ctx()) != list(contexts):
             parameter.reset_ctx(contexts)
     if initializer is not None and not uninitialized:
-        notice("the net is initialised already: initializer= is not used")
+        log_once("the net is initialised already: initializer= is not used")
     return problems
 
 
@@ -54,7 +54,7 @@ def _rules(initializer: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> tu
     problems = []
     for pattern, value in initializer.items():
         if isinstance(pattern, str):
-            where = f"initializer[{names([pattern])}]"
+            where = f"initializer[{quoted([pattern])}]"
             problems += select(where, pattern, parameters)[1] + _invalid(where, value)
         else:
             message = f"initializer: {shown(pattern)} is not a pattern; give a string"

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 
 from ...arguments import Count, as_float, checked_value, is_finite_number
-from ...errors import Problem, counted, last_line, names, shown, suggest
+from ...errors import Problem, counted, last_line, quoted, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
 
@@ -76,7 +76,7 @@ def _unknown(where: str, optimizer: object) -> str:
     near = suggest(optimizer.lower(), valid) if isinstance(optimizer, str) else ""
     if isinstance(optimizer, type) and issubclass(optimizer, mx.optimizer.Optimizer):
         near = f' (did you mean "{optimizer.__name__.lower()}"?)'
-    return f"{where}: there is no optimizer {shown(optimizer)}{near}; valid are {names(valid)}"
+    return f"{where}: there is no optimizer {shown(optimizer)}{near}; valid are {quoted(valid)}"
 
 
 def _option_problems(where: str, kind: Any, options: Mapping[str, Any], scheduler: Any) -> list[str]:
@@ -90,7 +90,7 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
         valid.pop(name, None)
     messages = [
         f"{where}: {kind.__name__.lower()} has no option {shown(name)}{suggest(name, sorted(valid))}; "
-        f"valid are {names(sorted(valid))}"
+        f"valid are {quoted(sorted(valid))}"
         for name in options
         if name not in valid
     ]

@@ -7,8 +7,7 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, shown, suggest
-from ...errors import names as quoted
+from ...errors import Problem, quoted, shown, suggest
 from ...protocols import Parameter
 from ..compat import mx
 from ..data.host_memory import host_view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from ...arguments import NotNegative, Share, checked_value
-from ...errors import TrainerError, names, shown
+from ...errors import TrainerError, quoted, shown
 from ..compat import mx
 from .named_schedule import named_schedule
 from .optimizers import build_optimizer
@@ -163,7 +163,7 @@ class TrainerHandle:
     def _optimizer(self, control: str) -> mx.optimizer.Optimizer:
         """Return the optimizer; raises TrainerError if setting this control on it has no effect."""
         if not self._attributes(control):
-            valid = names(self.settable)
+            valid = quoted(self.settable)
             raise TrainerError(f"{self._where(control)}: {self._kind} has none; it has {valid}")
         if self.trainer._distributed and self.trainer._update_on_kvstore:
             raise TrainerError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ...errors import TrainerError, names
+from ...errors import TrainerError, quoted
 from ..compat import mx
 from .fused_updates import FusedUpdate
 from .gradients import (
@@ -149,7 +149,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         ]
         if closed:
             raise TrainerError(
-                f"trainers: {names(closed)} update on the kvstore, where no handler can change gradients; "
+                f"trainers: {quoted(closed)} update on the kvstore, where no handler can change gradients; "
                 "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False); row_sparse parameters "
                 "can only be moved there: train them on one device"
             )

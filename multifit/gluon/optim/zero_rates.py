@@ -6,7 +6,7 @@ from typing import Sequence
 
 import numpy as np
 
-from ...errors import TrainerError, names
+from ...errors import TrainerError, quoted
 from ..compat import mx
 
 DIVIDING = (mx.optimizer.Ftrl, mx.optimizer.FTML)
@@ -30,7 +30,7 @@ def refuse_rates(
         return
     whose, way_out = "0", "let its schedule stay above 0, or use another optimizer"
     if len(zero) < len(rates):
-        whose = f"0 for {names(zero)}"
+        whose = f"0 for {quoted(zero)}"
         way_out = "give these an lr_mult above 0, or leave them to frozen="
     kind = type(optimizer).__name__
     raise TrainerError(

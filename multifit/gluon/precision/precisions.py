@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
-from ...errors import names, shown, suggest
+from ...errors import quoted, shown, suggest
 from ...protocols import Context
 from ..compat import mx
 from .lowering import Rules, lower
@@ -84,7 +84,7 @@ def named_precision(name: object) -> Precision:
     precision = PRECISIONS.get(name) if isinstance(name, str) else None
     if precision is None:
         raise ValueError(
-            f"precision is {shown(name)}{suggest(name, PRECISIONS)}; valid are {names(PRECISIONS)}"
+            f"precision is {shown(name)}{suggest(name, PRECISIONS)}; valid are {quoted(PRECISIONS)}"
         )
     return precision
 

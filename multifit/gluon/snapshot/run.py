@@ -8,8 +8,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from ...errors import counted, raise_problems
-from ...errors import names as quoted
+from ...errors import counted, quoted, raise_problems
 from ...files import atomic_write, read_json
 from ...stages import TRAIN, figure_name
 from ..compat import mx

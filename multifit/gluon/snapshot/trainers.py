@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ...errors import counted, suggest
-from ...errors import names as quoted
+from ...errors import counted, quoted, suggest
 from ..compat import mx
 from ..optim.schedules import ScaledSchedule
 from .attributes import class_name, load_attributes, save_attributes, stable_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ...errors import Problem, names, raise_problems
+from ...errors import Problem, quoted, raise_problems
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ...state import RunState
@@ -59,7 +59,7 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
     use = "or use a method of losses, such as DWA or Uncertainty"
     outside = stage.graphs.outside_terms
     if bound:
-        start = f"losses: the traced graph of net and losses binds {names(sorted(bound))} to trainers"
+        start = f"losses: the traced graph of net and losses binds {quoted(sorted(bound))} to trainers"
         use = "or leave trainers= out"
         outside = [term for term in outside if term.key in bound]
     reason = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ...errors import DataError, Problem, SpecError, counted, names, raise_problems, suggest
+from ...errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest
 from ...plan import LoaderPlan
 from ...sampling import TaskBatch, TaskLoaders
 from ...spec import TaskSpec
@@ -28,7 +28,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
     spec = engine.spec if stage == "train" else engine.spec.evaluation
     if spec.state:
         message = (
-            f"state: {names(spec.state)} come from the batch before; give one loader, not a dict of them"
+            f"state: {quoted(spec.state)} come from the batch before; give one loader, not a dict of them"
         )
         raise_problems([Problem("spec", message)])
     peeked: dict[str, Peeked] = {}
@@ -96,7 +96,7 @@ def _slots_of(spec: TaskSpec, name: str, raw: Any, where: str, batch_axis: int) 
 
 
 def _unknown(name: str, known: Mapping[str, Any], tasks: str) -> str:
-    return f'there is no task "{name}"{suggest(name, known)}; tasks are the {tasks}: {names(known)}'
+    return f'there is no task "{name}"{suggest(name, known)}; tasks are the {tasks}: {quoted(known)}'
 
 
 def _slots_of_dict(spec: TaskSpec, own: TaskSlots, batch: Mapping[str, Any], where: str) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _slots_of_dict(spec: TaskSpec, own: TaskSlots, batch: Mapping[str, Any], whe
     unknown = [name for name, slot in slots.items() if slot not in spec.batch]
     if unknown:
         message = "; ".join(f'its batches have "{name}"{suggest(name, valid)}' for name in unknown)
-        raise DataError(f"{where}: {message}, which the spec does not declare; declared are {names(valid)}")
+        raise DataError(f"{where}: {message}, which the spec does not declare; declared are {quoted(valid)}")
     return slots
 
 
@@ -113,14 +113,15 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
     """Yield which losses no loader has the labels of, and what keeps batches from being joined."""
     per_loader = {name: set(own.values()) for name, own in slots.items()}
     everything = set().union(*per_loader.values())
-    found = "; ".join(f"{name} has {names(own.values())}" for name, own in slots.items())
+    found = "; ".join(f"{name} has {quoted(own.values())}" for name, own in slots.items())
     for term in with_optional(spec, spec.slot_names).terms:
         lacking = [slot for slot in spec.slot_names if slot in term.optional - everything]
         if lacking:
-            yield f"{term.where}: no loader has {names(lacking)}, which it takes: {found}; add it to a loader"
+            lacks = f"no loader has {quoted(lacking)}, which it takes"
+            yield f"{term.where}: {lacks}: {found}; add it to a loader"
         elif not joined and not any(term.optional <= own for own in per_loader.values()):
             yield (
-                f"{term.where}: it takes {names(sorted(term.optional))}, which no loader has together: "
+                f"{term.where}: it takes {quoted(sorted(term.optional))}, which no loader has together: "
                 f"{found}; let one loader have them all, or use Together()"
             )
     inputs = set(spec.inputs)
@@ -130,8 +131,8 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
         yield from _unmissable(spec, per_loader)
     elif not inputs <= everything or sum(map(len, per_loader.values())) > len(everything):
         yield (
-            f"sampling: Together joins batches that all have all inputs, {names(spec.inputs)}, or batches no "
-            f"two of which have the same slot and that make a whole one; {found}"
+            f"sampling: Together joins batches that all have all inputs, {quoted(spec.inputs)}, or batches "
+            f"no two of which have the same slot and that make a whole one; {found}"
         )
 
 
@@ -141,7 +142,7 @@ def _without_inputs(spec: TaskSpec, slots: Mapping[str, TaskSlots], what: str) -
     for name, own in slots.items():
         lacking = [slot for slot in spec.inputs if slot not in own.values()]
         if lacking:
-            yield f'{what}["{name}"] has no {names(lacking)}, which the net is called with; {way_out}'
+            yield f'{what}["{name}"] has no {quoted(lacking)}, which the net is called with; {way_out}'
 
 
 def _unmissable(spec: TaskSpec, per_loader: Mapping[str, set[str]]) -> Iterator[str]:
@@ -150,7 +151,7 @@ def _unmissable(spec: TaskSpec, per_loader: Mapping[str, set[str]]) -> Iterator[
         without = [loader for loader, own in per_loader.items() if name not in own]
         if not without or name in masks:
             continue
-        where = f'labels["{name}"]: with Together, samples of {names(without)} lack it; declare '
+        where = f'labels["{name}"]: with Together, samples of {quoted(without)} lack it; declare '
         if not is_missable(spec.label_specs[name]):
             yield f'{where}LabelSpec("{name}", missing="nan"), or another value that it never has'
         elif callable(spec.label_specs[name].missing):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from ...errors import Problem, names
+from ...errors import Problem, quoted
 from ...events import BEFORE_UPDATE
 from ..engine import Engine
 from ..execution.result import StepResult
@@ -31,7 +31,7 @@ def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Pr
     return [
         Problem(
             "trainer",
-            f"balance: the trainers {names(owners)} move what tasks share, and do not add up the gradients "
+            f"balance: the trainers {quoted(owners)} move what tasks share, and do not add up the gradients "
             "of the same batches, so that these cannot be compared; give them the same every= and "
             'accumulate=, or compare on="features"',
         )

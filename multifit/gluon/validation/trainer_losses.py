@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import names
+from ...errors import quoted
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
@@ -92,9 +92,9 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
                 if cosine < OPPOSITE:
                     yield (
                         f'the losses "{one}" and "{other}" pull the output "{first.name}" in opposite '
-                        f"directions (cosine {cosine:.2f}), and each of the trainers {names(trainers)} moves "
-                        "its parameters by the weighted sum of all losses that reach them; bind losses that "
-                        "are adversaries to their trainers, as in "
+                        f"directions (cosine {cosine:.2f}), and each of the trainers {quoted(trainers)} "
+                        "moves its parameters by the weighted sum of all losses that reach them; bind losses "
+                        "that are adversaries to their trainers, as in "
                         f'LossSpec(..., trainers="{next(iter(trainers))}")'
                     )
 

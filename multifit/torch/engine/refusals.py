@@ -6,7 +6,7 @@ from typing import Iterator
 
 import numpy as np
 
-from ...errors import Problem, names
+from ...errors import Problem, quoted
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.execution.stage import Stage
@@ -60,9 +60,9 @@ def _of_parameters(engine: Engine) -> Iterator[Problem]:
         if np.dtype(parameter.dtype).name not in ("float32", "float64"):
             low.append(name)
     if sparse:
-        yield refuse(f"{names(sparse)} are sparse, or have sparse gradients", "use dense layers", "trainer")
+        yield refuse(f"{quoted(sparse)} are sparse, or have sparse gradients", "use dense layers", "trainer")
     if low:
-        yield refuse(f"{names(low)} are neither float32 nor float64", 'call net.cast("float32")', "trainer")
+        yield refuse(f"{quoted(low)} are neither float32 nor float64", 'call net.cast("float32")', "trainer")
 
 
 def _of_optimizers(engine: Engine) -> Iterator[Problem]:
@@ -71,5 +71,5 @@ def _of_optimizers(engine: Engine) -> Iterator[Problem]:
         kind = type(handle.optimizer).__name__
         where = f'trainers["{name}"]'
         if kind.lower() not in RULES:
-            valid = f"supported are {names(sorted(RULES))}"
+            valid = f"supported are {quoted(sorted(RULES))}"
             yield refuse(f"{where}: {kind} has no translation ({valid})", "use one of these", "trainer")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, names, reason
+from ...errors import DataError, quoted, reason
 from ...files import write_arrays
 from .load import Array, load_export
 
@@ -53,7 +53,9 @@ def _read(path: Path, inputs: Sequence[str]) -> dict[str, Array]:
             content = dict.fromkeys(inputs if len(inputs) == 1 else [], content)
         missing = [name for name in inputs if name not in content]
         if missing:
-            raise ValueError(f"it has no {names(missing)}; give a .npz file with the inputs {names(inputs)}")
+            raise ValueError(
+                f"it has no {quoted(missing)}; give a .npz file with the inputs {quoted(inputs)}"
+            )
         return {name: content[name] for name in inputs}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"cannot use {path}: {reason(error)}") from None
