@@ -12,11 +12,9 @@ from ..distributed import ALONE, World
 from ..errors import Problem
 from ..events import TrainingHooks
 from ..sampling import TaskLoaders
-from ..spec import MetricSpec, TaskSpec
-from ..spec.missing import coverage, is_missable, presence
-from ..spec.names import SLOTS, Ref, listed
+from ..spec import TaskSpec
+from ..spec.missing import coverage
 from ..spec.task_slots import TaskSlots, with_optional
-from ..spec.terms import MetricTerm
 from ..stages import STAGES
 from ..state import RunState
 from .balance.make import AnyBalancer
@@ -35,9 +33,9 @@ from .execution.loss_graph import APART
 from .execution.network import Network
 from .execution.stage import Stage
 from .metrics import copy_metric
+from .metrics.declared import declared_metrics
 from .metrics.loader_counts import LoaderCounts
-from .metrics.present import Coverage
-from .metrics.stage_metric import StageMetric, as_metric
+from .metrics.stage_metric import StageMetric
 from .model.bound_losses import bound_parameters
 from .model.model import Model
 from .model.model_trainers import ModelTrainers
@@ -75,7 +73,7 @@ class Engine:
         self.state, self._log_once, self.batch_axis = state, log_once, 0
         self.balancer = balancer
         self.loaders: TaskLoaders | None = None
-        self._metrics = _stage_metrics(spec) if metrics is None else metrics
+        self._metrics = declared_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.world, self.gradients = world, Gradients(world)
         in_use = LoadersInUse()
@@ -236,33 +234,3 @@ class Engine:
 def _run_once(net: Any, spec: TaskSpec, name: str, batch: Batch) -> None:
     with batch.contexts[0]:
         Network(net, spec, name)(batch.slots[0])
-
-
-def _stage_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
-    """Return each stage's metrics; an EvalMetric that serves twice is copied, so that its sums do not mix."""
-    used: set[int] = set()
-    metrics: dict[str, list[StageMetric]] = {}
-    for name, declared in zip(STAGES, (spec, spec.evaluation)):
-        metrics[name] = []
-        for term in declared.metric_terms:
-            if name in listed(term.spec.stage) or (name == "evaluate" and spec.evaluate is not None):
-                metric = as_metric(term)
-                metric = copy_metric(metric) if used & _identities(metric) else metric
-                used |= _identities(metric)
-                metrics[name].append(StageMetric(term, metric))
-        missable = [label for label, spec in declared.label_specs.items() if is_missable(spec)]
-        metrics[name] += [_coverage(label) for label in missable]
-    return metrics
-
-
-def _identities(metric: Any) -> set[int]:
-    """Return the identities of a metric and of those that it is made of."""
-    parts = metric.metrics if isinstance(metric, mx.metric.CompositeEvalMetric) else ()
-    return {id(metric)}.union(*map(_identities, parts))
-
-
-def _coverage(label: str) -> StageMetric:
-    metric = Coverage()
-    return StageMetric(
-        MetricTerm(coverage(label), MetricSpec(metric), (Ref(SLOTS, presence(label)),)), metric
-    )

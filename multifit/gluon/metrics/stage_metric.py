@@ -8,15 +8,15 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, SpecError, counted, shown
+from ...errors import Problem, SpecError, counted
 from ...signatures import arity_problem, positional
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.arrays import to_numpy
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import device_metric, direction, figure_names
+from .function_metric import is_function
 from .joining import Joining
 from .present import PresentMatches, present_rows
 
@@ -122,7 +122,7 @@ class StageMetric:
                 self._update_transformed(columns + losses if term.losses else columns, joining)
             elif not self.takes_preds:
                 self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
-            elif isinstance(self.metric, _FunctionMetric):
+            elif is_function(self.metric):
                 self.metric.update(*([joining(term.where, c) for c in each] for each in (labels, outputs)))
             elif self._is_stock:
                 self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
@@ -140,7 +140,7 @@ class StageMetric:
         if problem:
             raise SpecError(problem)
         arguments = [list(values) for values in zip(*per_device)]
-        if isinstance(self.metric, _FunctionMetric):
+        if is_function(self.metric):
             pieces = [zip(*map(_as_list, column)) for column in arguments]
             self.metric.update(*([joining(self.term.where, c) for c in each] for each in pieces))
         elif any(_is_list_of_arrays(value) for values in per_device for value in values):
@@ -212,32 +212,6 @@ class StageMetric:
         with user_code(lambda: f"{self.term.where}.get"):
             names, values = _names_and_values(self.metric.get())
         return declared or names or ([self.term.key] if len(values) == 1 else []), values
-
-
-def as_metric(term: MetricTerm) -> Any:
-    """Return the term's EvalMetric; a function is wrapped in one."""
-    if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
-        return term.spec.metric
-    return _FunctionMetric(term.spec.metric, term.key)
-
-
-class _FunctionMetric(mx.metric.EvalMetric):
-    """The mean over batches of ``function(labels, outputs)`` on NumPy arrays."""
-
-    def __init__(self, function: Any, name: str) -> None:
-        super().__init__(name)
-        self._function = function
-
-    def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
-        """Call the function with one array each, or with lists of arrays if several are named."""
-        arguments = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
-        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments])
-        try:
-            self.sum_metric += float(value)
-        except (OverflowError, TypeError, ValueError):
-            found = f"its function returned {shown(value)}; it must return a number"
-            raise SpecError(f'metrics["{self.name}"]: {found}') from None
-        self.num_inst += 1
 
 
 def _as_list(values: Any) -> Sequence[Any]:
