@@ -16,9 +16,10 @@ from __future__ import annotations
 import inspect
 import sys
 import types
+from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from .errors import quoted, suggest
 from .settings import change_setting, parse_setting, restored, settings_of
@@ -29,6 +30,15 @@ OPTIONAL = ("trainers", "initializer", "frozen", "balance", "sampling", "picture
 
 class UsageError(ValueError):
     """The command line or the task file cannot be used."""
+
+
+@contextmanager
+def as_usage_error(*errors: type[Exception]) -> Iterator[None]:
+    """Raise UsageError, with the same message, in place of these errors."""
+    try:
+        yield
+    except errors as error:
+        raise UsageError(str(error)) from None
 
 
 class TaskFile:

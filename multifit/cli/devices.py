@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 from ..engines import choose_engine, runner_module
 from ..gluon.data.devices import parse_devices, resolve_context
-from ..taskfile import UsageError
+from ..taskfile import UsageError, as_usage_error
 from .record import RunRecord
 
 
@@ -16,14 +16,12 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tu
     Raises UsageError if the devices cannot be read or the engine cannot run there.
     """
     name = choose_engine(engine, devices, _say_nothing)
-    context = devices if name == "torch" or devices is None else usable(parse_devices, devices)
-    name = choose_engine(engine, context, _say_nothing)
-    if compiles and name != "torch":
-        raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
-    try:
-        return context, usable(runner_module(name).host, context)
-    except ImportError as error:
-        raise UsageError(str(error)) from None
+    with as_usage_error(ImportError, ValueError):
+        context = devices if name == "torch" or devices is None else parse_devices(devices)
+        name = choose_engine(engine, context, _say_nothing)
+        if compiles and name != "torch":
+            raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
+        return context, runner_module(name).host(context)
 
 
 def earlier_devices(record: RunRecord | None, engine: str, compiles: bool | str) -> str | None:
@@ -37,14 +35,6 @@ def earlier_devices(record: RunRecord | None, engine: str, compiles: bool | str)
     except ValueError:  # a run may go on elsewhere
         return None
     return devices
-
-
-def usable(function: Callable[[Any], Any], argument: Any) -> Any:
-    """Call a function; UsageError for a value that it refuses."""
-    try:
-        return function(argument)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _say_nothing(line: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from ..gluon.export.formats import FORMATS
-from ..taskfile import UsageError
+from ..taskfile import as_usage_error
 from .arguments import add_trained_arguments, quiet
 from .outputs import make_folder
 from .run import trained_run
@@ -40,8 +40,6 @@ def run(options: argparse.Namespace) -> None:
         if isinstance(data, Mapping):  # a loader for each task, whose batches lack labels of others
             task.check()
             data = None
-        try:
+        with as_usage_error(ImportError):
             paths = estimator.export(task.output, data, format=options.format)
-        except ImportError as error:
-            raise UsageError(str(error)) from None
     print(f"wrote {task.shown_output}: {', '.join(path.name for path in paths)}")

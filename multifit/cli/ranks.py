@@ -15,7 +15,7 @@ from ..distributed.processes import this_process
 from ..errors import PeerError
 from ..handlers.log_file import FORMAT
 from ..log_once import get_logger
-from ..taskfile import UsageError
+from ..taskfile import as_usage_error
 
 RANKS = "ranks"  # folder of the logs of all ranks but the first
 
@@ -40,10 +40,8 @@ def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:
 
 def connected(options: argparse.Namespace) -> World:
     """Return the processes that train together; raise UsageError if they cannot be connected."""
-    try:
+    with as_usage_error(ImportError, PeerError, ValueError):
         return connect(options.distributed, options.timeout)
-    except (ImportError, PeerError, ValueError) as error:
-        raise UsageError(str(error)) from error
 
 
 @contextmanager

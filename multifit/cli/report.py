@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..files import atomic_write
-from ..report import RunFolder, page, read_run
-from ..taskfile import UsageError
+from ..report import page, read_run
+from ..taskfile import UsageError, as_usage_error
 
 HELP = "write one HTML page with plan, curves, figures and pictures of one or more runs"
 
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read the runs, write the page, and print what the runs lack."""
-    runs = [_read(folder) for folder in dict.fromkeys(options.folders)]
+    with as_usage_error(ValueError):
+        runs = [read_run(folder) for folder in dict.fromkeys(options.folders)]
     try:
         atomic_write(options.output, page(runs))
     except OSError as error:
@@ -33,10 +34,3 @@ def run(options: argparse.Namespace) -> None:
         for missing in each.missing:
             print(f"{each.name}: {missing}")
     print(f"wrote {options.output}")
-
-
-def _read(folder: Path) -> RunFolder:
-    try:
-        return read_run(folder)
-    except ValueError as error:
-        raise UsageError(str(error)) from None

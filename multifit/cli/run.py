@@ -18,9 +18,9 @@ from ..gluon.precision.precisions import named_precision
 from ..gluon.saved_net import load_net
 from ..history import History
 from ..plan import Plan
-from ..taskfile import Resolver, TaskFile, UsageError
+from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .data import explained, loaders
-from .devices import choose_context, earlier_devices, usable
+from .devices import choose_context, earlier_devices
 from .record import NAME as RECORD
 from .record import RunRecord, read_record
 from .results import HISTORY, PARAMETERS
@@ -53,7 +53,8 @@ class Run:
         self.shown_output = output_folder(options)  # as it is printed
         self.output = self.shown_output.absolute()  # the file may change the working directory
         self.file_seed = choose_file_seed(options, record)
-        usable(seed_everything, DEFAULT if self.file_seed is None else self.file_seed)
+        with as_usage_error(ValueError):
+            seed_everything(DEFAULT if self.file_seed is None else self.file_seed)
         self.task = TaskFile(options.file)
         self.record = record
         self._world = world
@@ -65,7 +66,8 @@ class Run:
         how = self.engine, self.compile
         resumed = None if functions or world.size > 1 else record
         self.context, host = choose_context(options.devices or earlier_devices(resumed, *how), *how)
-        usable(seed_everything, self.seed)
+        with as_usage_error(ValueError):
+            seed_everything(self.seed)
         self._handlers: list[Any] = []
         self._resume: Path | None = None
         self.results = Resolver(
@@ -171,8 +173,8 @@ class Run:
             self.task.set([f"precision={name}"])
         default = "float32" if self.record is None else self.record.precision
         name = self.task.settings.get("precision", default) if name is None else name
-        precision: str = usable(named_precision, name).name
-        return precision
+        with as_usage_error(ValueError):
+            return named_precision(name).name
 
     def _choose_seed(self, seed: int | None) -> int:
         if seed is not None and "seed" in self.task.settings:  # the file's functions may use it
@@ -180,7 +182,8 @@ class Run:
         if seed is None and self.record is not None and not self._is_changed("seed"):
             seed = self.record.seed
         seed = self.task.settings.get("seed", DEFAULT) if seed is None else seed
-        return int(usable(lambda value: checked_value(f"seed of {self.task.path}", value, int), seed))
+        with as_usage_error(ValueError):
+            return int(checked_value(f"seed of {self.task.path}", seed, int))
 
     def _is_changed(self, name: str) -> bool:
         """Whether the command line has changed a setting of the file, or of the earlier run."""
