@@ -22,8 +22,8 @@ LAYERS = [
 ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
-        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance", "sampling",
-        "engines",
+        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once", "balance",
+        "sampling", "engines",
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",

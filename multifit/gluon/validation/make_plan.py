@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, Protocol, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ...log_once import LogOnce
 from ...plan import Plan, StagePlan, TrainerPlan, stage_plan
 from ..engine import Engine
 from ..execution.result import StepResult
@@ -21,15 +22,7 @@ PLACES = {
 }
 
 
-class Notices(Protocol):
-    """What was logged so far, each message once."""
-
-    def __iter__(self) -> Iterator[str]: ...
-    def warning(self, message: str) -> None:
-        """Log a warning, unless it was logged before."""
-
-
-def make_plan(engine: Engine, run: DryRun, notices: Notices, trained: bool) -> Plan:
+def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of losses that pull against each other.
 
     Which losses reach which trainer is found with backward passes. They are left out if the batch will be
@@ -40,7 +33,7 @@ def make_plan(engine: Engine, run: DryRun, notices: Notices, trained: bool) -> P
         "evaluate": [*([run.evaluate] if run.evaluate else []), *run.others.get("evaluate", ())],
     }
     for message in dict.fromkeys(m for each in results["train"] for m in opposing_losses(engine, each)):
-        notices.warning(message)
+        log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
     for each in () if trained else results["train"]:
         for name, reaching in losses_by_trainer(engine, each).items():
@@ -52,7 +45,7 @@ def make_plan(engine: Engine, run: DryRun, notices: Notices, trained: bool) -> P
         evaluate=_stage(engine.stages["evaluate"], results["evaluate"]) if run.evaluate else None,
         trainers=tuple(_trainer(engine, name, losses.get(name, ())) for name in engine.trainers.get()),
         frozen=tuple(engine.trainers.frozen()),
-        notices=tuple(notices),
+        notices=tuple(log_once),
         precision=engine.model.precision.name,
         loaders=tuple(run.loaders),
     )
