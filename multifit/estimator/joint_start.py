@@ -39,8 +39,8 @@ def start_together(
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
-    `log_once` is called with a warning of what may be unintended. The first rank keeps its generators, as if it
-    were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
+    `log_once` is called with a warning of what may be unintended. The first rank keeps its generators, as if
+    it were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
     """
     if world.alone:
         return
