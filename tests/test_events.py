@@ -26,10 +26,10 @@ from multifit.triggers import Every
 from tests.common.handlers import handler, nothing
 
 
-def emit(handlers: Any, event: str, estimator: Any = None, **facts: Any) -> bool:
+def emit(handlers: Any, event: str, estimator: Any = None, **arguments: Any) -> bool:
     """Call the handlers of one event, in epoch 2, batch 7."""
     estimator = estimator or SimpleNamespace(state=RunState(epoch=1, batch=6))
-    return EventDispatcher(estimator, handlers).emit(event, **facts)
+    return EventDispatcher(estimator, handlers).emit(event, **arguments)
 
 
 def test_the_older_names_are_aliases() -> None:
@@ -39,7 +39,7 @@ def test_the_older_names_are_aliases() -> None:
 def test_an_event_reaches_the_handlers_that_implement_it() -> None:
     estimator, calls = SimpleNamespace(state=RunState()), []
     for event in EVENTS:
-        listener = handler(**{event: lambda est, **facts: calls.append((est, facts))})
+        listener = handler(**{event: lambda est, **arguments: calls.append((est, arguments))})
         events = EventDispatcher(estimator, [listener])
         assert [each for each in EVENTS if events.listens(each)] == [event]
         for each in EVENTS:
@@ -105,8 +105,8 @@ class _NoSignature:
     def __init__(self, calls: list[Any]) -> None:
         self.calls = calls
 
-    def __call__(self, estimator: Any, **facts: Any) -> None:
-        self.calls.append(facts)
+    def __call__(self, estimator: Any, **arguments: Any) -> None:
+        self.calls.append(arguments)
 
 
 def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
@@ -121,8 +121,8 @@ def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
             calls.append((len(args), loss))
 
     class Keywords:
-        def batch_end(self, estimator: Any, *args: Any, **facts: Any) -> None:
-            calls.append(facts)
+        def batch_end(self, estimator: Any, *args: Any, **arguments: Any) -> None:
+            calls.append(arguments)
 
     class Ignoring:
         def batch_end(self, estimator: Any, **_: Any) -> None:
@@ -130,21 +130,21 @@ def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
 
     no_signature = handler(batch_end=nothing)
     no_signature.batch_end = _NoSignature(calls)
-    facts = {"batch": "B", "loss": "L"}
+    arguments = {"batch": "B", "loss": "L"}
     cases: list[tuple[Any, Any]] = [
         (Plain(), "L"),
         (Starred(), (1, "L")),
-        (Keywords(), facts),
+        (Keywords(), arguments),
         (Ignoring(), {}),
-        (no_signature, facts),
+        (no_signature, arguments),
         (handler(batch_end=lambda est: calls.append(())), ()),
         (handler(batch_end=lambda est, loss: calls.append(loss)), "L"),
-        (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), facts),
+        (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), arguments),
         (handler(batch_end=lambda est, **_: calls.append(_)), {}),
         (Every(6, "batch", handler(batch_end=lambda est, batch=None: calls.append(batch))), "B"),
     ]
     for each, expected in cases:
-        emit(each, "batch_end", SimpleNamespace(state=RunState(step=6)), **facts)
+        emit(each, "batch_end", SimpleNamespace(state=RunState(step=6)), **arguments)
         assert calls.pop() == expected
         assert not calls
 
@@ -174,7 +174,7 @@ def test_a_handlers_own_stop_reason_stays() -> None:
 
 
 def _raising(error: BaseException) -> Any:
-    def method(est: Any, **facts: Any) -> None:
+    def method(est: Any, **arguments: Any) -> None:
         raise error
 
     return method

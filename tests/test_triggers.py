@@ -26,17 +26,17 @@ class Recorder:
     def train_begin(self, estimator: Any) -> None:
         self.calls.append(("train_begin", 0))
 
-    def epoch_begin(self, estimator: Any, **facts: Any) -> None:
+    def epoch_begin(self, estimator: Any, **arguments: Any) -> None:
         self.calls.append(("epoch_begin", estimator.state.epoch))
 
-    def batch_begin(self, estimator: Any, **facts: Any) -> None:
+    def batch_begin(self, estimator: Any, **arguments: Any) -> None:
         self.calls.append(("batch_begin", estimator.state.step))
 
     def batch_end(self, estimator: Any, *, batch: Any) -> str:
         self.calls.append(("batch_end", estimator.state.step))
         return batch
 
-    def epoch_end(self, estimator: Any, **facts: Any) -> bool:
+    def epoch_end(self, estimator: Any, **arguments: Any) -> bool:
         self.calls.append(("epoch_end", estimator.state.epoch))
         return True
 

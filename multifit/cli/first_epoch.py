@@ -21,7 +21,7 @@ class AtFirstEpoch:
     def __init__(self, folder: Path, write: Callable[[], object]) -> None:
         self._folder, self._write = folder, write
 
-    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Write it; if the disk refuses, train, and leave the error to the end."""
         earlier = None if estimator.state.step else set_aside(self._folder)
         if earlier is not None:

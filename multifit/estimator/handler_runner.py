@@ -34,10 +34,10 @@ class HandlerRunner:
         """The handlers of the run."""
         return [] if self._events is None else self._events.handlers
 
-    def emit(self, event: str, **facts: Any) -> None:
+    def emit(self, event: str, **arguments: Any) -> None:
         """Call the handlers of an event."""
         if self._events is not None:
-            self._events.emit(event, **facts)
+            self._events.emit(event, **arguments)
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end."""

@@ -22,7 +22,7 @@ from .events import (
 )
 from .handler_validation import checked_handlers, handler_name
 
-VIEWS = ("pred", "label", "loss")  # facts of a batch's end that are sorted out of its result
+VIEWS = ("pred", "label", "loss")  # arguments of a batch's end that are sorted out of its result
 HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update", BEFORE_UPDATE)  # may be handed outputs and losses
 _CAN_STOP = ("batch_end", "epoch_end", BEFORE_UPDATE)  # a true return value of these methods stops the run
 
@@ -33,29 +33,30 @@ class HandlerError(UserCodeError):
 
 @dataclass(frozen=True)
 class HandlerMethod:
-    """A handler's bound method for an event or hook, and the facts that it accepts (None: all)."""
+    """A handler's bound method for an event or hook, and the arguments that it accepts (None: all)."""
 
     handler: object
     event: str
     function: Callable[..., Any]
     parameters: frozenset[str] | None
 
-    def accepts(self, *facts: str) -> bool:
-        """Return whether the method accepts at least one of these facts."""
-        return self.parameters is None or not self.parameters.isdisjoint(facts)
+    def accepts(self, *names: str) -> bool:
+        """Return whether the method accepts at least one of the arguments with these names."""
+        return self.parameters is None or not self.parameters.isdisjoint(names)
 
-    def call(self, estimator: object, facts: Mapping[str, Any]) -> Any:
-        """Call the method with those facts that it accepts, and return its result."""
+    def call(self, estimator: object, arguments: Mapping[str, Any]) -> Any:
+        """Call the method with those arguments that it accepts, and return its result."""
         if self.parameters is None:
-            return self.function(estimator, **facts)
-        return self.function(estimator, **{name: facts[name] for name in self.parameters if name in facts})
+            return self.function(estimator, **arguments)
+        accepted = {name: arguments[name] for name in self.parameters if name in arguments}
+        return self.function(estimator, **accepted)
 
 
 def handler_method(handler: object, event: str) -> HandlerMethod:
     """Return the method of `handler` for `event`.
 
-    A method with ``**facts`` accepts all facts. ``**_`` accepts none: the underscore says that the method
-    does not read them, so they need not be computed.
+    A method with ``**arguments`` accepts all of them. ``**_`` accepts none: the underscore says that the
+    method does not read them, so they need not be computed.
     """
     method = getattr(handler, event)
     return HandlerMethod(handler, event, method, _accepted(method))
@@ -75,10 +76,10 @@ def _accepted(method: Callable[..., Any]) -> frozenset[str] | None:
 class EventDispatcher:
     """Calls handlers for the events and hooks that they implement, in order of priority.
 
-    A handler's method is called as ``handler.epoch_end(estimator, **facts)``, with those facts of the event
-    that its signature accepts. ``batch_end`` of handlers up to `Priority.UPDATE` belongs to `BEFORE_UPDATE`:
-    Gluon's Estimator calls it between backward and update. Raises ValueError, with all of them, if some
-    handlers cannot be used.
+    A handler's method is called as ``handler.epoch_end(estimator, **arguments)``, with those arguments of the
+    event that its signature accepts. ``batch_end`` of handlers up to `Priority.UPDATE` belongs to
+    `BEFORE_UPDATE`: Gluon's Estimator calls it between backward and update. Raises ValueError, with all of
+    them, if some handlers cannot be used.
     """
 
     def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
@@ -98,16 +99,16 @@ class EventDispatcher:
         """Return whether any handler implements `event`."""
         return bool(self._methods[event])
 
-    def accepts(self, event: str, *facts: str) -> bool:
-        """Return whether any handler of `event` accepts one of these facts."""
-        return any(method.accepts(*facts) for method in self._methods[event])
+    def accepts(self, event: str, *names: str) -> bool:
+        """Return whether any handler of `event` accepts one of the arguments with these names."""
+        return any(method.accepts(*names) for method in self._methods[event])
 
     def takes_outputs(self, events: PassEvents) -> bool:
         """Return whether a handler takes a batch's outputs or losses."""
         names = (events.batch_end, *(HOOKS_WITH_OUTPUTS if events is TRAINING_EVENTS else ()))
         return any(self.accepts(name, "pred", "loss") for name in names)
 
-    def emit(self, event: str, **facts: Any) -> bool:
+    def emit(self, event: str, **arguments: Any) -> bool:
         """Call all handlers that implement `event`, and return whether one of them stops the run.
 
         A true value returned by ``batch_end`` or ``epoch_end`` does; the stop reason is then the handler's
@@ -117,7 +118,7 @@ class EventDispatcher:
         """
         stop = False
         for method in self._methods[event]:
-            answer = self.call(method, facts)
+            answer = self.call(method, arguments)
             if answer is None or answer is False or event not in _CAN_STOP:
                 continue
             if self.is_true(method, answer):
@@ -168,10 +169,10 @@ class EventDispatcher:
         except Exception as error:  # an array of several values
             raise self.handler_error(method, error) from error
 
-    def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
+    def call(self, method: HandlerMethod, arguments: Mapping[str, Any]) -> Any:
         """Call one method of a handler and return its result; raises as :meth:`emit` does."""
         try:
-            return method.call(self._estimator, facts)
+            return method.call(self._estimator, arguments)
         except (*CLEAR, UserCodeError):
             raise  # these already say what is wrong and where
         except Exception as error:

@@ -85,9 +85,9 @@ class TrainingHooks:
             objectives = objectives if changed is None else self._objectives(method, objectives, changed)
         return objectives
 
-    def hold_update(self, **facts: Any) -> bool:
+    def hold_update(self, **arguments: Any) -> bool:
         """Return whether a handler holds the trainers' update back; all handlers are called."""
-        answers = [(each, self._events.call(each, facts)) for each in self._events.methods("hold_update")]
+        answers = [(each, self._events.call(each, arguments)) for each in self._events.methods("hold_update")]
         return any(self._events.is_true(method, answer) for method, answer in answers)
 
     def before_update(self, views: Callable[[], Mapping[str, Any]]) -> None:

@@ -19,6 +19,6 @@ class StopAgreement:
         """Agree on whether this was the last batch."""
         estimator.state.agree()
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Agree on whether this was the last epoch."""
         estimator.state.agree()

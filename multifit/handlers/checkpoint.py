@@ -92,14 +92,14 @@ class CheckpointHandler:
             return nullcontext()
         return locked(self.folder.parent, estimator.logger.warning)
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Reset the comparison."""
         self._monitor.begin(estimator)
         self._partial_step = self._saved_every = None
         self._started = False
         self._writer.begin_run()
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
         """Seed the generators if there is a schedule; the run's first epoch chooses the seed."""
         self._batches = batches
         if not self._started:
@@ -118,12 +118,12 @@ class CheckpointHandler:
             self._save_partial(estimator, exact=True)
             estimator.reseed()  # also if the checkpoint could not be written
 
-    def after_last_batch(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def after_last_batch(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Save a checkpoint where the fit was asked to stop, unless one was due there."""
         if self._partial_step != estimator.state.step:
             self._save_partial(estimator, exact=False)
 
-    def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **arguments: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
 
         An epoch that is not complete gets none: other handlers have counted it by now, and a resumed run ends

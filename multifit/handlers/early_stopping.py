@@ -67,7 +67,7 @@ class EarlyStoppingHandler:
         self._waited = self._best_epoch = 0
         self._best_parameters: dict[str, Array] = {}  # of the first device
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._monitor.begin(estimator)
         if self.baseline is not None:
@@ -75,7 +75,7 @@ class EarlyStoppingHandler:
         self._waited = self._best_epoch = 0
         self._best_parameters = {}
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Compare the epoch's values with the best, and return whether to stop."""
         values = self._monitor.values(estimator)
         if not values:
@@ -91,7 +91,7 @@ class EarlyStoppingHandler:
         estimator.state.stop(self._monitor.reason(self._waited))
         return True
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Restore the best parameters, if there are any."""
         for name, value in self._best_parameters.items():
             estimator.parameters[name].set_data(value)

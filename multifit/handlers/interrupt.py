@@ -63,7 +63,7 @@ class InterruptHandler:
         self._log_queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._log_thread: threading.Thread | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Install the signal handlers."""
         self._estimator, self._process, self._reason = estimator, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
@@ -83,11 +83,11 @@ class InterruptHandler:
         """Stop the fit if a signal has arrived."""
         return self._should_stop(estimator)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Stop the fit if a signal has arrived during the validation."""
         return self._should_stop(estimator)
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Remove the signal handlers; the caller learns of a signal that came too late to stop it."""
         self._uninstall()
         if self._reason:

@@ -53,13 +53,13 @@ class LivePlot:
         self.path = None if path is None else Path(path)
         self._display = display
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Start a new picture."""
         self._show = _notebook() if self._display is None else self._display
         self._shown: Any = None
         self._idle = self.path is None and self._show is None
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Plot the figures measured so far."""
         if self._idle:
             return
@@ -69,7 +69,7 @@ class LivePlot:
             self._idle = True
             estimator.logger.warning("LivePlot: %s; the training goes on without", error)
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Warn about figures that were never measured."""
         warning = self._choice.warning(estimator.history)
         if warning is not None and not self._idle:

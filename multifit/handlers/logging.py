@@ -60,7 +60,7 @@ class LoggingHandler:
         self._figures = FigureChoice(figures)
         self._epoch: _Stopwatch | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Log the limits of this fit and the learning rates."""
         self._first, self._epochs = estimator.state.epoch, 0
         self._run = _Stopwatch(self._clock(), estimator.state.samples)
@@ -71,7 +71,7 @@ class LoggingHandler:
         shown = figures_text(fitting(rates, terminal_width() - len(head) - 2))
         self._log(estimator, f"{head}: {shown}".rstrip(": "), f"{head}: {figures_text(rates)}")
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
         """Start the epoch's clock."""
         self._batches = batches
         if not self._epochs:  # in a resumed run, the checkpoint has set the number of samples by now
@@ -92,7 +92,7 @@ class LoggingHandler:
         self._log_figures(estimator, f"{place}  {rate:8.0f} samples/s", figures)
         self._interval = _Stopwatch(self._clock(), state.samples)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Log the epoch's figures from the history, without reading them a second time."""
         assert self._epoch is not None  # epoch_begin was called before
         now = self._clock()
@@ -101,7 +101,7 @@ class LoggingHandler:
         self._log_figures(estimator, head, estimator.history.last)
         self._epoch = None
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Log how long the fit took and why it stopped."""
         warning = self._figures.warning(estimator.history)
         if warning is not None:
@@ -120,11 +120,13 @@ class LoggingHandler:
         """Restore what `state_dict` returned."""
         self._first = state["first"]
 
-    def evaluate_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def evaluate_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Start the evaluation's clock."""
         self._evaluation = self._clock()
 
-    def evaluate_end(self, estimator: EstimatorProtocol, figures: Mapping[str, float], **facts: Any) -> None:
+    def evaluate_end(
+        self, estimator: EstimatorProtocol, figures: Mapping[str, float], **arguments: Any
+    ) -> None:
         """Log the figures of an evaluation outside of a fit.
 
         Within an epoch they are part of the epoch's message; only the time is excluded from its rate.

@@ -24,11 +24,11 @@ class MetricHandler:
     def __init__(self) -> None:
         self._warned = False
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._warned = False
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Read the figures and record them."""
         figures = estimator.figures("train")
         estimator.history.record({**figures, **estimator.learning_rates()})

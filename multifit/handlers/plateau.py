@@ -66,7 +66,7 @@ class PlateauHandler:
         self.trainers = [trainers] if isinstance(trainers, str) else trainers
         self._waited = self._cooling = 0
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit, and check that the trainers exist."""
         self._monitor.begin(estimator)
         self._waited = self._cooling = 0
@@ -74,7 +74,7 @@ class PlateauHandler:
             messages = self._unusable(estimator.trainers)
             raise_problems(Problem("trainer", f"PlateauHandler: {message}") for message in messages)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Compare the epoch's values with the best, and reduce the rates if it is time."""
         values = self._monitor.values(estimator)
         if not values:

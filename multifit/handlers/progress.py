@@ -74,11 +74,11 @@ class ProgressBar:
         self._bars: dict[str, Any] = {}
         self._titles: dict[str, str] = {}
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Remember the first epoch of this fit."""
         self._first = estimator.state.epoch
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
         """Open the epoch's bar. If the number of batches is not known, it only counts."""
         self._open(TRAIN, epoch_text(estimator, self._first), batches)
 
@@ -86,11 +86,11 @@ class ProgressBar:
         """Advance the epoch's bar."""
         self._advance(TRAIN, estimator, batch)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Close the epoch's bar."""
         self._close(TRAIN)
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Close all bars."""
         self._close(*self._bars)
 
@@ -102,7 +102,9 @@ class ProgressBar:
         """Restore what `state_dict` returned."""
         self._first = state["first"]
 
-    def evaluate_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **facts: Any) -> None:
+    def evaluate_begin(
+        self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any
+    ) -> None:
         """Open the evaluation's bar; within an epoch, it is drawn below the epoch's."""
         self._open(EVALUATE, EVALUATE, batches)
 
@@ -110,7 +112,7 @@ class ProgressBar:
         """Advance the evaluation's bar."""
         self._advance(EVALUATE, estimator, batch)
 
-    def evaluate_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def evaluate_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Close the evaluation's bar."""
         self._close(EVALUATE)
 

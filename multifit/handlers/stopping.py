@@ -59,7 +59,7 @@ class StoppingHandler:
         """Return the limit that a resumed run has already reached, in words, or None."""
         return self._epoch_limit(estimator) or self._batch_limit(estimator) or self._other_reason(estimator)
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Start counting."""
         self._started = self._clock()
         self._epochs = self._batches = 0
@@ -69,7 +69,7 @@ class StoppingHandler:
         self._batches += 1
         return self._stop(estimator, self._batch_limit(estimator))
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Count the epoch, and return whether to stop."""
         self._epochs += 1
         return self._stop(estimator, self._epoch_limit(estimator))

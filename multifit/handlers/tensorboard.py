@@ -78,12 +78,12 @@ class TensorBoardHandler:
         self._batch_file: EventFile | None = None
         self._failed = False
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._close()
         self._plan_written = self._failed = False
 
-    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Open the files, unless they are open; only now is it certain where a resumed run goes on."""
         if self._epoch_file is not None or self._failed:
             return
@@ -101,7 +101,7 @@ class TensorBoardHandler:
             with self._until_it_fails(estimator):
                 _write_figures(self._batch_file, figures, estimator.state.step)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Write the epoch's figures, weights and pictures."""
         if self._epoch_file is None:
             return
@@ -109,7 +109,7 @@ class TensorBoardHandler:
         with self._until_it_fails(estimator):
             self._write_epoch(self._epoch_file, estimator, pictures)
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Close the files."""
         self._close()
 

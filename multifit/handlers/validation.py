@@ -57,7 +57,7 @@ class ValidationHandler:
         self._batches = None if batch_period is None else Every(batch_period, "batch", skip=skip)
         self._last_step: int | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._last_step = None
 
@@ -65,7 +65,7 @@ class ValidationHandler:
         """Evaluate if the batch is the n-th."""
         self._evaluate_if_due(estimator, self._batches, "batch_end")
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Evaluate if the epoch is the n-th."""
         self._evaluate_if_due(estimator, self._epochs, "epoch_end")
 

@@ -34,10 +34,10 @@ class TimedEvents(EventDispatcher):
         super().__init__(estimator, handlers)
         self.watch = watch
 
-    def call(self, method: HandlerMethod, facts: Mapping[str, Any]) -> Any:
+    def call(self, method: HandlerMethod, arguments: Mapping[str, Any]) -> Any:
         """Call one method of a handler and time it."""
         with self.watch("handlers", handler_name(method.handler)):
-            return super().call(method, facts)
+            return super().call(method, arguments)
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end, which ends a lap."""

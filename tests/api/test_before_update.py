@@ -50,7 +50,7 @@ class Early(BatchEnd):
 
 
 class Zero(Early):
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
         for gradient in gradients(estimator.net):
             gradient[:] = 0
 
@@ -58,7 +58,7 @@ class Zero(Early):
 class ZeroFirstLayer(Early):
     priority = -2000  # Gluon's update handler is called after those of the same priority
 
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
         for context in estimator.context:
             estimator.net[0].weight.grad(context)[:] = 0
 
@@ -66,7 +66,7 @@ class ZeroFirstLayer(Early):
 class ZeroOneDevice(Early):
     """Zeroes what the first device computed; Gluon adds the other's up afterwards."""
 
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
         estimator.net[0].weight.grad(estimator.context[0])[:] = 0
 
 
@@ -82,10 +82,10 @@ class Clip(Early):
 class Noise(Early):
     """Uses the batch, the predictions and the labels."""
 
-    def batch_end(self, estimator: Any, *args: Any, **facts: Any) -> None:
-        pull = sum(float((p - y).sum().asscalar()) for p, y in zip(facts["pred"], facts["label"]))
+    def batch_end(self, estimator: Any, *args: Any, **arguments: Any) -> None:
+        pull = sum(float((p - y).sum().asscalar()) for p, y in zip(arguments["pred"], arguments["label"]))
         for gradient in gradients(estimator.net):
-            gradient += pull * len(facts["batch"][0]) / 100
+            gradient += pull * len(arguments["batch"][0]) / 100
 
 
 class Stops(Early, EpochEnd):
@@ -93,11 +93,11 @@ class Stops(Early, EpochEnd):
 
     count = 0
 
-    def batch_end(self, estimator: Any, *args: Any, **facts: Any) -> bool:
+    def batch_end(self, estimator: Any, *args: Any, **arguments: Any) -> bool:
         self.count += 1
         return self.count == 2
 
-    def epoch_end(self, estimator: Any, *args: Any, **facts: Any) -> bool:
+    def epoch_end(self, estimator: Any, *args: Any, **arguments: Any) -> bool:
         return self.count == 2
 
 

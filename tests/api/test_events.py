@@ -1,4 +1,4 @@
-"""Handlers in a real run: their events and facts, how they stop it, and what happens when one fails."""
+"""Handlers in a real run: their events and arguments, how they stop it, and what happens when one fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.common.specs import two_head_spec
 
 
 class Recorder:
-    """Records every event with its facts."""
+    """Records every event with its arguments."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
@@ -25,7 +25,7 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         if name not in EVENTS:
             raise AttributeError(name)
-        return lambda estimator, **facts: self.events.append((name, facts))
+        return lambda estimator, **arguments: self.events.append((name, arguments))
 
     @property
     def names(self) -> list[str]:
@@ -34,7 +34,7 @@ class Recorder:
 
 def acting(event: str, action: Any) -> Any:
     """Return a handler that calls `action` at one event."""
-    return type("Acting", (), {event: lambda self, estimator, **facts: action(estimator)})()
+    return type("Acting", (), {event: lambda self, estimator, **arguments: action(estimator)})()
 
 
 def interrupt(estimator: Any) -> None:
@@ -62,16 +62,16 @@ def test_events_are_called_in_order(estimator: MultiEstimator, batches: Any) -> 
 def test_the_facts_of_events(estimator: MultiEstimator, batches: Any) -> None:
     recorder = Recorder()
     history = estimator.fit(batches, iter(batches), epochs=1, event_handlers=recorder)
-    facts = dict(recorder.events)
-    assert facts["epoch_begin"] == {"batches": 3}
-    assert facts["evaluate_begin"] == {"batches": None}
-    assert facts["batch_begin"]["batch"] is batches[2]
+    arguments = dict(recorder.events)
+    assert arguments["epoch_begin"] == {"batches": 3}
+    assert arguments["evaluate_begin"] == {"batches": None}
+    assert arguments["batch_begin"]["batch"] is batches[2]
     for event in ("batch_end", "evaluate_batch_end"):
-        assert facts[event]["batch"] is batches[2]
-        assert sorted(facts[event]) == ["batch", "label", "loss", "pred"]
-        assert facts[event]["pred"]["digit"][0].shape == (4, 3)
-        assert facts[event]["loss"]["size"][0].shape == (4,)
-    assert facts["evaluate_end"]["figures"] == {
+        assert arguments[event]["batch"] is batches[2]
+        assert sorted(arguments[event]) == ["batch", "label", "loss", "pred"]
+        assert arguments[event]["pred"]["digit"][0].shape == (4, 3)
+        assert arguments[event]["loss"]["size"][0].shape == (4,)
+    assert arguments["evaluate_end"]["figures"] == {
         name: history[f"val_{name}"][0] for name in ("loss", "digit", "size", "accuracy")
     }
 

@@ -33,7 +33,7 @@ def test_validation_every_few_batches(estimator: MultiEstimator, batches: Any) -
 def test_a_handler_may_evaluate(estimator: MultiEstimator, batches: Any, event: str) -> None:
     evaluations = []
 
-    def evaluate(estimator: Any, **facts: Any) -> None:
+    def evaluate(estimator: Any, **arguments: Any) -> None:
         evaluations.append(estimator.evaluate(batches, event_handlers=[]))
 
     handler = type("Evaluator", (), {event: staticmethod(evaluate)})()

@@ -106,7 +106,7 @@ def test_parameters_gradients_and_outputs_are_float32(tmp_path):
     class Dtypes:
         seen: set[str] = set()
 
-        def change_outputs(self, estimator: Any, outputs: Any, **facts: Any) -> Any:
+        def change_outputs(self, estimator: Any, outputs: Any, **arguments: Any) -> Any:
             self.seen |= {np.dtype(array.dtype).name for array in outputs.values()}
             return outputs
 

@@ -13,7 +13,7 @@ def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:
     return type(name, (), body)()
 
 
-def nothing(estimator: Any, **facts: Any) -> None:
+def nothing(estimator: Any, **arguments: Any) -> None:
     """Do nothing."""
 
 
@@ -25,6 +25,6 @@ class CutsPower:
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
         if estimator.state.step == self.step:
             raise RuntimeError

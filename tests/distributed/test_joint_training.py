@@ -272,8 +272,8 @@ def test_handlers_that_show_act_on_the_first_rank(tmp_path):
         def __init__(self, calls):
             self.calls = calls
 
-        def epoch_end(self, estimator, **facts):
-            self.calls.append(facts)
+        def epoch_end(self, estimator, **arguments):
+            self.calls.append(arguments)
 
     def train(world):
         estimator, data = regression(world, mx.metric.MSE())

@@ -28,7 +28,7 @@ REDUCE, UPDATE = ["reduce body", "reduce heads"], ["update body", "update heads"
 MEASURE = ["measure", "measure error"]
 
 
-def nothing(*_: Any, **facts: Any) -> None:
+def nothing(*_: Any, **arguments: Any) -> None:
     """Change nothing."""
 
 

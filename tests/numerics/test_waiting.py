@@ -37,7 +37,7 @@ class Waits:
 
         return counting
 
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
         self.listening = estimator.state.batch < 7
 
 
@@ -128,7 +128,7 @@ class Evaluates:
     def __init__(self, data: list) -> None:
         self.data, self.seen, self.traces = data, [], []
 
-    def batch_end(self, estimator: Any, pred: Any = None, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, pred: Any = None, **arguments: Any) -> None:
         assert {name: arrays[0].shape[1:] for name, arrays in pred.items()} == {"scores": (3,), "total": ()}
         self.seen.append(estimator.evaluate(self.data, event_handlers=[])["acc"])
         self.traces.append(TwoModes.traces)

@@ -47,7 +47,7 @@ class GradientAccumulation:
         """
         return self.n
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Let MXNet add gradients up instead of overwriting them."""
         self._count = 0
         trained: dict[str, Any] = trainable(estimator.parameters)
@@ -57,12 +57,12 @@ class GradientAccumulation:
         for parameter in trained.values():
             parameter.grad_req = "add"
 
-    def hold_update(self, estimator: EstimatorProtocol, **facts: Any) -> bool:
+    def hold_update(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Count the batch, and return whether the update waits for more."""
         self._count = (self._count + 1) % self.n
         return self._count > 0
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Let gradients be written as before."""
         for name, parameter in self._parameters.items():
             parameter.grad_req = self._grad_reqs[name]

@@ -47,20 +47,20 @@ class GradientConflicts:
         self._meter: Any = None
         self._state: Any = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Prepare to measure."""
         self._meter = estimator.gradient_meter(Sum(on=self.on, tasks=self.tasks))
 
-    def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Remember what the batch begins with, if it is to be measured."""
         self._state = None if estimator.state.step % self.every else copy.copy(estimator.state)
 
-    def batch_end(self, estimator: EstimatorProtocol, batch: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: EstimatorProtocol, batch: Any, **arguments: Any) -> None:
         """Measure every `every`-th batch."""
         if self._state is not None:
             self._meter.measure(batch, self._state)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Record the figures, and start anew."""
         figures = self._meter.read()
         estimator.history.record({f"train_{name}": value for name, value in figures.items()})

@@ -55,7 +55,7 @@ class LabelSmoothing:
     def __init__(self, epsilon: Share = 0.1, loss: Optional[Names] = None) -> None:
         self.epsilon, self.loss = epsilon, loss
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Find the losses."""
         terms = selected_terms("LabelSmoothing", estimator.spec, self.loss)
         smoothed = [term for term in terms if _uniform_loss(term) is not None]
@@ -68,7 +68,7 @@ class LabelSmoothing:
             )
         self._blend = LossBlend(estimator.spec, smoothed)
 
-    def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget the last batch."""
         self._blend.begin()
 

@@ -75,7 +75,7 @@ class MixUp:
         self._random: Any = np.random if self._generator is None else self._generator
         self._lambda = 1.0
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Find the slots and the losses."""
         spec = estimator.spec
         for name in (*listed(self.inputs), *listed(self.label)):
@@ -94,7 +94,7 @@ class MixUp:
         self._labels = [name for name in spec.slot_names if name in labels]
         self._labels += [ref.name for term in self._blend.terms for ref in term.present]
 
-    def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Draw the share of each sample's own input and label."""
         self._lambda = float(self._random.beta(self.alpha, self.alpha))
         self._permutations: list[Any] = []

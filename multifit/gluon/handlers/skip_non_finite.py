@@ -31,7 +31,7 @@ class SkipNonFinite:
         self._batches = 0
         self._skipped: dict[str, Any] = {}
 
-    def epoch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Start counting."""
         self._batches, self._skipped = 0, {}
 
@@ -43,7 +43,7 @@ class SkipNonFinite:
             for flag in flags[:1]:  # all devices have the same gradients
                 self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Log how many updates were skipped."""
         for trainer, skipped in self._skipped.items():
             count = int(skipped.asscalar())

@@ -42,7 +42,7 @@ class TerminateOnNaN:
         self._trigger = Every(every, "batch")
         self._copies: list[tuple[Any, Any]] = []
 
-    def batch_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Copy the statistics that the forward pass changes."""
         due = self._trigger.due(estimator.state, "batch_begin")
         statistics = _running_statistics(estimator.parameters) if due else []

@@ -65,7 +65,7 @@ class WeightAveraging:
         self._epochs = self._elapsed = self._count = 0
         self.averages: dict[str, Any] = {}
 
-    def train_begin(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._epochs = self._elapsed = self._count = 0
         self.averages = {}
@@ -79,7 +79,7 @@ class WeightAveraging:
         if moving and not any(moving.values()):
             self._average_if_due(estimator)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Average after an epoch."""
         if self.kind == "swa":
             self._average_if_due(estimator)
@@ -97,7 +97,7 @@ class WeightAveraging:
             for array, copy in zip(arrays, copies):
                 copy.copyto(array)
 
-    def train_end(self, estimator: EstimatorProtocol, **facts: Any) -> None:
+    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Copy the averages to the net, unless `apply` is False."""
         if self.apply:
             self._copy_to_net(estimator)

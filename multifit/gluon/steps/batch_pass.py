@@ -17,8 +17,8 @@ from ..engine import Engine
 class Emitter(Protocol):
     """Calls the handlers of an event."""
 
-    def emit(self, event: str, **facts: Any) -> object:
-        """Call them with facts."""
+    def emit(self, event: str, **arguments: Any) -> object:
+        """Call them with the arguments of an event."""
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call those of a batch's end; `views` returns its arrays by name, if a handler takes them."""

@@ -61,7 +61,7 @@ def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **option
     """Fit, with the random numbers of every step seeded as those of a graph that is cut are."""
 
     class Seeds:
-        def batch_begin(self, estimator: Any, **facts: Any) -> None:
+        def batch_begin(self, estimator: Any, **arguments: Any) -> None:
             state = estimator.state
             mx.random.seed(mixed(7, BALANCED_STEP, state.epoch, state.step, 0, 0) % 2**31)
 

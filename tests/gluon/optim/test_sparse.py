@@ -94,7 +94,7 @@ class BeforeUpdate:
 
     priority = -3000
 
-    def batch_end(self, estimator: Any, **facts: Any) -> None:
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
         """Look at nothing."""
 
 
