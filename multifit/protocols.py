@@ -8,10 +8,9 @@ reads private fields of an MXNet object is annotated with MXNet's own class, suc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar
+from typing import Any, Optional, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 __all__ = [
     "Array",
@@ -22,6 +21,7 @@ __all__ = [
     "Loss",
     "Metric",
     "Net",
+    "Numbers",
     "Optimizer",
     "Parameter",
     "Schedule",
@@ -31,6 +31,8 @@ __all__ = [
     "Trainer",
 ]
 
+Numbers = np.ndarray[Any, Any]
+"""NumPy's arrays, as opposed to :class:`Array`."""
 Shape = tuple[int, ...]
 Figures = Mapping[str, float]
 """Values of losses, metrics and learning rates by name, such as ``{"train_loss": 0.1}``."""
@@ -79,7 +81,7 @@ class Array(Tensor, Protocol):
     def ndim(self) -> int: ...
     @property
     def context(self) -> Context: ...
-    def asnumpy(self) -> np.ndarray[Any, Any]: ...
+    def asnumpy(self) -> Numbers: ...
     def asscalar(self) -> Any: ...
     def wait_to_read(self) -> None:
         """Wait until the array is computed."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..arguments import checked, one_of
+from ..protocols import Numbers
 from .protocol import GramianMethod
 
 SCALES = one_of("min", "median", "rmse")
@@ -39,7 +40,7 @@ class AlignedMTL(GramianMethod):
         super().__init__(**options)
         self.scale = scale
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the aligned gradients' mean."""
         tasks = len(gramian)
         values, vectors = np.linalg.eigh(gramian, UPLO="U")

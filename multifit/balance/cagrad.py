@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import NotNegative, checked
+from ..protocols import Numbers
 from .protocol import GramianMethod
 from .solvers import minimum
 
@@ -43,7 +44,7 @@ class CAGrad(GramianMethod):
         super().__init__(**options)
         self.c = c
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the mean and of what is added to it."""
         tasks, inner = len(gramian), gramian / np.trace(gramian)
         radius = self.c * float(np.sqrt(max(inner.mean(), 0.0)))
@@ -55,7 +56,7 @@ class CAGrad(GramianMethod):
         return 1 / tasks + radius / length * mixture
 
 
-def _mixture(inner: np.ndarray[Any, Any], radius: float) -> tuple[np.ndarray[Any, Any], float]:
+def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
     r"""Return w and the length of :math:`g_w`.
 
     As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
@@ -63,9 +64,9 @@ def _mixture(inner: np.ndarray[Any, Any], radius: float) -> tuple[np.ndarray[Any
     secants (the Illinois method).
     """
 
-    def solved(q: float) -> tuple[np.ndarray[Any, Any], float]:
+    def solved(q: float) -> tuple[Numbers, float]:
         w = minimum(inner * radius / q, inner.mean(axis=1), total=1.0)
-        return w, float(np.sqrt(max(w @ inner @ w, 1e-300)))
+        return w, float(np.sqrt(max(float(w @ inner @ w), 1e-300)))
 
     low, high = 1e-150, float(np.sqrt(np.diag(inner).max())) * 2
     below, above = 1.0, -1.0

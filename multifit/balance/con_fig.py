@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..protocols import Numbers
 from .protocol import GramianMethod
 
 
@@ -23,7 +22,7 @@ class ConFIG(GramianMethod):
     2024, arXiv:2408.11104.
     """
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the conflict-free direction."""
         lengths = np.sqrt(np.diag(gramian))
         direction = np.linalg.pinv(gramian / np.outer(lengths, lengths)).sum(axis=1) / lengths

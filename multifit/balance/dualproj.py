@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Positive, checked
+from ..protocols import Numbers
 from .protocol import GramianMethod
 from .solvers import projected, regularized
 
@@ -37,7 +38,7 @@ class DualProj(GramianMethod):
         super().__init__(**options)
         self.regularization = regularization
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the projected mean."""
         mean = np.full(len(gramian), 1 / len(gramian))
         return projected(regularized(gramian, self.regularization), mean)

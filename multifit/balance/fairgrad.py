@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Positive, checked
+from ..protocols import Numbers
 from .protocol import GramianMethod
 
-Array = np.ndarray[Any, Any]
 ITERATIONS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
 
 
@@ -42,7 +42,7 @@ class FairGrad(GramianMethod):
         super().__init__(**options)
         self.alpha = alpha
 
-    def solve(self, gramian: Array, step: int = 0) -> Array:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the solution, by damped Newton steps from that of orthogonal gradients."""
         power = 1 / self.alpha
         lengths = np.sqrt(np.diag(gramian))
@@ -59,7 +59,9 @@ class FairGrad(GramianMethod):
         return np.asarray(x / lengths)
 
 
-def _length(cosines: Array, shares: Array, power: float, x: Array, change: Array, slope: float) -> float:
+def _length(
+    cosines: Numbers, shares: Numbers, power: float, x: Numbers, change: Numbers, slope: float
+) -> float:
     """Return how much of a Newton step keeps x positive and the potential falling."""
     largest = float(np.max(-change / x))
     length = min(1.0, 0.9 / largest) if largest > 0 else 1.0
@@ -72,7 +74,7 @@ def _length(cosines: Array, shares: Array, power: float, x: Array, change: Array
     return length
 
 
-def _potential(cosines: Array, shares: Array, power: float, x: Array) -> float:
+def _potential(cosines: Numbers, shares: Numbers, power: float, x: Numbers) -> float:
     """Return the convex function whose gradient is 0 at the solution."""
     integral = np.log(x) if power == 1 else x ** (1 - power) / (1 - power)
     return float(x @ cosines @ x / 2 - shares @ integral)

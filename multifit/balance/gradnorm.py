@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import NotNegative, Positive, checked
+from ..protocols import Numbers
 from .measured import Measured
 from .protocol import GramianMethod, State
 
@@ -46,7 +47,7 @@ class GradNorm(GramianMethod):
         """Return the weights before the first batch; the losses of a task's first batch are not known yet."""
         return {"weights": np.ones(tasks), "first": np.full(tasks, np.nan)}
 
-    def weights(self, measured: Measured, state: State) -> tuple[np.ndarray[Any, Any], State]:
+    def weights(self, measured: Measured, state: State) -> tuple[Numbers, State]:
         """Return the weights, and those after a step."""
         weights, first = state["weights"], state["first"]
         first = np.where(np.isnan(first), measured.losses, first)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..protocols import Numbers
 from .protocol import GramianMethod
 
 
@@ -25,7 +24,7 @@ class IMTLG(GramianMethod):
     L. Liu et al.: Towards Impartial Multi-Task Learning. 2021, ICLR.
     """
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights with equal projections."""
         lengths = np.sqrt(np.diag(gramian))
         weights = np.linalg.pinv(gramian / np.outer(lengths, lengths)).sum(axis=1) / lengths

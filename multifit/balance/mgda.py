@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..protocols import Numbers
 from .protocol import GramianMethod
 from .solvers import minimum
 
@@ -26,6 +25,6 @@ class MGDA(GramianMethod):
     arXiv:1810.04650.
     """
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the shortest mean."""
         return minimum(gramian / np.trace(gramian), np.zeros(len(gramian)), total=1.0)

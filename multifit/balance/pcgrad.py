@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Seed, checked
+from ..protocols import Numbers
 from .protocol import GramianMethod
 
 
@@ -36,7 +37,7 @@ class PCGrad(GramianMethod):
         super().__init__(**options)
         self.seed = seed
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the sum of the rows c, each a combination of the gradients."""
         rows = np.eye(len(gramian))
         for i, order in enumerate(self.orders(step, len(gramian))):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Mapping, Optional, Protocol, Sequence
 
-import numpy as np
-
 from ..arguments import Count, Valid, checked_value
+from ..protocols import Numbers
 from .measured import Measured
 
 State = dict[str, Any]
@@ -124,11 +123,11 @@ class GramianMethod(LossMethod):
         self.on: str = checked_value(f"{owner}: on", on, On)
         self.normalize: bool = checked_value(f"{owner}: normalize", normalize, bool)
 
-    def weights(self, measured: Measured, state: State) -> tuple[np.ndarray[Any, Any], State]:
+    def weights(self, measured: Measured, state: State) -> tuple[Numbers, State]:
         """Return the weights that the Gramian alone determines."""
         return self.solve(measured.gramian, measured.step), state
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights (K,) for a Gramian (K, K) with a positive diagonal.
 
         K differs from batch to batch: tasks without a gradient, such as those whose labels are missing in all

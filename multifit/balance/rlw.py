@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Seed, checked
+from ..protocols import Numbers
 from .measured import Measured
 from .protocol import LossMethod, State
 
@@ -49,12 +50,12 @@ class RLW(LossMethod):
 
 
 @lru_cache(maxsize=4)
-def _block(seed: int, number: int, tasks: int) -> np.ndarray[Any, Any]:
+def _block(seed: int, number: int, tasks: int) -> Numbers:
     """Return the weights of many batches, as making a generator takes much longer than drawing."""
     return softmax(np.random.default_rng([seed, number]).standard_normal((BLOCK, tasks)))
 
 
-def softmax(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def softmax(rows: Numbers) -> Numbers:
     """Return the softmax of each row of moderate numbers."""
     values = np.exp(rows)
     return np.asarray(values / values.sum(axis=1, keepdims=True))

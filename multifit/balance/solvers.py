@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ..protocols import Numbers
 
 
-def minimum(Q: Array, b: Array, total: Optional[float] = None) -> Array:
+def minimum(Q: Numbers, b: Numbers, total: Optional[float] = None) -> Numbers:
     r"""Return :math:`\arg\min_{w \ge 0} \frac12 w^T Q w + b^T w`; `total` fixes the sum of w.
 
     Q is positive semidefinite, and definite on what it is minimised over unless `total` is given. An active
@@ -44,7 +44,7 @@ def minimum(Q: Array, b: Array, total: Optional[float] = None) -> Array:
     return w
 
 
-def _minimum_of_two(Q: Array, b: Array, total: Optional[float]) -> Array:
+def _minimum_of_two(Q: Numbers, b: Numbers, total: Optional[float]) -> Numbers:
     """Return the minimum for two variables, which is where most time would go into calls of NumPy."""
     (p, q), (_, r) = Q.tolist()
     c, d = b.tolist()
@@ -62,7 +62,7 @@ def _minimum_of_two(Q: Array, b: Array, total: Optional[float]) -> Array:
     return np.array([first, -(d + q * first) / r])
 
 
-def _stationary(Q: Array, b: Array, free: list[int], total: Optional[float], scale: float) -> Array:
+def _stationary(Q: Numbers, b: Numbers, free: list[int], total: Optional[float], scale: float) -> Numbers:
     """Return the free variables where the slope is 0, or equal in all of them if their sum is fixed."""
     count, extra = len(free), 0 if total is None else 1
     system = np.full((count + extra, count + extra), scale)
@@ -74,7 +74,7 @@ def _stationary(Q: Array, b: Array, free: list[int], total: Optional[float], sca
     return solved(system, right)[:count]
 
 
-def solved(system: Array, right: Array) -> Array:
+def solved(system: Numbers, right: Numbers) -> Numbers:
     """Return a solution of a system of equations that may be singular."""
     with suppress(np.linalg.LinAlgError):
         solution = np.linalg.solve(system, right)
@@ -83,7 +83,7 @@ def solved(system: Array, right: Array) -> Array:
     return np.asarray(np.linalg.lstsq(system, right, rcond=1e-15)[0])
 
 
-def _step_to_bound(w: Array, free: list[int], candidate: Array) -> tuple[Array, list[int]]:
+def _step_to_bound(w: Numbers, free: list[int], candidate: Numbers) -> tuple[Numbers, list[int]]:
     """Move w towards the candidate until a variable reaches 0; return it, and the other free variables."""
     falls = [(w[i] / (w[i] - value), at) for at, (i, value) in enumerate(zip(free, candidate)) if value <= 0]
     share, at = min(falls)
@@ -93,14 +93,14 @@ def _step_to_bound(w: Array, free: list[int], candidate: Array) -> tuple[Array, 
     return w, free[:at] + free[at + 1 :]
 
 
-def regularized(gramian: Array, regularization: float) -> Array:
+def regularized(gramian: Numbers, regularization: float) -> Numbers:
     r"""Return :math:`M' = M / \mathrm{tr}(M) + \varepsilon I`, :math:`\varepsilon` being `regularization`."""
-    definite: Array = gramian / gramian.trace()
+    definite: Numbers = gramian / gramian.trace()
     definite.flat[:: len(gramian) + 1] += regularization
     return definite
 
 
-def projected(definite: Array, lower: Array) -> Array:
+def projected(definite: Numbers, lower: Numbers) -> Numbers:
     r"""Return :math:`\arg\min_{v \ge u} v^T M' v`, the weights whose gradient conflicts with no task's.
 
     u is `lower`, and M' is `definite`.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..protocols import Numbers
 from .protocol import GramianMethod
 
 
@@ -23,6 +22,6 @@ class Sum(GramianMethod):
     Deep Multi-Task Learning. 2022, arXiv:2201.04122.
     """
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return ones."""
         return np.ones(len(gramian))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Positive, checked
+from ..protocols import Numbers
 from .protocol import GramianMethod
 from .solvers import projected, regularized
 
@@ -38,7 +39,7 @@ class UPGrad(GramianMethod):
         super().__init__(**options)
         self.regularization = regularization
 
-    def solve(self, gramian: np.ndarray[Any, Any], step: int = 0) -> np.ndarray[Any, Any]:
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the sum of the projected gradients' weights."""
         tasks = len(gramian)
         if gramian.min() >= 0:  # no conflict: what is projected stays

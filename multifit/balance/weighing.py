@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..protocols import Numbers
 from .answers import Shape, ask_weights, check_memory, shape_of_numbers
 from .measured import Measured
 from .protocol import Balance, State
-
-Array = np.ndarray[Any, Any]
 
 
 def weigh_losses(
@@ -29,8 +28,14 @@ def weigh_losses(
 
 
 def weigh_gradients(
-    method: Any, losses: Array, gramian: Array, weights: Array, state: State, epoch: int = 0, step: int = 0
-) -> tuple[Array, State]:
+    method: Any,
+    losses: Numbers,
+    gramian: Numbers,
+    weights: Numbers,
+    state: State,
+    epoch: int = 0,
+    step: int = 0,
+) -> tuple[Numbers, State]:
     """Return the weights for the losses (K,) and Gramian (K, K) of a batch, and what the method remembers.
 
     Tasks whose gradient is 0 are left out, and have a weight of 0. If a number is not finite, or all
@@ -47,8 +52,8 @@ def weigh_gradients(
 
 
 def _weigh_present(
-    method: Any, losses: Array, gramian: Array, there: Array, state: State, epoch: int, step: int
-) -> tuple[Array, State]:
+    method: Any, losses: Numbers, gramian: Numbers, there: Numbers, state: State, epoch: int, step: int
+) -> tuple[Numbers, State]:
     """Let the method see the tasks that are there, with gradients scaled as it wants them."""
     inner = gramian[np.ix_(there, there)]
     scale = np.sqrt(inner.diagonal()) if getattr(method, "normalize", False) else np.ones(len(inner))
@@ -62,7 +67,7 @@ def _weigh_present(
     return weights, {name: _scattered(state[name], there, value) for name, value in changed.items()}
 
 
-def _asked(method: Any, measured: Measured, state: State) -> tuple[Array, State]:
+def _asked(method: Any, measured: Measured, state: State) -> tuple[Numbers, State]:
     """Ask for weights; what is remembered must be as in all batches, however many tasks there are."""
     new, changed = ask_weights(method, measured, state)
     check_memory(method, "weights", changed, state, measured.tasks)
@@ -73,7 +78,7 @@ def _has_rows(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
-def _scattered(before: Any, there: Array, value: Any) -> Any:
+def _scattered(before: Any, there: Numbers, value: Any) -> Any:
     if not _has_rows(value):
         return value
     if not _has_rows(before):  # the number from which all tasks started

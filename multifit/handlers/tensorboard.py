@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-import numpy as np
-
 from ..arguments import Count, PathLike, checked
 from ..errors import reason, shown
 from ..events import EstimatorProtocol, Priority
-from ..protocols import Array
+from ..protocols import Array, Numbers
 from ..stages import split_figure
 from ..triggers import Every
 from .event_file import EventFile
@@ -173,7 +171,7 @@ def _tag(figure: str) -> str:
     return f"{prefix}/{name}" if prefix else figure
 
 
-def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, Numbers]]:
     """Yield the finite values of parameters and gradients on the first device."""
     for name, parameter in estimator.parameters.items():
         yield from _finite(f"weights/{name}", parameter.list_data()[0])
@@ -181,7 +179,7 @@ def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, np.ndarray[
             yield from _finite(f"gradients/{name}", parameter.list_grad()[0])
 
 
-def _finite(name: str, array: Array) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def _finite(name: str, array: Array) -> Iterator[tuple[str, Numbers]]:
     values = array.asnumpy().astype("float64").ravel()
     values = values[abs(values) < math.inf]
     if values.size:

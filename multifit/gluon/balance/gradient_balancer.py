@@ -11,7 +11,7 @@ from ...balance import GramianMethod
 from ...balance.answers import ask_start, check_memory
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
-from ...protocols import Context
+from ...protocols import Context, Numbers
 from ...spec import TaskSpec
 from ...state import RunState
 from ..execution.balanced import Balanced
@@ -20,7 +20,7 @@ from ..execution.result import StepResult
 from ..metrics.means import Means
 from .arrays import Arrays, MXNetArrays
 from .gradient_figures import GradientFigures
-from .task_gradients import AddingGradients, Numbers
+from .task_gradients import AddingGradients
 from .tasks import tasks_of, weight_figure
 
 MOMENT = "the gradients of the tasks"

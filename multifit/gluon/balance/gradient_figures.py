@@ -16,7 +16,7 @@ class GradientFigures(Means):
     """The means over an epoch of what the Gramians of its batches say; see :func:`gradient_figures`."""
 
     def __init__(self, tasks: Sequence[str]) -> None:
-        self._pending: list[np.ndarray[Any, Any]] = []
+        self._pending: list[np.ndarray] = []
         super().__init__(gradient_figures(tasks))
 
     def reset(self) -> None:
@@ -24,7 +24,7 @@ class GradientFigures(Means):
         self._pending = []
         super().reset()
 
-    def add_gramian(self, gramian: np.ndarray[Any, Any]) -> None:
+    def add_gramian(self, gramian: np.ndarray) -> None:
         """Add the inner products of a batch, of shape (tasks, tasks)."""
         self._pending.append(gramian)
         if len(self._pending) == CHUNK:
@@ -53,7 +53,7 @@ def gradient_figures(names: Sequence[str]) -> list[str]:
     return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
-def _figures(gramians: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _figures(gramians: np.ndarray) -> np.ndarray:
     """Return the figures of each batch, in the order of their names; the cosine with a gradient of 0 is 0."""
     norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
     lengths = np.where(norms > 0, norms, 1.0)

@@ -28,7 +28,7 @@ class HostMethod:
         self._measured: Measured | None = None
 
     @property
-    def figures(self) -> np.ndarray[Any, Any]:
+    def figures(self) -> np.ndarray:
         """The last weights."""
         return self._weights
 

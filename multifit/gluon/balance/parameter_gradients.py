@@ -9,13 +9,13 @@ import numpy as np
 
 from ...distributed import ALONE, World
 from ...errors import SpecError
-from ...protocols import Array
+from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.new_array import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.parting import Parting, Rows
 from ..execution.result import StepResult
-from .task_gradients import Numbers, matching, nothing_selected, summed
+from .task_gradients import matching, nothing_selected, summed
 from .tasks import Tasks
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from ...distributed import ALONE, World
 from ...errors import SpecError, suggest
+from ...protocols import Numbers
 from ..execution.parting import Parting
 from ..execution.result import StepResult
 from .tasks import Tasks
-
-Numbers = np.ndarray
 
 
 class TaskGradients(Protocol):

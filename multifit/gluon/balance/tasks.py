@@ -34,11 +34,11 @@ class Tasks(NamedTuple):
         """Return the tasks of the losses of each objective."""
         return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
 
-    def read_losses(self, result: StepResult, world: World) -> np.ndarray[Any, Any]:
+    def read_losses(self, result: StepResult, world: World) -> np.ndarray:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
         return np.asarray(world.sum(self.losses(result, result.read_objectives())))
 
-    def losses(self, result: StepResult, values: Sequence[float]) -> np.ndarray[Any, Any]:
+    def losses(self, result: StepResult, values: Sequence[float]) -> np.ndarray:
         """Return the tasks' losses, for the values of the objectives' elements."""
         losses, rest = np.zeros(len(self.names)), iter(values)
         for keys in result.objective_losses:

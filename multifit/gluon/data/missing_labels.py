@@ -67,7 +67,7 @@ class MissingLabels:
         kind, lacks = np.dtype(dtype).name, "NaN" if missing == NAN else f"{value:g}"
         return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
 
-    def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> np.ndarray[Any, Any]:
+    def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> np.ndarray:
         """Return a label's slot for `size` samples that lack it; `shape` and `dtype` are those of a batch."""
         missing = self._labels[name].missing if name in self._labels else 0
         value = {NAN: np.nan}.get(missing, 0) if isinstance(missing, str) else missing

@@ -12,8 +12,9 @@ from ...distributed import World
 from ...errors import SpecError
 from ...gluon.balance.task_gradients import matching, nothing_selected, summed
 from ...gluon.balance.tasks import Tasks
+from ...protocols import Numbers
 from .collectives import all_reduce
-from .parting import Numbers, combined, numbers, product
+from .parting import combined, numbers, product
 from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-import numpy as np
 import torch
 
+from ...protocols import Numbers
 from .scaling import Scaling, Unscaled
 from .tensors import Tensors
-
-Numbers = np.ndarray[Any, Any]
 
 
 class Parting:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Sequence
 
-import numpy as np
 import torch
 
 from ...gluon.data.batches import Batch
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
+from ...protocols import Numbers
 from ...spec import TaskSpec
 from .changed_net import ChangedNet
 from .parting import Parting
@@ -66,7 +66,7 @@ class Result:
         """Return the elements of all objectives; this waits for the device."""
         return [value for objective in self.objectives for value in objective.tolist()]
 
-    def like_objectives(self, values: Sequence[np.ndarray[Any, Any]]) -> list[torch.Tensor]:
+    def like_objectives(self, values: Sequence[Numbers]) -> list[torch.Tensor]:
         """Return numbers as tensors of the dtypes of the objectives, on their device."""
         return [
             torch.from_numpy(each).to(objective.device, objective.dtype, non_blocking=True)

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from ...errors import DataError, last_line
+from ...protocols import Numbers
 from .write import MODULE, PROGRAM, RECORD
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class ExportedNet:
         """The names of the inputs."""
         return list(self.ports)
 
-    def predict(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def predict(self, arrays: Mapping[str, Numbers]) -> dict[str, Numbers]:
         """Return the outputs of a batch by name.
 
         Raises DataError if an input has another shape or dtype than the net takes, or the net raises.
@@ -116,7 +115,7 @@ def _exported(call: Any, record: Mapping[str, Any], device: torch.device) -> Exp
     return ExportedNet(call, ports, [port["name"] for port in record["outputs"]], device)
 
 
-def _cast(array: Array, port: Mapping[str, Any]) -> Array:
+def _cast(array: Numbers, port: Mapping[str, Any]) -> Numbers:
     """Return an array in an input's dtype; raise DataError if it cannot be that input."""
     name, shape, dtype = port["name"], port["shape"], np.dtype(port["dtype"])
     if not np.can_cast(array.dtype, dtype, "same_kind"):

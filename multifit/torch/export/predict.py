@@ -11,7 +11,8 @@ import numpy as np
 
 from ...errors import DataError, quoted, reason
 from ...files import write_arrays
-from .load import Array, load_export
+from ...protocols import Numbers
+from .load import load_export
 
 
 def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = None) -> Iterator[str]:
@@ -45,7 +46,7 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
         yield f"{file}: {shapes}, in {path}"
 
 
-def _read(path: Path, inputs: Sequence[str]) -> dict[str, Array]:
+def _read(path: Path, inputs: Sequence[str]) -> dict[str, Numbers]:
     """Return a file's arrays by name. Nothing in it is run."""
     try:
         content = np.load(path, allow_pickle=False)

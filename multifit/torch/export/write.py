@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-import numpy as np
 import torch
 
 from ...files import atomic_path, sha256
+from ...protocols import Numbers
 from ..translate import tensors_of, translate
 from .module_file import module_text
 
@@ -48,7 +48,7 @@ class PlainNet:
     example: Mapping[str, tuple[tuple[int, ...], str]]
     open_axes: Mapping[str, Sequence[int]]
     outputs: Sequence[str]
-    arrays: Mapping[str, np.ndarray[Any, Any]]
+    arrays: Mapping[str, Numbers]
     names: Mapping[str, str]
     trained: Sequence[str]
     record: Mapping[str, Any]
