@@ -60,9 +60,5 @@ def test_a_run_of_two_processes_goes_on_in_mid_epoch(kind: str, tmp_path: Path) 
     log = (one / "log.txt").read_text("utf-8")
     assert "2 processes" in log, log
     expected, alone = (json.loads((folder / "history.json").read_text()) for folder in (whole, one))
-    for figure in (
-        "train_loss",
-        "train_accuracy",
-        "val_loss",
-    ):  # random layers draw other numbers then
+    for figure in ("train_loss", "train_accuracy", "val_loss"):  # random layers draw other numbers then
         np.testing.assert_allclose(alone[figure], expected[figure], rtol=0.1, err_msg=figure)

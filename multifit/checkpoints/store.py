@@ -120,9 +120,8 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
         except ValueError as error:
             skipped += _skipped(path, [str(error)])
             continue
-        problems = (
-            verify(path) if info.name != path.name else []
-        )  # with another's, it is not where it belongs
+        # with another's name, it is not where it belongs
+        problems = verify(path) if info.name != path.name else []
         skipped += _skipped(path, problems)
         infos += [] if problems else [info]
     for info in sorted(infos, key=lambda info: info.order, reverse=True):

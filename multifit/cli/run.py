@@ -39,8 +39,8 @@ class Run:
 
     The record of an earlier run is used wherever the command line says nothing else. `functions` are
     ``estimator`` and ``history`` if these are not to be made and trained, but come from elsewhere; `world` is
-    which processes train together. Raises
-    UsageError if the file, a setting, the devices, the precision or the seed cannot be used.
+    which processes train together. Raises UsageError if the file, a setting, the devices, the precision or
+    the seed cannot be used.
     """
 
     def __init__(

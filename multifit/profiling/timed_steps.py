@@ -18,13 +18,14 @@ from ..gluon.steps.train_step import TrainStep
 from .stopwatch import Stopwatch
 
 KEPT_BATCHES = 8  # for timing the pieces of a forward pass
+# The parts of the profile, by the phase of a step; other phases have their own name.
 PARTS = {
     "fetch": ("data", "placing"),
     "reduce": ("update",),
     "change": ("update",),
     "clip": ("update",),
     "measure": ("figures",),
-}  # of the profile, by the phase of a step; other phases have their own name
+}
 
 
 class TimedEvents(EventDispatcher):

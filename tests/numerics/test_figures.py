@@ -143,9 +143,8 @@ def test_sums_stay_exact_beyond_what_float32_counts(devices: list, hybrid: bool)
     assert history["train_l"] == history["train_loss"] == [(big + 11) / 12]
 
 
-@pytest.mark.parametrize(
-    "width, count", [(2, 1), (2, 16), (2, 17), (2, 40), (5000, 17)]
-)  # few numbers wait and are added up 16 at once, many are added at once
+# few numbers wait and are added up 16 at once, many are added at once
+@pytest.mark.parametrize("width, count", [(2, 1), (2, 16), (2, 17), (2, 40), (5000, 17)])
 def test_an_accumulator_adds_up_batches_and_devices(width: int, count: int) -> None:
     sums, read = Accumulator(), []
     assert sums.read() == 0.0

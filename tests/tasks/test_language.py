@@ -63,11 +63,7 @@ def test_perplexities_of_counted_words():
 
     assert unigram_perplexity([0, 0, 1], [0, 2], 3) == pytest.approx((3 / 6 * 1 / 6) ** -0.5)
     # The pairs 0-1 (twice), 1-0 and 1-2. Word 0 has one word before it, 1 has one and 2 has one: each 2 of 6.
-    pairs = [
-        (2 - 0.75 + 0.75 / 3) / 2,
-        (1 - 0.75 + 1.5 / 3) / 2,
-        1 / 3,
-    ]  # of 0-1, 1-2 and, after nothing, 2-0
+    pairs = [(2 - 0.75 + 0.75 / 3) / 2, (1 - 0.75 + 1.5 / 3) / 2, 1 / 3]  # 0-1, 1-2 and, after nothing, 2-0
     probability = np.prod(pairs)
     assert bigram_perplexity([0, 1, 0, 1, 2], [0, 1, 2, 0], 3) == pytest.approx(probability ** (-1 / 3))
 

@@ -67,9 +67,8 @@ def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9, dtype: str = "fl
             attributes["p"] = "0"
     symbol = mx.sym.load_json(json.dumps(source))
     names = symbol.list_inputs()
-    values = {
-        name: in_dtype(array, dtype) for name, array in graph.inputs.items()
-    }  # some of which may be unread
+    # some of which may be unread
+    values = {name: in_dtype(array, dtype) for name, array in graph.inputs.items()}
     held = {name: graph.parameters[name] for name in names if name not in values}
     values.update({name: in_dtype(parameter.data().asnumpy(), dtype) for name, parameter in held.items()})
     trained = [name for name, p in held.items() if p.grad_req != "null"] if graph.training else []

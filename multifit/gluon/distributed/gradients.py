@@ -54,9 +54,7 @@ class Gradients:
             return
         gradients = [parameter.list_grad()[0] for parameter in self._fresh]
         for parameter, gradient in zip(self._fresh, gradients):
-            if not any(
-                fresh_flags(parameter)
-            ):  # other ranks' samples have reached it, and none of this one's
+            if not any(fresh_flags(parameter)):  # only other ranks' samples have reached it
                 mx.nd.zeros_like(gradient, out=gradient)
             for values in replicas(parameter):
                 set_fresh(values, True)

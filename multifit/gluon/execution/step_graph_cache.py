@@ -29,8 +29,8 @@ class StepGraphCache:
     `figures` decides which metrics are computed in the graphs, and `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
     those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
-    the gradient that they receive, which the check of the first batch finds. `balanced` is
-    what is kept apart.
+    the gradient that they receive, which the check of the first batch finds. `balanced` is what is
+    kept apart.
     """
 
     def __init__(

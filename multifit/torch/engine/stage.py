@@ -33,8 +33,8 @@ class Stage:
     """Runs batches for one TaskSpec.
 
     `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and has the figures.
-    `carried` is the state from batch to batch, if there is any.
-    `captured` says whether programs run as CUDA graphs.
+    `carried` is the state from batch to batch, if there is any. `captured` says whether programs run as CUDA
+    graphs.
     """
 
     def __init__(

@@ -86,9 +86,7 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     ValueError if `torch.export` cannot take the net.
     """
     module = _translated(net)
-    auto = getattr(
-        torch.export.Dim, "AUTO", None
-    )  # torch 2.6 and newer; before, sizes are those of the batch
+    auto = getattr(torch.export.Dim, "AUTO", None)  # before torch 2.6, sizes are those of the batch
     sizes = tuple(dict.fromkeys(net.open_axes[name], auto) for name in net.example) if auto else None
     try:
         with warnings.catch_warnings(), torch.no_grad():

@@ -46,10 +46,8 @@ def test_batches_of_several_shapes_and_dtypes(kind: type) -> None:
         batch = splitter.split(kind([x, y]))
         check_batch(batch, x, y)
         assert batch.slots[0]["y"].dtype == np.dtype(dtype)
-    assert batch.signature == (
-        ((4, 3), np.float32),
-        ((4, 1), np.int32),
-    )  # taken from the layout of an earlier batch
+    # taken from the layout of an earlier batch
+    assert batch.signature == (((4, 3), np.float32), ((4, 1), np.int32))
 
 
 def test_an_array_from_elsewhere_is_placed() -> None:

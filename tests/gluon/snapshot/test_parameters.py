@@ -192,9 +192,8 @@ def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path
     three = [mx.cpu(i) for i in range(3)]
     net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
     folder, state = written(tmp_path, net), save_device_state(named_parameters(net, {}), [])
-    assert list(state["replicas"]) == [
-        "weight"
-    ]  # a third of three times a float32 is not always that float32
+    # a third of three times a float32 is not always that float32
+    assert list(state["replicas"]) == ["weight"]
     read_parameters(folder, named_parameters(other, {}), three)
     load_device_state(named_parameters(other, {}), [], state)
     assert values(other) == values(net)
