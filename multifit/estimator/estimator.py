@@ -631,7 +631,7 @@ class MultiEstimator:
     @property
     def train_metrics(self) -> list[Any]:
         """The training figures as EvalMetrics: the metrics, then the objective."""
-        return figure_metrics("train", self._engine.stages[TRAIN].figures, lambda: self.figures(TRAIN))
+        return figure_metrics(TRAIN, self._engine.stages[TRAIN].figures, lambda: self.figures(TRAIN))
 
     @property
     def val_metrics(self) -> list[Any]:

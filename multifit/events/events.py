@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ..stages import EVALUATE, TRAIN
+
 EVENTS = (
     "train_begin",
     "epoch_begin",
@@ -51,9 +53,9 @@ class PassEvents(NamedTuple):
     end: str
 
 
-TRAINING_EVENTS = PassEvents("train", "epoch_begin", "batch_begin", "batch_end", "epoch_end")
+TRAINING_EVENTS = PassEvents(TRAIN, "epoch_begin", "batch_begin", "batch_end", "epoch_end")
 EVALUATION_EVENTS = PassEvents(
-    "evaluate", "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"
+    EVALUATE, "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"
 )
 
 

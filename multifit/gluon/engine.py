@@ -15,7 +15,7 @@ from ..sampling import TaskLoaders
 from ..spec import TaskSpec
 from ..spec.missing import coverage
 from ..spec.task_slots import TaskSlots, with_optional
-from ..stages import STAGES
+from ..stages import STAGES, TRAIN
 from ..state import RunState
 from .balance.make import AnyBalancer
 from .compat import mx
@@ -113,7 +113,7 @@ class Engine:
 
     def new_stage(self, name: str, metrics: list[StageMetric]) -> Stage:
         """Return a new stage with these metrics."""
-        training = name == "train"
+        training = name == TRAIN
         spec = self.spec if training else self.spec.evaluation
         lacking = self._lacking(name, spec)
         spec = with_optional(spec, lacking)
@@ -175,7 +175,7 @@ class Engine:
     def _new_splitter(
         self, name: str, labels: bool, changes: bool, own: TaskSlots | None = None
     ) -> BatchSplitter:
-        hooks = self.hooks if name == "train" and changes else None
+        hooks = self.hooks if name == TRAIN and changes else None
         carried = self.stages[name].carried
         return BatchSplitter(
             self.stages[name].spec,

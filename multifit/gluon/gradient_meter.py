@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping
 
 from ..balance import Sum
 from ..errors import SpecError
+from ..stages import TRAIN
 from ..state import RunState
 from .balance.arrays import Arrays
 from .balance.gradient_balancer import GradientBalancer
@@ -53,8 +54,8 @@ class GradientMeter:
         self._engine.readers = engine.readers  # which know what part of a batch is this process's
         self._engine.known_labels = engine.known_labels  # also of batches that are not measured
         if loaders is not None:
-            self._engine.read_tasks("train", loaders.slots, loaders.joins)
-        self._engine.stages["train"].train_mode = False
+            self._engine.read_tasks(TRAIN, loaders.slots, loaders.joins)
+        self._engine.stages[TRAIN].train_mode = False
 
     def measure(self, raw: Any, state: RunState) -> None:
         """Measure the last batch that was trained on, as the loader yielded it; this waits for the device.
@@ -64,11 +65,11 @@ class GradientMeter:
         engine = self._engine
         state = copy.copy(state)
         state.seed = None  # nothing is drawn here, and training goes on drawing
-        carried, own = (each.stages["train"].carried for each in (self._training, engine))
+        carried, own = (each.stages[TRAIN].carried for each in (self._training, engine))
         if carried is not None and own is not None:
             own.load(carried.before())
         with preserve_rng(), preserve_state(engine.model.parameters.values(), ()):
-            self._balancer.measure(self._run(engine, engine.splitter("train").split(raw), state))
+            self._balancer.measure(self._run(engine, engine.splitter(TRAIN).split(raw), state))
 
     def read(self) -> dict[str, float]:
         """Return the means since the last reset, by figure; NaN if there was no batch."""
@@ -76,7 +77,7 @@ class GradientMeter:
 
     def reset(self) -> None:
         """Discard what was measured, as at the beginning of an epoch."""
-        self._engine.stages["train"].reset()
+        self._engine.stages[TRAIN].reset()
 
     def state(self) -> dict[str, Any]:
         """Return what was measured, for a checkpoint."""
@@ -88,7 +89,7 @@ class GradientMeter:
 
 
 def _run(engine: Engine, batch: Batch, state: RunState) -> Any:
-    stage = engine.stages["train"]
+    stage = engine.stages[TRAIN]
     result = stage.run(batch, state)
     if result.objectives:  # else no sample is this process's
         mx.autograd.backward(result.objectives, train_mode=stage.train_mode)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..events import EstimatorProtocol, Priority
+from ..stages import TRAIN
 
 OBJECTIVE = "train_loss"
 
@@ -30,7 +31,7 @@ class MetricHandler:
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Read the figures and record them."""
-        figures = estimator.figures("train")
+        figures = estimator.figures(TRAIN)
         estimator.history.record({**figures, **estimator.learning_rates()})
         objective = figures.get(OBJECTIVE, 0.0)
         if not math.isfinite(objective) and not self._warned and estimator.world.first:

@@ -13,7 +13,7 @@ from ..arguments import Count, PathLike, checked
 from ..errors import reason, shown
 from ..events import EstimatorProtocol, Priority
 from ..protocols import Array, Numbers
-from ..stages import split_figure
+from ..stages import TRAIN, split_figure
 from ..triggers import Every
 from .event_file import EventFile
 
@@ -95,7 +95,7 @@ class TensorBoardHandler:
         if self._batch_file is None or self._trigger is None:
             return
         if self._trigger.due(estimator.state, "batch_end"):
-            figures = estimator.figures("train")
+            figures = estimator.figures(TRAIN)
             with self._until_it_fails(estimator):
                 _write_figures(self._batch_file, figures, estimator.state.step)
 

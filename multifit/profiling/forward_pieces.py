@@ -9,6 +9,7 @@ from ..gluon.data.batches import Batch
 from ..gluon.engine import Engine
 from ..gluon.execution.stage import Stage
 from ..gluon.validation.first_batch import check_first_batch
+from ..stages import TRAIN
 from .measurements import Part
 from .stopwatch import Stopwatch
 
@@ -21,7 +22,7 @@ def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, c
     already; `batches` run over and over, each variant `count` times; `watch` must drain. Returns no parts if
     handlers change the outputs: they would be called more often than there are batches.
     """
-    stage = engine.stages["train"]
+    stage = engine.stages[TRAIN]
     if engine.hooks is not None and engine.hooks.active("change_outputs"):
         return []
     variants: dict[str, Callable[[Batch], object]] = {
@@ -29,7 +30,7 @@ def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, c
         "all": lambda batch: stage.run(batch, engine.state),
     }
     if stage.figures.on_device:
-        without_figures = engine.new_stage("train", [])
+        without_figures = engine.new_stage(TRAIN, [])
         raise_problems(check_first_batch(without_figures, batches[0])[1])
         variants["losses"] = lambda batch: without_figures.run(batch, engine.state)
     # the first batch of each signature runs without a graph, the second traces it

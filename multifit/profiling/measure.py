@@ -14,6 +14,7 @@ from ..gluon.data.loaders import no_batch_problems, repeat
 from ..gluon.engine import Engine
 from ..gluon.operator_times import operator_times
 from ..gluon.steps.trial_run import trial_run
+from ..stages import TRAIN
 from .forward_pieces import forward_pieces
 from .measurements import Operator, Part
 from .profile import Profile
@@ -47,7 +48,7 @@ def profile(
     with trial_run(engine, data, "train_data", "profile"):
         hooks = TrainingHooks(events)
         engine.restart(hooks if hooks.active() else None)
-        engine.stages["train"].needs_outputs = events.takes_outputs(TRAINING_EVENTS)
+        engine.stages[TRAIN].needs_outputs = events.takes_outputs(TRAINING_EVENTS)
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
             steps = TimedSteps(estimator, engine, _batches(data), events, watch)

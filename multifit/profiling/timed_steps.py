@@ -15,6 +15,7 @@ from ..gluon.engine import Engine
 from ..gluon.execution.result import StepResult
 from ..gluon.steps.batch_pass import run_pass
 from ..gluon.steps.train_step import TrainStep
+from ..stages import TRAIN
 from .stopwatch import Stopwatch
 
 KEPT_BATCHES = 8  # for timing the pieces of a forward pass
@@ -68,7 +69,7 @@ class TimedSteps:
         self._state, self._engine, self._raw, self._events = estimator.state, engine, batches, events
         self._watch = watch
         self._step = TrainStep(engine, self._time)
-        self.stage = engine.stages["train"]
+        self.stage = engine.stages[TRAIN]
         self.batches: deque[Batch] = deque(maxlen=KEPT_BATCHES)
         self.sizes: list[int] = []
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 from ..arguments import is_finite_number
 from ..errors import quoted, shown, suggest
 from ..signatures import arity_problem
-from ..stages import STAGES
+from ..stages import EVALUATE, STAGES
 from .declarations import Declarations
 from .missing import coverage, is_missable
 from .names import OUTPUTS, PRINTABLE, is_name, listed
@@ -145,7 +145,7 @@ def _arity(where: str, function: object, *arguments: str) -> Iterator[str]:
 
 def _never_computed(declarations: Declarations) -> Iterator[str]:
     for metric in declarations.metric_terms if declarations.evaluate is not None else ():
-        if listed(metric.spec.stage) == ("evaluate",):
+        if listed(metric.spec.stage) == (EVALUATE,):
             yield (
                 f'{metric.where}: is for stage="evaluate", where the TaskSpec in evaluate= replaces this '
                 "one; declare the metric there"

@@ -8,6 +8,7 @@ from typing import Any, Callable, Hashable, Iterator, Mapping, Sequence
 from ...checks import at_path, bind_outputs
 from ...errors import Problem, counted, last_line, raise_problems
 from ...spec import TaskSpec
+from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..precision.lowering import lower
@@ -163,7 +164,7 @@ class Network:
 
     @property
     def _where(self) -> str:
-        return "the net" if self.stage == "train" else "the net when evaluating"
+        return "the net" if self.stage == TRAIN else "the net when evaluating"
 
     def _bind(self, result: Any) -> list[Problem]:
         """Find the paths of the declared outputs in a result; return what does not fit."""

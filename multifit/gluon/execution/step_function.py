@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Collection, Mapping
 
 from ...errors import SpecError
+from ...spec.names import OUTPUTS
 from ..compat import mx
 from .balanced import NOTHING_BALANCED, Balanced
 from .batch_loss_graph import BatchLossGraph
@@ -44,8 +45,8 @@ class StepFunction:
         refs |= {ref for metric, _ in losses.metrics for ref in metric.refs}
         refs |= losses.label_checks.refs if losses.label_checks else set()
         inputs = network.spec.inputs if self.with_net else ()
-        self.slot_names = sorted({ref.name for ref in refs if ref.space != "outputs"} | set(inputs))
-        self.outputs_read = [ref.name for ref in refs if ref.space == "outputs"]
+        self.slot_names = sorted({ref.name for ref in refs if ref.space != OUTPUTS} | set(inputs))
+        self.outputs_read = [ref.name for ref in refs if ref.space == OUTPUTS]
 
     def arguments(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], weights: Any, size: Any

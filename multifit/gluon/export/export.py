@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import SpecError, quoted
 from ...protocols import Slots
 from ...spec import TaskSpec
+from ...stages import EVALUATE, TRAIN
 from ..data.batch_splitter import SlotSignature
 from ..steps.evaluation import batches_of, predict_batch
 from .formats import FORMATS
@@ -50,7 +51,7 @@ def export(
 def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature]:
     """Return the signatures of the batches so far, those with the same inputs and axes as the last one."""
     if data is None:  # after a fit without validation data, there are only training's
-        sources = [engine.signatures["evaluate"], engine.signatures["train"]]
+        sources = [engine.signatures[EVALUATE], engine.signatures[TRAIN]]
     else:
         sources = [_read_signatures(engine, data)]
     for source in sources:
@@ -68,7 +69,7 @@ def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
     batches = batches_of(engine, data)
     first = next(batches)
     predict_batch(engine, first)  # infers the shapes of parameters that are not known yet
-    splitter = engine.splitter("evaluate", labels=False)
+    splitter = engine.splitter(EVALUATE, labels=False)
     return [
         _signature(splitter.split(batch).slots[0]) for batch in (first, *islice(batches, MAX_BATCHES - 1))
     ]

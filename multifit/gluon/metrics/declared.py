@@ -8,7 +8,7 @@ from ...spec import MetricSpec, TaskSpec
 from ...spec.missing import coverage, is_missable, presence
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import MetricTerm
-from ...stages import STAGES
+from ...stages import EVALUATE, STAGES
 from ..compat import mx
 from .copying import copy_metric
 from .function_metric import as_metric
@@ -23,7 +23,7 @@ def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
     for name, declared in zip(STAGES, (spec, spec.evaluation)):
         metrics[name] = []
         for term in declared.metric_terms:
-            if name in listed(term.spec.stage) or (name == "evaluate" and spec.evaluate is not None):
+            if name in listed(term.spec.stage) or (name == EVALUATE and spec.evaluate is not None):
                 metric = as_metric(term)
                 metric = copy_metric(metric) if used & _identities(metric) else metric
                 used |= _identities(metric)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import Problem, SpecError, counted
 from ...signatures import arity_problem, positional
-from ...spec.names import Ref, listed
+from ...spec.names import OUTPUTS, Ref, listed
 from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..user_code import user_code
@@ -113,9 +113,9 @@ class StageMetric:
             arrays, parts = zip(*kept)
             joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
         columns = [[device[ref] for device in arrays] for ref in term.args]
-        outputs = [c for ref, c in zip(term.args, columns) if ref.space == "outputs"]
+        outputs = [c for ref, c in zip(term.args, columns) if ref.space == OUTPUTS]
         outputs += [[device[name] for device in parts] for name in term.losses]
-        labels = [c for ref, c in zip(term.args, columns) if ref.space != "outputs"]
+        labels = [c for ref, c in zip(term.args, columns) if ref.space != OUTPUTS]
         with user_code(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
             if term.spec.transform is not None:
                 losses = outputs[len(term.outputs) :]

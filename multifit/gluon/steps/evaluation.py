@@ -6,6 +6,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from ...distributed import World
 from ...errors import raise_problems
+from ...stages import EVALUATE
 from ..data.arrays import joined, to_numpy
 from ..data.batches import Shards
 from ..engine import Engine
@@ -24,12 +25,12 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
 
     Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
-    stage = engine.stages["evaluate"]
-    batch = engine.splitter("evaluate").split(raw)
+    stage = engine.stages[EVALUATE]
+    batch = engine.splitter(EVALUATE).split(raw)
     is_first = not stage.checked
     if is_first:
         engine.trainers.prepare()
-        engine.begin_stage("evaluate", batch)
+        engine.begin_stage(EVALUATE, batch)
     result = run_batch(stage, batch, engine.state)
     stage.measure(result)
     raise_problems(stage.figures.name_problems() if is_first else [])
@@ -41,11 +42,11 @@ def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
 
     Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
-    stage = engine.stages["evaluate"]
-    batch = engine.splitter("evaluate", labels=False).split(raw)
+    stage = engine.stages[EVALUATE]
+    batch = engine.splitter(EVALUATE, labels=False).split(raw)
     if stage.network.paths is None:
         engine.trainers.prepare()
-        engine.begin_stage("evaluate", batch)
+        engine.begin_stage(EVALUATE, batch)
     pieces = []
     with stage.recording():
         for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
@@ -70,7 +71,7 @@ def batches_of(engine: Engine, data: Any) -> Iterator[Any]:
     is_batch = (
         isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
     )
-    return engine.readers["evaluate"].peek_first([data] if is_batch else data, "data")[1]
+    return engine.readers[EVALUATE].peek_first([data] if is_batch else data, "data")[1]
 
 
 def predict(
@@ -81,8 +82,9 @@ def predict(
     With several ranks, those of all of them, unless ``gather=False``. `run` computes a batch's outputs, as
     :func:`predict_batch` does.
     """
-    if engine.stages["evaluate"].carried is not None:
-        engine.stages["evaluate"].carried.reset()
+    carried = engine.stages[EVALUATE].carried
+    if carried is not None:
+        carried.reset()
     batches = [run(engine, batch) for batch in batches_of(engine, data)]
     batches = _gather_pieces(engine.world, batches) if gather else batches
     pieces = [piece for batch in batches for piece in batch]

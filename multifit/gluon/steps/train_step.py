@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Container, Iterable
 
 from ...events import BEFORE_UPDATE
+from ...stages import TRAIN
 from ..balance.make import of_kind
 from ..data.batches import Batch
 from ..engine import Engine
@@ -27,7 +28,7 @@ class TrainStep:
     """
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
-        self._splitter, self._stage = engine.splitter("train"), engine.stages["train"]
+        self._splitter, self._stage = engine.splitter(TRAIN), engine.stages[TRAIN]
         self._state = engine.state
         self._of_losses, self._of_gradients = of_kind(engine.balancer)
         self._parameters = engine.model.parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from ...stages import TRAIN
 from ..data.seeding import preserve_rng
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
@@ -22,7 +23,7 @@ def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple
     on its servers cannot be restored.
     """
     with preserve_rng(), engine.trainers.training():
-        first, batches = engine.readers["train"].peek_first(data, name)
+        first, batches = engine.readers[TRAIN].peek_first(data, name)
         run = dry_run(engine, first)  # before anything is copied: the net may not be initialised
         trainers = engine.trainers.get()
         refuse_distributed(trainers, tool)

@@ -8,6 +8,7 @@ from typing import Any, Mapping, Sequence
 from ...errors import DataError, Problem, UserCodeError, raise_problems
 from ...plan import LoaderPlan
 from ...sampling import TaskBatch
+from ...stages import EVALUATE, TRAIN
 from ..data.batches import Batch
 from ..data.seeding import preserve_rng
 from ..data.shares import FirstBatches, Peeked
@@ -47,9 +48,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     problems += uninitialized
     batches: list[tuple[str, Batch]] = []
     outputs: list[Any] = []
-    for name, data in (("train", raw), ("evaluate", val_data)):
+    for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
-        for first in firsts if name == "train" or data is not None else ():
+        for first in firsts if name == TRAIN or data is not None else ():
             batch, batch_problems = _fetch(engine, name, first)
             problems += batch_problems
             if batch is not None and not uninitialized:
@@ -58,11 +59,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     try:
         for name, batch in batches:
-            if (
-                name == "evaluate"
-                and engine.spec.evaluate is None
-                and any(p.kind == "spec" for p in problems)
-            ):
+            if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
             found, stage_problems = check_first_batch(engine.stages[name], batch)
@@ -77,20 +74,20 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(
         unreached or engine.gradients.problems(trainers) + out_of_step(engine) + stuck_biases(engine)
     )
-    results: dict[str, list[StepResult]] = {"train": [], "evaluate": []}
+    results: dict[str, list[StepResult]] = {TRAIN: [], EVALUATE: []}
     for (name, batch), found in reversed(list(zip(batches, outputs))):
         results[name].insert(0, _run(engine, name, batch, found))
-    raise_problems(shared_out_of_step(engine, results["train"]))
+    raise_problems(shared_out_of_step(engine, results[TRAIN]))
     if isinstance(raw, FirstBatches):
-        engine.stages["train"].reset()
-    [train, *others], evaluated = results["train"], results["evaluate"]
-    further = {"train": others, "evaluate": evaluated[1:]}
+        engine.stages[TRAIN].reset()
+    [train, *others], evaluated = results[TRAIN], results[EVALUATE]
+    further = {TRAIN: others, EVALUATE: evaluated[1:]}
     plans = raw.plans if isinstance(raw, FirstBatches) else ()
     return DryRun(train, evaluated[0] if evaluated else None, further, plans)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
-    if name == "evaluate":
+    if name == EVALUATE:
         try:
             with preserve_rng():
                 data, _ = engine.readers[name].peek_first(data, "val_data")
@@ -104,8 +101,8 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
     parts, problems = splitter.name_arrays(data)
     if not problems:
         return splitter.distribute(data, parts), []
-    data_name = {"train": "train_data", "evaluate": "val_data"}[name]
-    where = "" if name == "train" else f"{data_name}: "
+    data_name = {TRAIN: "train_data", EVALUATE: "val_data"}[name]
+    where = "" if name == TRAIN else f"{data_name}: "
     if isinstance(data, TaskBatch):
         where = f'{data_name} "{data.name}": '
     return None, [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
@@ -117,6 +114,6 @@ def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:
     stage.measure(result)
     raise_problems(stage.figures.name_problems())
     stage.figures.names()  # some metrics know their figures' names only now
-    if name == "evaluate":
+    if name == EVALUATE:
         stage.reset()
     return result

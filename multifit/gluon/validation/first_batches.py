@@ -10,6 +10,7 @@ from ...sampling import TaskBatch, TaskLoaders
 from ...spec import TaskSpec
 from ...spec.missing import is_missable
 from ...spec.task_slots import TaskSlots, task_slots, with_optional
+from ...stages import TRAIN
 from ..data.batches import Shards
 from ..data.raw_batches import arrays_in
 from ..data.seeding import preserve_rng
@@ -25,7 +26,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
     Random states stay as they are. Raises SpecError or DataError with all loaders that are empty, cannot be
     read, have unknown slots, or do not have what the losses take.
     """
-    spec = engine.spec if stage == "train" else engine.spec.evaluation
+    spec = engine.spec if stage == TRAIN else engine.spec.evaluation
     if spec.state:
         message = (
             f"state: {quoted(spec.state)} come from the batch before; give one loader, not a dict of them"
@@ -44,7 +45,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
             problems += error.problems
     if not problems:
         messages = [] if data.joins else list(_without_inputs(spec, slots, what))
-        messages += _lacking_messages(spec, slots, data.joins) if stage == "train" else ()
+        messages += _lacking_messages(spec, slots, data.joins) if stage == TRAIN else ()
         problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
     batches = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]

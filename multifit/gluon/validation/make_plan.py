@@ -8,6 +8,7 @@ import numpy as np
 
 from ...log_once import LogOnce
 from ...plan import Plan, StagePlan, TrainerPlan, stage_plan
+from ...stages import EVALUATE, TRAIN
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..execution.stage import Stage
@@ -29,20 +30,20 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     `trained` on: MXNet computes other gradients in a second pass through Dropout.
     """
     results = {
-        "train": [run.train, *run.others.get("train", ())],
-        "evaluate": [*([run.evaluate] if run.evaluate else []), *run.others.get("evaluate", ())],
+        TRAIN: [run.train, *run.others.get(TRAIN, ())],
+        EVALUATE: [*([run.evaluate] if run.evaluate else []), *run.others.get(EVALUATE, ())],
     }
-    for message in dict.fromkeys(m for each in results["train"] for m in opposing_losses(engine, each)):
+    for message in dict.fromkeys(m for each in results[TRAIN] for m in opposing_losses(engine, each)):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
-    for each in () if trained else results["train"]:
+    for each in () if trained else results[TRAIN]:
         for name, reaching in losses_by_trainer(engine, each).items():
             losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
         samples=run.train.batch.samples,
-        train=_stage(engine.stages["train"], results["train"]),
-        evaluate=_stage(engine.stages["evaluate"], results["evaluate"]) if run.evaluate else None,
+        train=_stage(engine.stages[TRAIN], results[TRAIN]),
+        evaluate=_stage(engine.stages[EVALUATE], results[EVALUATE]) if run.evaluate else None,
         trainers=tuple(_trainer(engine, name, losses.get(name, ())) for name in engine.trainers.get()),
         frozen=tuple(engine.trainers.frozen()),
         notices=tuple(log_once),

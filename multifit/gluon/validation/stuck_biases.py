@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Problem
+from ...stages import TRAIN
 from ..compat import mx
 from ..engine import Engine
 
@@ -19,7 +20,7 @@ def stuck_biases(engine: Engine) -> list[Problem]:
     """
     on_cpu = any(context.device_type == "cpu" for context in engine.model.contexts)
     blocks: list[Any] = []
-    if on_cpu and not engine.stages["train"].network.precision.elsewhere:
+    if on_cpu and not engine.stages[TRAIN].network.precision.elsewhere:
         engine.model.net.apply(blocks.append)
     names = {id(parameter): name for name, parameter in engine.model.parameters.items()}
     frozen = {*engine.trainers.frozen()}

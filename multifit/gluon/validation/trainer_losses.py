@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import quoted
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
+from ...stages import TRAIN
 from ..compat import mx
 from ..engine import Engine
 from ..execution.loss_calls import by_reference, call_loss, detached
@@ -56,7 +57,7 @@ def _parts(engine: Engine, result: StepResult) -> Sequence[Mapping[str, Any]]:
 
     A graph that the first batch runs as may pass them back in part only; net and losses then run again.
     """
-    stage = engine.stages["train"]
+    stage = engine.stages[TRAIN]
     if not stage.reruns or stage.graphs.differentiable:
         return result.parts
     again = []
