@@ -261,9 +261,9 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "clipping": {"clip_norm": 0.1},
     "adam": {"optimizer": "adam"},
-    "a normaliser": {"parity": _normalized()},
+    "a normalizer": {"parity": _normalized()},
     "scope batch": {"digit": LossSpec(batch_loss, "digit", "digit", scope="batch")},
-    "scope batch with a normaliser": {"digit": BATCH_SCOPE},
+    "scope batch with a normalizer": {"digit": BATCH_SCOPE},
     "several at once": {
         "digit": replace(BATCH_SCOPE, weight=lambda state: 1.0 + 0.1 * state.step),
         "parity": _normalized(),
@@ -337,7 +337,7 @@ ON_TORCH: dict[str, dict[str, Any]] = {
             "smoothed labels", "mixed samples", "a trainer that accumulates",
         )
     },
-    "a normaliser of a graph": {
+    "a normalizer of a graph": {
         "parity": LossSpec(Weighted(), "parity", ["parity", "weight"], normalize_by="weight")
     },
     "a trainer of a graph that waits": {"rhythm": {"every": 3}},

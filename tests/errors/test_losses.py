@@ -76,7 +76,7 @@ FAULTS = [
         'returns (8, 3) int32; a loss must return float32: cast it, with astype("float32")'),
     fault("returns lists", lambda s: s.with_loss(lambda a, b: [[a], [a]], **BOTH, returns=["a", "b"]),
         'lists within parts; that is for scope="batch" only'),
-    fault("normaliser of another kind", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: "8"),
+    fault("normalizer of another kind", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: "8"),
         "losses[\"digit\"]: normalize_by is '8'; it must be, or return, an array or a finite number"),
     fault("sizes differ", lambda s: s.but(data=amounts((8, 2))(s.data[0])),
         'losses["amount"]: output "amount" (8, 1) float32 and label "amount" (8, 2) float32 differ in size',
@@ -99,7 +99,7 @@ NO_SUMS = [-5.0, float("nan"), np.array([2.0, -3.0]), np.array([1.0, float("nan"
 
 
 @pytest.mark.parametrize("value", NO_SUMS, ids=str)
-def test_a_normaliser_that_would_train_uphill_or_spoil_everything(setup: Setup, value: Any) -> None:
+def test_a_normalizer_that_would_train_uphill_or_spoil_everything(setup: Setup, value: Any) -> None:
     faulty = setup.with_loss(CE(), **BOTH, normalize_by=lambda slots: value)
     faulty.refused(SpecError, f"normalize_by is {value!r}; it must be, or return,", "whose sum is at least 0")
 

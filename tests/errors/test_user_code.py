@@ -70,7 +70,7 @@ CASES = [
     case("loss of the whole batch", lambda s: s.with_loss(lambda a, b: fails(), **BOTH, scope="batch"),
         'losses["digit"]', "outputs.digit [(8, 3) float32], labels.digit [(8,) float32]"),
     case("weight", lambda s: s.with_loss(CE(), weight=fails), 'losses["digit"].weight', "state RunState"),
-    case("normaliser", lambda s: s.with_loss(CE(), normalize_by=fails), 'losses["digit"].normalize_by',
+    case("normalizer", lambda s: s.with_loss(CE(), normalize_by=fails), 'losses["digit"].normalize_by',
         SLOTS),
     case("forward", lambda s: s.but(forward=fails), "forward= (train)", SLOTS),
     case("batch_fn", lambda s: s.but(batch_fn=fails), "batch_fn", "batch [(8, 6) float32, (8,) float32, "),

@@ -109,7 +109,7 @@ def test_a_form_of_batches_that_is_new_runs_once_and_changes_nothing(engine: Any
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_a_normaliser_of_0_is_seen() -> None:
+def test_a_normalizer_of_0_is_seen() -> None:
     by = {"size": 0.0, "digit": lambda slots: slots["digit"] * 0}
     losses = {
         "digit": LossSpec(CE, normalize_by=by["digit"]),

@@ -109,7 +109,7 @@ def test_next_to_a_loss_that_follows_its_weight() -> None:
 @pytest.mark.parametrize(
     "options",
     [{"weight": 0.5}, {"weight": lambda state: 1.0}, {"normalize_by": lambda slots: 3.0}],
-    ids=["weight", "function", "normaliser"],
+    ids=["weight", "function", "normalizer"],
 )
 def test_what_it_would_ignore_is_refused(options: dict) -> None:
     estimator = MultiEstimator(Maps(1), spec_of(1, OwnGradient(), **options))

@@ -86,7 +86,7 @@ def test_numpy_batches_wait_for_nothing(dtype: str, waits: Waits) -> None:
 
 
 @two_settings
-def test_normalisers_wait_for_nothing(devices: list, hybrid: bool, waits: Waits) -> None:
+def test_normalizers_wait_for_nothing(devices: list, hybrid: bool, waits: Waits) -> None:
     net, random = hybridized(nn.Dense(7, flatten=False), hybrid), np.random.RandomState(0)
     batches = placed(
         [(random.randn(4, 5, 3), random.randint(0, 7, (4, 5)), random.randint(0, 6, 4)) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Weights and normalisers apply to the whole batch, over all devices."""
+"""Weights and normalizers apply to the whole batch, over all devices."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_masked_loss_is_a_mean_over_tokens(
 
 
 @two_settings
-def test_where_the_normaliser_is_0_nothing_is_learned(devices: list, hybrid: bool) -> None:
+def test_where_the_normalizer_is_0_nothing_is_learned(devices: list, hybrid: bool) -> None:
     batches = [
         (x, y, np.full(6, i % 2, "float32")) for i, (x, y) in enumerate(regression_batches([6] * 8, 4, (1,)))
     ]
@@ -130,7 +130,7 @@ def test_where_the_normaliser_is_0_nothing_is_learned(devices: list, hybrid: boo
 
 
 @two_settings
-def test_every_term_has_its_own_normaliser(devices: list, hybrid: bool) -> None:
+def test_every_term_has_its_own_normalizer(devices: list, hybrid: bool) -> None:
     l1, masked = gluon.loss.L1Loss(), SequenceCELoss()
 
     def near(out: Any, y: Any) -> Any:
@@ -148,7 +148,7 @@ def test_every_term_has_its_own_normaliser(devices: list, hybrid: bool) -> None:
     assert_trains_as_by_hand(tagger, spec, sequences(), objective, devices, hybrid, by=lambda x: 1)
 
 
-def test_a_normaliser_counts_exactly() -> None:
+def test_a_normalizer_counts_exactly() -> None:
     """Two thousand bytes of 255 neither overflow as bytes nor lose a digit."""
 
     def total(out: Any, mask: Any) -> Any:

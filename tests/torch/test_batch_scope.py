@@ -71,9 +71,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "alone": lambda: spec_of(OfAll(), digit=None),
     "weighted": lambda: spec_of(OfAll(), weight=0.3),
     "a weight that is a function": lambda: spec_of(OfAll(), weight=lambda state: 1 / (1 + state.step)),
-    "a normaliser": lambda: spec_of(OfAll(), normalize_by=every_other),
-    "a normaliser of 0": lambda: spec_of(OfAll(), normalize_by=none_in_small_batches, weight=2.0),
-    "a normaliser that is a number": lambda: spec_of(
+    "a normalizer": lambda: spec_of(OfAll(), normalize_by=every_other),
+    "a normalizer of 0": lambda: spec_of(OfAll(), normalize_by=none_in_small_batches, weight=2.0),
+    "a normalizer that is a number": lambda: spec_of(
         OfAll(), normalize_by=lambda slots: float(len(slots["size"]) // 8)
     ),
     "parts and parameters": lambda: spec_of(TwoParts(), returns=["share", "distance"]),
@@ -96,7 +96,7 @@ def test_a_run_resumes_on_either_engine(engines: tuple[str, str], tmp_path: Path
     first, second = engines
 
     def fit(engine: str, handlers: Any = (), **options: Any) -> Any:
-        net, declared, trainers, data = made(Case(spec=CASES["a normaliser of 0"], data=batches((8, 8, 5))))
+        net, declared, trainers, data = made(Case(spec=CASES["a normalizer of 0"], data=batches((8, 8, 5))))
         net.initialize(mx.init.Xavier())
         net(mx.nd.zeros((2, 6), dtype="float64"))
         estimator = MultiEstimator(net, declared, trainers, engine=engine)

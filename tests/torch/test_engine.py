@@ -66,13 +66,13 @@ CASES = {
             losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
         )
     ),
-    "a normaliser": Case(
+    "a normalizer": Case(
         spec=lambda: spec_with(
             unused=[],
             losses={"digit": LossSpec(CE, normalize_by="weight"), "size": L2},
         )
     ),
-    "a normaliser of 0": Case(
+    "a normalizer of 0": Case(
         spec=lambda: spec_with(
             losses={"digit": LossSpec(CE, normalize_by=lambda slots: 0.0 * slots["weight"]), "size": L2},
         )

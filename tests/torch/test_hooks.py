@@ -72,7 +72,7 @@ def with_parameters() -> Any:
     return two_head_spec(losses={"digit": CE, "size": LossSpec(Scaled(), "size", "size", weight=0.7)})
 
 
-def with_normaliser() -> Any:
+def with_normalizer() -> Any:
     by = LossSpec(CE, normalize_by=lambda slots: slots["digit"] + 1)
     return two_head_spec(losses={"digit": by, "size": LossSpec(OfAll(), scope="batch")})
 
@@ -82,7 +82,7 @@ CASES: dict[str, Any] = {
     "MixUp of one loss": (lambda: [MixUp(loss="digit")], two_head_spec),
     "MixUp of a loss with parameters": (lambda: [MixUp(random=3)], with_parameters),
     "LabelSmoothing": (lambda: [LabelSmoothing(0.2)], two_head_spec),
-    "LabelSmoothing beside scope batch": (lambda: [LabelSmoothing(0.2)], with_normaliser),
+    "LabelSmoothing beside scope batch": (lambda: [LabelSmoothing(0.2)], with_normalizer),
     "MixUp and LabelSmoothing": (lambda: [MixUp(), LabelSmoothing(), Penalty()], two_head_spec),
     "GradientAccumulation": (lambda: [GradientAccumulation(3)], two_head_spec),
     "MixUp and GradientAccumulation": (lambda: [MixUp(), GradientAccumulation(2)], two_head_spec),
@@ -92,7 +92,7 @@ CASES: dict[str, Any] = {
     "the net once more": (lambda: [Calls()], two_head_spec),
     "outputs": (lambda: [Double()], two_head_spec),
     "outputs, and a loss with parameters": (lambda: [Double()], with_parameters),
-    "outputs, and a loss of scope batch": (lambda: [Double()], with_normaliser),
+    "outputs, and a loss of scope batch": (lambda: [Double()], with_normalizer),
     "outputs and objective": (lambda: [Double(), Penalty(), MixUp()], two_head_spec),
     "a constant output": (lambda: [Constant()], two_head_spec),
 }

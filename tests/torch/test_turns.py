@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
     "proportional": (two_head_spec, sgd, Proportional(temperature=2)),
     "ratios, several trainers": (two_head_spec, several, Ratios(digit=2, size=1)),
     "missing labels": (missing, sgd, RoundRobin()),
-    "normalisers, and a metric on the host": (measured, sgd, RoundRobin()),
+    "normalizers, and a metric on the host": (measured, sgd, RoundRobin()),
     "together": (missing, sgd, Together()),
 }
 

@@ -1,4 +1,4 @@
-"""The normalisers of a batch, added up over the ranks."""
+"""The normalizers of a batch, added up over the ranks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .collectives import all_reduce
 
 
 class Normalizers:
-    """Adds up a batch's normalisers over the ranks; alone, returns them as they are."""
+    """Adds up a batch's normalizers over the ranks; alone, returns them as they are."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def add_up(self, batch: Batch, own: dict[str, Any]) -> dict[str, Any]:
-        """Return the sums over the ranks of normalisers by name: numbers, or arrays of shape (1,).
+        """Return the sums over the ranks of normalizers by name: numbers, or arrays of shape (1,).
 
         Sets the batch's total number of samples too, unless it is known. All ranks must call this, with the
         same names, if one of the two is unknown.

@@ -19,7 +19,7 @@ class BatchLosses:
     """The terms of scope "batch", each called once per batch with a list per device of every argument.
 
     What a loss returns (per part a list per device, or one array) is already normalised: its sum is the term.
-    With several processes, each one's sum counts by its part of the normaliser. `forms` hold what a loss
+    With several processes, each one's sum counts by its part of the normalizer. `forms` hold what a loss
     returns to what it was in the first batch.
     """
 
@@ -52,7 +52,7 @@ class BatchLosses:
         return sums
 
     def add(self, sums: Mapping[str, list[Array]], scale: BatchLossScale, totals: MetricSums) -> None:
-        """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by normaliser.
+        """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by normalizer.
 
         Where that is 0, nothing counts, not even NaN.
         """

@@ -56,7 +56,7 @@ class LossGraph:
     Each term adds one sum per part to the statistics, each metric its `width` statistics. `forms` know what
     the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
     functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
-    named `own_gradients` ignore the gradient that they receive, and so their weights and normalisers: the
+    named `own_gradients` ignore the gradient that they receive, and so their weights and normalizers: the
     gradients that they return are scaled instead. `label_checks` count the labels that break a rule. `form`
     is that of the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an
     array for each term, so that the graph can be cut).
@@ -105,7 +105,7 @@ class LossGraph:
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.
 
-        `weights`, of shape (number of terms,), are each term's weight over its normaliser; None when
+        `weights`, of shape (number of terms,), are each term's weight over its normalizer; None when
         evaluating. `size` is the device's number of samples: what a scalar loss counts for.
         """
         outputs, values = LossOutputs(), []

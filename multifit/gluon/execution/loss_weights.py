@@ -1,4 +1,4 @@
-"""What each term is multiplied with: its weight over its normaliser."""
+"""What each term is multiplied with: its weight over its normalizer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MAX_VECTORS = 256  # cached on the devices; more only if weights change with eve
 
 
 class BatchLossScale:
-    """The weights of one batch's terms, and their normalisers over the whole batch, by term.
+    """The weights of one batch's terms, and their normalizers over the whole batch, by term.
 
-    `own` are this process's part of the normalisers.
+    `own` are this process's part of the normalizers.
     """
 
     def __init__(self, weights: dict[str, float], norms: dict[str, Any], own: dict[str, Any]) -> None:
@@ -36,15 +36,15 @@ class BatchLossScale:
         self.vectors: dict[Any, Any] = {}  # by loss graph and device
 
     def factor(self, term: Term, context: Context) -> Any:
-        """Return a term's weight / normaliser as an NDArray of float64 of shape (1,); 0 if that is 0."""
+        """Return a term's weight / normalizer as an NDArray of float64 of shape (1,); 0 if that is 0."""
         return self._cached(term, context, self.weights[term.key], "factor")
 
     def part(self, term: Term, context: Context) -> Any:
-        """Return this process's part of a term's normaliser, from 0 to 1, as :meth:`factor` does."""
+        """Return this process's part of a term's normalizer, from 0 to 1, as :meth:`factor` does."""
         return self._cached(term, context, self.own[term.key], "part")
 
     def is_empty(self, term: Term) -> bool:
-        """Whether a term's normaliser is 0; this waits if it is computed from slots."""
+        """Whether a term's normalizer is 0; this waits if it is computed from slots."""
         norm = self.norms[term.key]
         return not np.any(norm.asnumpy() if isinstance(norm, mx.nd.NDArray) else norm)
 
@@ -56,9 +56,9 @@ class BatchLossScale:
 
 
 class LossScaler:
-    """Computes the weights and normalisers of batches, without waiting for the engine.
+    """Computes the weights and normalizers of batches, without waiting for the engine.
 
-    A normaliser is the number of samples of the whole batch, or the sum of a slot over all devices and
+    A normalizer is the number of samples of the whole batch, or the sum of a slot over all devices and
     processes. If that sum is 0, so are the term and its gradient. `dtype` is that of the objective;
     `normalizers` adds up over processes.
     """
@@ -70,7 +70,7 @@ class LossScaler:
         self._vectors: dict[Any, Any] = {}
 
     def scale(self, batch: Batch, state: RunState | None) -> BatchLossScale:
-        """Return the weights and normalisers of a batch, whose total number of samples is then known.
+        """Return the weights and normalizers of a batch, whose total number of samples is then known.
 
         Raises SpecError if a weight function returns something that is not a weight.
         """
@@ -90,7 +90,7 @@ class LossScaler:
         return scale
 
     def vector(self, losses: LossGraph, scale: BatchLossScale, context: Context) -> Any:
-        """Return weight / normaliser of a loss graph's terms as an NDArray; None without terms."""
+        """Return weight / normalizer of a loss graph's terms as an NDArray; None without terms."""
         if not losses.terms:
             return None
         if (losses, context) not in scale.vectors:
@@ -105,7 +105,7 @@ class LossScaler:
         return self._quotients(pairs, context) * weights
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
-        """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
+        """Return statistics in which the losses of terms with a normalizer of 0 are 0."""
         own = [(term, scale.norms[term.key]) for term in losses.terms if not term.counts_samples]
         empty = [(term, norm) for term, norm in own if isinstance(norm, mx.nd.NDArray) or not norm]
         if not empty:

@@ -26,7 +26,7 @@ class StepResult:
     sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
     `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
     `backwards` are pairs, in the order of the objectives: how many are passed back at once, and by what; None
-    if autograd has recorded them. `scale` holds the batch's weights and normalisers. `partings` are, for each
+    if autograd has recorded them. `scale` holds the batch's weights and normalizers. `partings` are, for each
     device, where the tasks part, if their gradients are compared.
     """
 

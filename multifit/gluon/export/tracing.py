@@ -92,10 +92,10 @@ def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[s
             "make the Block that holds them a child of the net"
         )
     used = {name: parameter for name, parameter in parameters.items() if name in read}
-    uninitialised = [name for name, parameter in used.items() if parameter._data is None]
-    if uninitialised:
+    uninitialized = [name for name, parameter in used.items() if parameter._data is None]
+    if uninitialized:
         raise ValueError(
-            f"export: the parameters {quoted(uninitialised[:6])} have no values yet; fit, check or evaluate "
+            f"export: the parameters {quoted(uninitialized[:6])} have no values yet; fit, check or evaluate "
             "first, or give data: export(folder, data)"
         )
     return {name: parameter._reduce() for name, parameter in used.items()}

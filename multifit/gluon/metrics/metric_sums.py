@@ -37,11 +37,11 @@ class Totals(NamedTuple):
 class MetricSums:
     """Everything that a stage adds up over an epoch.
 
-    A term's figure is Σ loss / Σ normaliser over the epoch; the objective is the weighted sum of the terms'
+    A term's figure is Σ loss / Σ normalizer over the epoch; the objective is the weighted sum of the terms'
     figures.
 
     `batches` and `samples` were added since the last :meth:`clear`. `vectors` are the statistics of all
-    batches by layout. `norms` are the normalisers of terms that have another one than the number of
+    batches by layout. `norms` are the normalizers of terms that have another one than the number of
     samples. `weighted` are the weighted losses of terms whose weight is a function.
     """
 

@@ -23,7 +23,7 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any], own_gradients: se
     """Check the result of a loss, and that its gradient follows its weight, on copies of its arguments.
 
     A loss built on an operator with its own gradient (SoftmaxOutput) silently ignores its weight and its
-    normaliser. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
+    normalizer. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
     returns. No parameter and no gradient of the net is changed.
     """
     copies = detached(term, arrays)

@@ -44,7 +44,7 @@ class Backward:
                 self._balancer.combine(result, self._state)
             return gradients
         if self._hooks is None:
-            objectives = result.minimised()
+            objectives = result.minimized()
         else:
             objectives, gradients = self._changed(result, self._hooks)
         changed = result.changed

@@ -25,7 +25,7 @@ class Result:
     `trained` are the names of the parameters that the objectives may depend on. The sum of all `objectives`
     is minimised: each of their elements times its `head_gradients`, if there are any. `objective_losses` are
     the losses that each is of; if they are balanced, an element each. `scale` holds the batch's weights and
-    normalisers. `changed` are the outputs as handlers have changed them, if they have. `partings` are where
+    normalizers. `changed` are the outputs as handlers have changed them, if they have. `partings` are where
     the tasks part, if their gradients are compared. `carried` is the state with which the batch began, if it
     is not in its slots.
     """
@@ -56,7 +56,7 @@ class Result:
         self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}
         self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
 
-    def minimised(self) -> list[torch.Tensor]:
+    def minimized(self) -> list[torch.Tensor]:
         """Return numbers whose sum is minimised; those that nothing can move are left out."""
         heads = self.head_gradients or [None] * len(self.objectives)
         pairs = [pair for pair in zip(self.objectives, heads) if pair[0].requires_grad]

@@ -210,7 +210,7 @@ class Runner(engines.Runner):
             self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._device, self._uploads)
         result = self._apart[engine].run(batch, state)
         for parting in result.partings:  # a process may have no sample
-            parting.set_gradients(Unscaled().gradients(result.minimised(), parting.copies))
+            parting.set_gradients(Unscaled().gradients(result.minimized(), parting.copies))
         return result
 
     def publish(self) -> None:

@@ -93,7 +93,7 @@ class Sums:
 
 
 def _without_empty(losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> torch.Tensor:
-    """Return statistics in which the losses of terms with a normaliser of 0 are 0."""
+    """Return statistics in which the losses of terms with a normalizer of 0 are 0."""
     empty = [term for term in losses.terms if not term.counts_samples and scale.is_empty(term)]
     if empty:
         statistics = statistics.clone()
