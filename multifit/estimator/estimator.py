@@ -205,8 +205,7 @@ class MultiEstimator:
         self._check_idle("fit")
         with self.world.guarded():
             check_limits(epochs, batches)
-            data = {"train_data": train_data, "val_data": val_data}
-            train_data, val_data = task_loaders(self._engine, data, sampling, once=epochs == 1)
+            train_data, val_data = task_loaders(self._engine, train_data, val_data, sampling, epochs == 1)
             return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
 
     def _fit(
@@ -279,8 +278,7 @@ class MultiEstimator:
         self._check_idle("check")
         engine = self._engine.fork(self.state)
         with self.world.guarded(), preserve_rng(), engine.samples_along(batch_axis):
-            both = {"data": data, "val_data": val_data}
-            data, val_data = task_loaders(engine, both, sampling, once=True)
+            data, val_data = task_loaders(engine, data, val_data, sampling, once=True, what="data")
             if isinstance(data, TaskLoaders):
                 first = first_batches(engine, TRAIN, data, "data")
             else:

@@ -15,31 +15,30 @@ SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
 
 
 def task_loaders(
-    engine: Engine, data: Mapping[str, Any], sampling: Sampling | None = None, once: bool = False
+    engine: Engine, train: Any, val: Any, sampling: Sampling | None, once: bool, what: str = "train_data"
 ) -> list[Any]:
     """Return training data, from which `sampling` takes, and validation data, dicts of loaders as one loader.
 
-    Both are in `data`, by their names in messages; without `sampling` the loaders of validation data follow
-    one another. `once` says whether they are read only once. Other data stay as they are. Raises
+    Without `sampling` the loaders of validation data follow one another. `once` says whether they are read
+    only once. Other data stay as they are. `what` is what messages call the training data. Raises
     SpecError or DataError with everything that is wrong.
     """
-    (train_name, train_data), (val_name, val_data) = data.items()
-    problems, val_loaders = [], val_data
-    if isinstance(val_data, Mapping):
-        problems = _loader_problems(val_name, val_data, once)
-        val_loaders = TaskLoaders(val_data)
-    if not isinstance(train_data, Mapping):
+    problems, val_loaders = [], val
+    if isinstance(val, Mapping):
+        problems = _loader_problems("val_data", val, once)
+        val_loaders = TaskLoaders(val)
+    if not isinstance(train, Mapping):
         if sampling is not None:
             kind = type(sampling).__name__
-            message = f"sampling is {kind}, which mixes several loaders, and {train_name} is one"
+            message = f"sampling is {kind}, which mixes several loaders, and {what} is one"
             problems.append(Problem("data", f"{message}; give a dict of loaders, or leave sampling= out"))
         raise_problems(problems)
-        return [train_data, val_loaders]
+        return [train, val_loaders]
     sampling = Proportional() if sampling is None else sampling
-    wrong = _loader_problems(train_name, train_data, once=False) or _of_unknown_size(train_name, train_data)
-    wrong += _sampling_problems(engine, sampling, train_data)
+    wrong = _loader_problems(what, train, once=False) or _of_unknown_size(what, train)
+    wrong += _sampling_problems(engine, sampling, train)
     raise_problems([*wrong, *problems])
-    train_loaders = TaskLoaders(train_data, sampling)
+    train_loaders = TaskLoaders(train, sampling)
     raise_problems(_counts_problems(train_loaders))
     return [train_loaders, val_loaders]
 
