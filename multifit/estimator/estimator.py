@@ -230,14 +230,11 @@ class MultiEstimator:
         loop = self._fit_loop = FitLoop(*parts, val_batch)
         with self._engine.samples_along(batch_axis):
             loop.read_tasks(train_data)
-        declared = [
-            (metric.metric, figure)
-            for name, figures in ((TRAIN, self.train_metrics), (EVALUATE, self.val_metrics))
-            for metric, figure in zip(self._engine.stages[name].figures.metrics, figures)
-        ]
+        stages = self._engine.stages
+        shown = (stages[TRAIN].figures, self.train_metrics), (stages[EVALUATE].figures, self.val_metrics)
         with (
             self._engine.samples_along(batch_axis),
-            figures_in_handlers(events.handlers, declared),
+            figures_in_handlers(events.handlers, *shown),
             hooks.around("fit"),
             self._trainers.training(),
             self._handlers.fit(events),

@@ -64,14 +64,17 @@ def figure_metrics(
 
 @contextmanager
 def figures_in_handlers(
-    handlers: Sequence[object], declared: Sequence[tuple[Any, FigureMetric]]
+    handlers: Sequence[object], *stages: tuple[StageFigures, Sequence[FigureMetric]]
 ) -> Iterator[None]:
     """Let handlers of Gluon's classes read figures where they hold declared metrics, for a while.
 
     The figure has the value of the moment and the name that Gluon's handlers recognise, and is not updated
-    twice; the metric itself may be summed on the device. `declared` are the metrics with their figures.
-    Raises ValueError if a handler logs a metric that nobody updates.
+    twice; the metric itself may be summed on the device. `stages` are the figures of each, with what
+    :func:`figure_metrics` returns for them. Raises ValueError if a handler logs a metric that nobody updates.
     """
+    declared = [
+        (metric.metric, figure) for stage, read in stages for metric, figure in zip(stage.metrics, read)
+    ]
     figures = {id(metric): figure for metric, figure in declared}
     bare = [unwrapped(handler) for handler in handlers]
     replaced: list[tuple[object, str, Any]] = []
