@@ -10,11 +10,11 @@ from ...events import TrainingHooks
 from ...gluon.execution.balanced import Balanced
 from ...gluon.execution.changed_objective import ChangedObjective
 from ...state import RunState
-from .changed_net import Tensors, weighted
+from .changed_net import weighted
 from .parameters import Parameters
 from .result import Result
 from .scaling import Scaling
-from .tensors import to_array, to_arrays
+from .tensors import Tensors, to_array, to_arrays
 
 
 class Backward:

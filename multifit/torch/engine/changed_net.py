@@ -7,9 +7,7 @@ from typing import Any, Mapping, Sequence
 import torch
 
 from ...gluon.execution.changed_objective import ChangedOutputs
-from .tensors import to_array, to_arrays, to_tensor
-
-Tensors = dict[str, torch.Tensor]
+from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 
 class ChangedNet:

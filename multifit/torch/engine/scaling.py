@@ -6,14 +6,16 @@ from typing import Any, Mapping, Sequence, Union
 
 import torch
 
-Tensors = Sequence[torch.Tensor]
-
 
 class Unscaled:
     """Gradients as autograd computes them."""
 
     def gradients(
-        self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
+        self,
+        tensors: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        heads: Sequence[torch.Tensor] | None = None,
+        again: bool = False,
     ) -> list[torch.Tensor]:
         """Return the gradients of the sum of tensors times `heads`, by default 1; 0 where they reach nothing.
 
@@ -50,7 +52,11 @@ class Scaled:
         self._batches: list[_Batch] = []  # since the last update, as the scaler knows them by their ids
 
     def gradients(
-        self, tensors: Tensors, leaves: Tensors, heads: Tensors | None = None, again: bool = False
+        self,
+        tensors: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        heads: Sequence[torch.Tensor] | None = None,
+        again: bool = False,
     ) -> list[torch.Tensor]:
         """Return the gradients, scaled back; those of float16 in float32, where they do not vanish."""
         ones = [torch.ones_like(tensor) for tensor in tensors]
@@ -88,7 +94,7 @@ class Scaled:
         """Go on with a scale."""
         self._scaler.load_state_dict(dict(state))
 
-    def _unscale(self, gradients: Tensors) -> None:
+    def _unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         self._batches.append(_Batch(gradients))
         self._scaler.unscale_(self._batches[-1])
 
@@ -100,7 +106,7 @@ Scaling = Union[Unscaled, Scaled]
 class _Batch:
     """What `GradScaler` takes for an optimizer: gradients, and a step that it calls if all are finite."""
 
-    def __init__(self, gradients: Tensors) -> None:
+    def __init__(self, gradients: Sequence[torch.Tensor]) -> None:
         carriers = [gradient.detach() for gradient in gradients]
         for carrier, gradient in zip(carriers, gradients):
             carrier.grad = gradient

@@ -8,7 +8,7 @@ import torch
 
 from ...gluon.optim.trainers import Trainers as GluonTrainers
 from ...gluon.optim.update_numbers import UpdateNumbers
-from ..optim.group import Group, State, Tensors
+from ..optim.group import Column, Group, State
 from ..optim.rules import RULES
 from .gradients import Gradients
 from .parameters import Parameters
@@ -109,7 +109,7 @@ class _Mover:
             return
         names = [self._names[place] for place in places]
         rates, decays, counts = self._numbers.count(places)
-        weights: Tensors = [self._parameters.tensors[name] for name in names]
+        weights: Column = [self._parameters.tensors[name] for name in names]
         states = [self._state(name, weight) for name, weight in zip(names, weights)]
         of_names = [gradients[name] for name in names]
         self._rule.move(self._numbers.options, Group(weights, of_names, states, rates, decays, counts))

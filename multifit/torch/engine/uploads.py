@@ -8,9 +8,7 @@ from typing import Any, Mapping, Sequence
 import torch
 
 from ...gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHES
-from .tensors import view_of
-
-Tensors = dict[str, torch.Tensor]
+from .tensors import Tensors, view_of
 
 
 class Uploads:

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 import numpy as np
 import torch
 
-from .group import Group, Tensors
+from .group import Column, Group
 
 
 @lru_cache(maxsize=4096)
@@ -27,13 +27,13 @@ def singles(numbers: Sequence[float]) -> list[float]:
     return [single(number) for number in numbers]
 
 
-def rescaled(options: Any, gradients: Tensors) -> Tensors:
+def rescaled(options: Any, gradients: Column) -> Column:
     """Return gradients times the option ``rescale_grad``; the same tensors if it is 1."""
     factor = single(options.rescale_grad)
     return gradients if factor == 1 else list(torch._foreach_mul(gradients, factor))
 
 
-def clipped(options: Any, gradients: Tensors) -> Tensors:
+def clipped(options: Any, gradients: Column) -> Column:
     """Return gradients within plus and minus ``clip_gradient``; the same tensors without that option."""
     bound = single(options.clip_gradient or 0)
     if not bound:
@@ -41,31 +41,31 @@ def clipped(options: Any, gradients: Tensors) -> Tensors:
     return list(torch._foreach_clamp_min(torch._foreach_clamp_max(gradients, bound), -bound))
 
 
-def decayed(gradients: Tensors, weights: Tensors, decays: Sequence[float]) -> Tensors:
+def decayed(gradients: Column, weights: Column, decays: Sequence[float]) -> Column:
     """Return gradients plus each weight times its weight decay; the same tensors if there is none."""
     return add_scaled(gradients, weights, decays) if any(decays) else gradients
 
 
-def clipped_then_decayed(options: Any, group: Group) -> Tensors:
+def clipped_then_decayed(options: Any, group: Group) -> Column:
     """Prepare gradients as SGD and its relatives do: weight decay is not clipped."""
     gradients = clipped(options, rescaled(options, group.gradients))
     return decayed(gradients, group.weights, singles(group.decays))
 
 
-def decayed_then_clipped(options: Any, group: Group) -> Tensors:
+def decayed_then_clipped(options: Any, group: Group) -> Column:
     """Prepare gradients as Adam and its relatives do: weight decay is a part of what is clipped."""
     gradients = rescaled(options, group.gradients)
     return clipped(options, decayed(gradients, group.weights, singles(group.decays)))
 
 
-def add_scaled(tensors: Tensors, others: Tensors, factors: Sequence[float]) -> Tensors:
+def add_scaled(tensors: Column, others: Column, factors: Sequence[float]) -> Column:
     """Return the tensors plus the others, each times its factor."""
     if len(set(factors)) == 1:
         return list(torch._foreach_add(tensors, others, alpha=factors[0]))
     return list(torch._foreach_add(tensors, torch._foreach_mul(others, list(factors))))
 
 
-def subtract_scaled(tensors: Tensors, others: Tensors, factors: Sequence[float]) -> None:
+def subtract_scaled(tensors: Column, others: Column, factors: Sequence[float]) -> None:
     """Subtract others from tensors in place, each times its factor."""
     if len(set(factors)) == 1:
         torch._foreach_add_(tensors, others, alpha=-factors[0])
@@ -73,19 +73,19 @@ def subtract_scaled(tensors: Tensors, others: Tensors, factors: Sequence[float])
         torch._foreach_sub_(tensors, torch._foreach_mul(others, list(factors)))
 
 
-def average(means: Tensors, values: Tensors, share: float) -> None:
+def average(means: Column, values: Column, share: float) -> None:
     """Set running means to `share` of themselves and the rest of new values, in place."""
     torch._foreach_mul_(means, single(share))
     torch._foreach_add_(means, values, alpha=rest(share))
 
 
-def average_squares(means: Tensors, values: Tensors, share: float) -> None:
+def average_squares(means: Column, values: Column, share: float) -> None:
     """Set running means to `share` of themselves and the rest of the squares of new values, in place."""
     torch._foreach_mul_(means, single(share))
     torch._foreach_addcmul_(means, values, values, rest(share))
 
 
-def moments(options: Any, group: Group, gradients: Tensors) -> list[Tensors]:
+def moments(options: Any, group: Group, gradients: Column) -> list[Column]:
     """Add gradients to the running means of them and of their squares, the states of Adam; return both."""
     means, squares = group.columns()
     average(means, gradients, options.beta1)
@@ -93,14 +93,14 @@ def moments(options: Any, group: Group, gradients: Tensors) -> list[Tensors]:
     return [means, squares]
 
 
-def roots(squares: Tensors, epsilon: float) -> Tensors:
+def roots(squares: Column, epsilon: float) -> Column:
     """Return the roots of tensors, plus epsilon."""
     below = list(torch._foreach_sqrt(squares))
     torch._foreach_add_(below, single(epsilon))
     return below
 
 
-def set_to_minus_quotients(weights: Tensors, above: Tensors, below: Tensors) -> None:
+def set_to_minus_quotients(weights: Column, above: Column, below: Column) -> None:
     """Set weights to minus one list of tensors over another."""
     torch._foreach_copy_(weights, torch._foreach_div(above, below))
     torch._foreach_neg_(weights)

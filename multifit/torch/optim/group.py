@@ -7,7 +7,8 @@ from typing import Any, Union
 
 import torch
 
-Tensors = list[torch.Tensor]
+Column = list[torch.Tensor]
+"""A value of each parameter, in the order of the group."""
 State = Union[None, torch.Tensor, tuple[torch.Tensor, ...]]
 """An optimizer's state of one parameter, laid out as MXNet's ``create_state`` does."""
 
@@ -28,14 +29,14 @@ class Group:
         How many updates each parameter has had, with this one.
     """
 
-    weights: Tensors
-    gradients: Tensors
+    weights: Column
+    gradients: Column
     states: list[Any] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     decays: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
-    def columns(self) -> list[Tensors]:
+    def columns(self) -> list[Column]:
         """Return the states by what they are: all first ones, all second ones, and so on.
 
         Do not call it where they are None.

@@ -20,7 +20,7 @@ from .arithmetic import (
     single,
     singles,
 )
-from .group import Group, State, Tensors, zeros
+from .group import Column, Group, State, zeros
 
 
 def create(options: Any, weight: torch.Tensor) -> State:
@@ -41,11 +41,11 @@ def move(options: Any, group: Group) -> None:
     torch._foreach_sub_(group.weights, steps)
 
 
-def _corrected(means: Tensors, share: float, counts: list[int]) -> Tensors:
+def _corrected(means: Column, share: float, counts: list[int]) -> Column:
     return list(torch._foreach_div(means, [1 - single(share) ** t for t in counts]))
 
 
-def _ratios(options: Any, weights: Tensors, steps: Tensors) -> Tensors:
+def _ratios(options: Any, weights: Column, steps: Column) -> Column:
     """Return each weight's norm, within its bounds, over its step's; 1 where one of them is 0."""
     above, below = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, steps))
     if options.lower_bound:

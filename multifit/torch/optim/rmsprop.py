@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .arithmetic import average, average_squares, decayed_then_clipped, single, singles
-from .group import Group, State, Tensors, zeros
+from .group import Column, Group, State, zeros
 
 
 def create(options: Any, weight: torch.Tensor) -> State:
@@ -41,7 +41,7 @@ def move(options: Any, group: Group) -> None:
         torch._foreach_clamp_min_(group.weights, -bound)
 
 
-def _roots(squares: Tensors, epsilon: float) -> Tensors:
+def _roots(squares: Column, epsilon: float) -> Column:
     above = list(torch._foreach_add(squares, single(epsilon)))
     torch._foreach_sqrt_(above)
     return above
