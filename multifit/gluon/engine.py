@@ -24,7 +24,7 @@ from .data.batches import Batch
 from .data.in_use import LoadersInUse
 from .data.missing_labels import KnownLabels
 from .data.task_splitter import TaskSplitter
-from .distributed.gradients import Gradients
+from .distributed.joint_gradients import JointGradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
 from .execution.balanced import NOTHING_BALANCED, Balanced
@@ -75,7 +75,7 @@ class Engine:
         self.loaders: TaskLoaders | None = None
         self._metrics = declared_metrics(spec) if metrics is None else metrics
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
-        self.world, self.gradients = world, Gradients(world)
+        self.world, self.gradients = world, JointGradients(world)
         in_use = LoadersInUse()
         self.readers = {name: Reader(world, in_use) for name in STAGES}
         self.shared = SharedParameters(world, model.parameters)

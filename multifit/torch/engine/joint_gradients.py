@@ -8,7 +8,7 @@ from typing import Collection
 import torch
 
 from ...distributed import World
-from ...gluon.distributed.gradients import meet
+from ...gluon.distributed.joint_gradients import meet
 from .collectives import all_reduce
 from .gradients import Gradients
 from .parameters import Parameters

@@ -20,7 +20,7 @@ from .parameters import Parameters
 from .program import NetPrograms, Program, make_room
 from .result import Result
 from .split_program import SplitProgram
-from .sums import Sums
+from .stage_sums import StageSums
 from .tensors import Tensors, to_arrays, to_tensor
 from .uploads import Uploads
 
@@ -48,7 +48,7 @@ class Stage:
         self.gluon, self._parameters, self._device = gluon, parameters, device
         self._uploads, self._compiles, self.captured = uploads, compiles, compiles == CUDA_GRAPHS
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
-        self._sums = gluon.figures.elsewhere = Sums(gluon.figures)
+        self._sums = gluon.figures.elsewhere = StageSums(gluon.figures)
         self._programs: dict[Hashable, Program | SplitProgram] = {}
         # not captured: its backward pass waits while the graph of the losses uses the memory
         self._nets = NetPrograms(gluon.network, parameters, gluon.training, compiles is True)

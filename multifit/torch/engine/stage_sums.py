@@ -16,7 +16,7 @@ from ...spec.terms import Term
 from .tensors import to_array, to_tensor
 
 
-class Sums:
+class StageSums:
     """The sums of a stage's losses and metrics in float64; adding to them does not wait for the device."""
 
     def __init__(self, figures: StageFigures) -> None:

@@ -28,7 +28,7 @@ def meet(world: World, reached: Sequence[bool], *facts: bool) -> tuple[np.ndarra
     return flags, table[:, :-1].any(axis=0).tolist()
 
 
-class Gradients:
+class JointGradients:
     """Adds up the trainers' gradients over the ranks, in the same order everywhere; alone, does nothing."""
 
     def __init__(self, world: World) -> None:
