@@ -38,3 +38,14 @@ def assert_close(one: Any, other: Any, where: str = "", tolerance: float = TOLER
         np.testing.assert_allclose(
             other[name], one[name], rtol=tolerance, atol=tolerance, err_msg=f"{where}{name}"
         )
+
+
+def stages_of(estimator: MultiEstimator) -> list[Any]:
+    """Return the stages that a run on torch has used: the one that trains, and the one that evaluates."""
+    runner: Any = estimator._runner
+    return [stage for stage in (runner._step._stage, runner._evaluation._stage) if stage is not None]
+
+
+def program_of(estimator: MultiEstimator) -> Any:
+    """Return the first program of the stage that trains."""
+    return next(iter(stages_of(estimator)[0]._programs.values()))

@@ -23,6 +23,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from tests.common.nets import TWO_HEADS, Heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
+from tests.torch.fits import program_of
 from tests.torch.runs import values
 from tests.torch.test_balance import ADAM, BATCHES, fit
 
@@ -66,7 +67,7 @@ def test_in_bfloat16(method: Any) -> None:
         estimator.net.initialize(mx.init.Constant(0.1))
         estimator.check(BATCHES)
         history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
-        program = next(iter(estimator._runner._stages["train"]._programs.values()))
+        program = program_of(estimator)
         parts = [program] if program.parting is None else [program._body, program._rest]
         assert all(("bfloat16" in part.module.code) == (precision == "bfloat16") for part in parts)
         return history["train_loss"][-1]

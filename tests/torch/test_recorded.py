@@ -15,6 +15,7 @@ from multifit.gluon.data.seeding import seed_everything
 from multifit.losses import SequenceCELoss
 from multifit.taskfile import TaskFile
 from tests.common.specs import CE, one_loss_spec
+from tests.torch.fits import stages_of
 
 # isort: split
 from gluonnlp.model import BiLMEncoder
@@ -167,7 +168,7 @@ def test_20_steps_in_several_forms_are_those_of_mxnet(model: str) -> None:
     assert_equal(*[dict(each.history) for each in ends])
     assert_equal(*[values(each) for each in ends], 1e-8)
     assert_equal(*[each.evaluate(data[:4], event_handlers=[]) for each in ends])
-    assert [len(stage._programs) for stage in ends[1]._runner._stages.values()] == [4, 3]
+    assert [len(stage._programs) for stage in stages_of(ends[1])] == [4, 3]
 
 
 @pytest.mark.parametrize(

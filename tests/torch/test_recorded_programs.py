@@ -18,6 +18,7 @@ from multifit.torch.engine import program
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
 from tests.common.specs import CE, one_loss_spec, two_head_spec
+from tests.torch.fits import program_of, stages_of
 from tests.torch.test_recorded import (
     SGD,
     TOLERANCE,
@@ -93,9 +94,8 @@ def test_old_programs_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert_equal(dict(one.history), dict(other.history))
     assert_equal(one.predict(SIZES), other.predict(SIZES))
-    stages = other._runner._stages.values()
-    assert [len(stage._programs) for stage in stages] == [1, 1]
-    assert len(other._runner._predictor._programs._programs) == 1
+    assert [len(stage._programs) for stage in stages_of(other)] == [1, 1]
+    assert len(other._runner._evaluation._predictor._programs._programs) == 1
 
 
 def test_handlers_change_the_outputs_of_a_recorded_net() -> None:
@@ -235,6 +235,6 @@ def test_a_recorded_net_trains_in_a_lower_precision(precision: str) -> None:
     losses = estimator.fit(data, epochs=2, event_handlers=[])["train_loss"]
     assert losses[1] < losses[0]
     assert ("bfloat16" in str(estimator.plan)) is (precision == "bfloat16")
-    (stage,) = estimator._runner._stages.values()
-    code = next(iter(stage._programs.values())).module.code
+    assert len(stages_of(estimator)) == 1
+    code = program_of(estimator).module.code
     assert ("bfloat16" in code) is (precision == "bfloat16")

@@ -20,6 +20,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.data.seeding import seed_everything
 from tests.common.data import two_head_arrays
 from tests.common.specs import one_loss_spec, two_head_spec
+from tests.torch.fits import stages_of
 from tests.torch.runs import ADAM, BATCHES, PAIRS, assert_equal, estimator_of, values
 
 
@@ -172,7 +173,7 @@ def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: p
         estimator = estimator_of("float64", engine)
         history = estimator.fit(data, data, epochs=2, event_handlers=[])
         if engine == "torch":
-            stages = estimator._runner._stages.values()
+            stages = stages_of(estimator)
             assert {(len(stage._programs), len(stage._constants)) for stage in stages} == {(1, 1)}
         return dict(history), values(estimator)
 

@@ -14,7 +14,7 @@ import torch
 
 from ... import engines
 from ...balance import Sum
-from ...errors import SpecError, raise_problems
+from ...errors import raise_problems
 from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
@@ -26,18 +26,17 @@ from ...gluon.precision.precisions import Precision, named_precision
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
 from ...gluon.validation.dry_run import DryRun
-from ...gluon.validation.first_batch import check_first_batch
 from ...plan import Plan
 from ...protocols import Array
-from ...stages import EVALUATE, TRAIN
+from ...stages import TRAIN
 from ...state import RunState
 from ..translate import untranslated
 from . import refusals
 from .balance_arrays import TorchArrays
 from .devices import device_of
+from .evaluation import Evaluation
 from .joint_gradients import JointGradients
 from .parameters import Parameters
-from .prediction import Predictor
 from .result import Result
 from .scaling import Scaled, Scaling, Unscaled
 from .stage import Stage
@@ -74,7 +73,7 @@ def precision_of(name: object, contexts: Any) -> Precision:
 
 
 class Runner(engines.Runner):
-    """Runs batches on a device of torch."""
+    """Runs batches on a device of torch, and moves values between it and MXNet's net."""
 
     def __init__(
         self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool | str
@@ -97,10 +96,9 @@ class Runner(engines.Runner):
         self._trainers = None
 
     def _discard(self) -> None:
-        self._stages: dict[str, Stage] = {}
-        self._predictor: Predictor | None = None
+        parts = self._engine, self._parameters, self._uploads, self._compiles
+        self._evaluation = Evaluation(*parts, self._log_once)
         self._apart: dict[Engine, Stage] = {}  # of engines that measure
-        self._on_host = ""  # why evaluations run with MXNet
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -160,7 +158,8 @@ class Runner(engines.Runner):
             self._parameters.take()  # the first rank's
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
         self._trainers.take()
-        splitter, stage = engine.splitter(TRAIN), self._stage(TRAIN)
+        of_device = self._parameters, self._device, self._uploads, self._compiles
+        splitter, stage = engine.splitter(TRAIN), Stage(engine.stages[TRAIN], *of_device)
         parts = splitter, stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
         self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
@@ -168,23 +167,11 @@ class Runner(engines.Runner):
 
     def evaluate_batch(self, raw: Any) -> Any:
         """Measure losses and metrics on a batch; with MXNet, if the stage is not a graph of torch."""
-        engine, stage = self._engine, self._engine.stages[EVALUATE]
-        if not self._on_host:
-            batch = engine.splitter(EVALUATE).split(raw)
-            if not stage.checked:
-                engine.trainers.prepare()
-                self._share(batch)
-                raise_problems(check_first_batch(stage, batch)[1])
-            try:
-                raise_problems(refusals.of_graph(stage))
-                result = self._stage(EVALUATE).run(batch, engine.state)
-            except SpecError as error:
-                self._evaluate_on_host(error)
-            else:
-                self._stage(EVALUATE).measure(result)
-                return result
+        result = self._evaluation.evaluate_batch(raw)
+        if result is not None:
+            return result
         self.publish()
-        return evaluation.evaluate_batch(engine, raw)
+        return evaluation.evaluate_batch(self._engine, raw)
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:
         """Return every output by name."""
@@ -250,46 +237,10 @@ class Runner(engines.Runner):
             if self._step is not None:
                 self._step.gradients.give_back()
 
-    def _share(self, batch: Batch) -> None:
-        """Let all ranks have the first one's parameters, before a first batch that is not trained on."""
-        if not self._engine.shared.are_shared:
-            self._engine.begin_stage(EVALUATE, batch)
-            self._parameters.take()
-
-    def _stage(self, name: str) -> Stage:
-        known, stage = self._stages.get(name), self._engine.stages[name]
-        if known is None or known.gluon is not stage:  # other loaders make a new one
-            parts = self._parameters, self._device, self._uploads, self._compiles
-            known = self._stages[name] = Stage(stage, *parts)
-        return known
-
-    def _evaluate_on_host(self, error: SpecError) -> None:
-        self._on_host = str(error)
-        carried = self._stage(EVALUATE).carried
-        if carried is not None:
-            carried.fetch()
-        self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
-
-    def _predict_batch(self, engine: Engine, raw: Any) -> list[tuple[dict[str, Any], int]]:
-        """Run :func:`multifit.gluon.steps.evaluation.predict_batch` if the net cannot be a graph of torch."""
-        network = engine.stages[EVALUATE].network
-        batch = engine.splitter(EVALUATE, labels=False).split(raw)
-        if self._predictor is None and not self._on_host:
-            if network.paths is None:
-                engine.trainers.prepare()
-                self._share(batch)
-                with engine.stages[EVALUATE].recording():
-                    raise_problems(network.bind(batch.slots[0])[1])
-            try:
-                raise_problems(refusals.of_network(network))
-                parts = self._parameters, self._uploads, self._stage(EVALUATE).carried
-                self._predictor = Predictor(network, batch, *parts, self._compiles)
-            except SpecError as error:
-                self._evaluate_on_host(error)
-        if not batch.contexts:  # no sample is this process's
-            return []
-        if self._predictor is not None:
-            self._parameters.take_lent()
-            return self._predictor(batch)
+    def _predict_batch(self, engine: Engine, raw: Any) -> list[evaluation.Piece]:
+        """Predict a batch; with MXNet, if the net is not a graph of torch."""
+        pieces = self._evaluation.predict_batch(raw)
+        if pieces is not None:
+            return pieces
         self.publish()
         return evaluation.predict_batch(engine, raw)

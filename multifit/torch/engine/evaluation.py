@@ -1,0 +1,102 @@
+"""Evaluating and predicting with torch, as long as it can."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ...errors import SpecError, raise_problems
+from ...gluon.data.batches import Batch
+from ...gluon.engine import Engine
+from ...gluon.steps.evaluation import Piece
+from ...gluon.validation.first_batch import check_first_batch
+from ...stages import EVALUATE
+from . import refusals
+from .parameters import Parameters
+from .prediction import Predictor
+from .result import Result
+from .stage import Stage
+from .uploads import Uploads
+
+
+class Evaluation:
+    """Evaluates and predicts with torch, until a graph has no translation.
+
+    MXNet has to run that batch and all later ones.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        parameters: Parameters,
+        uploads: Uploads,
+        compiles: bool | str,
+        log_once: Callable[[str], None],
+    ) -> None:
+        self._engine, self._parameters, self._uploads = engine, parameters, uploads
+        self._compiles, self._log_once = compiles, log_once
+        self._stage: Stage | None = None
+        self._predictor: Predictor | None = None
+        self._on_host = False
+
+    def evaluate_batch(self, raw: Any) -> Result | None:
+        """Measure losses and metrics on a batch; None if MXNet has to."""
+        if self._on_host:
+            return None
+        engine, stage = self._engine, self._engine.stages[EVALUATE]
+        batch = engine.splitter(EVALUATE).split(raw)
+        if not stage.checked:
+            engine.trainers.prepare()
+            self._share(batch)
+            raise_problems(check_first_batch(stage, batch)[1])
+        try:
+            raise_problems(refusals.of_graph(stage))
+            result = self._current_stage().run(batch, engine.state)
+        except SpecError as error:
+            self._leave(error)
+            return None
+        self._current_stage().measure(result)
+        return result
+
+    def predict_batch(self, raw: Any) -> list[Piece] | None:
+        """Return what :func:`multifit.gluon.steps.evaluation.predict_batch` does; None if MXNet has to."""
+        engine, network = self._engine, self._engine.stages[EVALUATE].network
+        batch = engine.splitter(EVALUATE, labels=False).split(raw)
+        if self._predictor is None and not self._on_host:
+            if network.paths is None:
+                engine.trainers.prepare()
+                self._share(batch)
+                with engine.stages[EVALUATE].recording():
+                    raise_problems(network.bind(batch.slots[0])[1])
+            try:
+                raise_problems(refusals.of_network(network))
+                parts = self._parameters, self._uploads, self._current_stage().carried
+                self._predictor = Predictor(network, batch, *parts, self._compiles)
+            except SpecError as error:
+                self._leave(error)
+        if not batch.contexts:  # no sample is this process's
+            return []
+        if self._predictor is None:
+            return None
+        self._parameters.take_lent()
+        return self._predictor(batch)
+
+    def _share(self, batch: Batch) -> None:
+        """Let all ranks have the first one's parameters, before a first batch that is not trained on."""
+        if not self._engine.shared.are_shared:
+            self._engine.begin_stage(EVALUATE, batch)
+            self._parameters.take()
+
+    def _current_stage(self) -> Stage:
+        stage = self._engine.stages[EVALUATE]
+        if self._stage is None or self._stage.gluon is not stage:  # other loaders make a new one
+            parts = self._parameters, self._parameters.device, self._uploads, self._compiles
+            self._stage = Stage(stage, *parts)
+        return self._stage
+
+    def _leave(self, error: SpecError) -> None:
+        """Leave this batch and all later ones to MXNet."""
+        self._on_host = True
+        carried = self._current_stage().carried
+        if carried is not None:
+            carried.fetch()
+        self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
