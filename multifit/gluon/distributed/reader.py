@@ -27,7 +27,7 @@ from ..data.loaders import (
 from ..data.raw_batches import arrays_in
 from ..data.shares import CurrentShare, Part, Peeked, Slice
 from .collectives import from_first
-from .task_reader import TaskReader, nothing
+from .task_reader import Read, TaskReader, nothing
 
 WAY_OUT = (
     "give Gluon's own DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its "
@@ -50,15 +50,14 @@ class Reader:
     def __init__(self, world: World, in_use: LoadersInUse) -> None:
         self._world, self.in_use = world, in_use
         self.current = CurrentShare()
-        self._of_tasks = TaskReader(world, iterate_from if world.alone else self._iterate)
+        self._read: Read = iterate_from if world.alone else self._iterate
+        self._of_tasks = TaskReader(world, self._read)
 
     def iterate(self, data: Loader, number: int | None = None) -> Iterator[Any]:
         """Iterate over a loader from its start; see :func:`multifit.gluon.data.loaders.iterate`."""
-        if isinstance(data, TaskLoaders):
-            return self.iterate_from(data, 0, nothing, number)
-        if self._world.alone:
+        if self._world.alone and not isinstance(data, TaskLoaders):
             return iterate(data, number)
-        return self._iterate(data, 0, nothing, number)
+        return self.iterate_from(data, 0, nothing, number)
 
     def iterate_from(
         self, data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
@@ -66,9 +65,7 @@ class Reader:
         """Iterate over the rest of an epoch; see :func:`multifit.gluon.data.loaders.iterate_from`."""
         if isinstance(data, TaskLoaders):
             return self._of_tasks.iterate(data, skip, before_rest, number)
-        if self._world.alone:
-            return iterate_from(data, skip, before_rest, number)
-        return self._iterate(data, skip, before_rest, number)
+        return self._read(data, skip, before_rest, number)
 
     def replay(self, data: Loader, epochs: int, seed_epoch: Callable[[int], None]) -> None:
         """Bring a loader to the state that it has after a number of epochs; see :func:`replay_epochs`."""
