@@ -25,12 +25,12 @@ def fused_loss(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     hooks. `args` are the loss's arguments: logits (N, C, ...), labels (N, ...), optionally sample weights.
     Except for :func:`cross_entropy`, the function is valid for this C only.
     """
+    reduce = REDUCTIONS.get(type(loss))
+    if reduce is None or loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array():
+        return None
     if _is_one_class_per_sample(loss, *args):
         return cross_entropy
-    reduce = REDUCTIONS.get(type(loss))
-    if reduce is None or not _is_class_map(loss, *args):
-        return None
-    return partial(_call, reduce, loss, args[0].shape[1])
+    return partial(_call, reduce, loss, args[0].shape[1]) if _is_class_map(loss, *args) else None
 
 
 def cross_entropy(logits: Any, label: Any) -> Any:
@@ -75,7 +75,6 @@ def _is_one_class_per_sample(loss: Any, logits: Any, label: Any = None, *more: A
         and loss._batch_axis == 0
         and len(logits.shape) == 2
         and label.shape == logits.shape[:1]
-        and not (loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array())
     )
 
 
@@ -88,7 +87,6 @@ def _is_class_map(loss: Any, logits: Any, label: Any, *sample_weight: Any) -> bo
         and len(shape) > 2
         and label.shape == shape[:1] + shape[2:]
         and np.dtype(logits.dtype) == "float32"
-        and not (loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array())
     )
 
 
