@@ -13,11 +13,6 @@ class Sampling(Protocol):
     """Decides how many batches an epoch takes from each of several loaders, and in which order.
 
     It does not change, and draws from nothing but the `random` that it gets, so that a run resumes exactly.
-
-    Attributes
-    ----------
-    joins : bool
-        Whether an update gets a batch of every loader.
     """
 
     @property
