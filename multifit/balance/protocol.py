@@ -130,7 +130,8 @@ class GramianMethod(LossMethod):
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights (K,) for a Gramian (K, K) with a positive diagonal.
 
-        K differs from batch to batch: tasks without a gradient, such as those whose labels are missing in all
-        samples, are left out, and get a weight of 0. So do not return an array of fixed length.
+        Both are NumPy arrays. K differs from batch to batch: tasks without a gradient, such as those whose
+        labels are missing in all samples, are left out, and get a weight of 0. So do not return an array of
+        fixed length.
         """
         raise NotImplementedError
