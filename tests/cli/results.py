@@ -1,0 +1,26 @@
+"""What a run of the small task leaves in its folder, and changes of its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+WRITTEN = [
+    "checkpoints", "curves.png", "final.params", "history.json", "log.txt", "plan.json", "plan.txt",
+    "settings.json", "tensorboard",
+]  # fmt: skip
+
+PICTURES = """
+def pictures(estimator, data, history, output, context):
+    from matplotlib.figure import Figure
+    assert history.epochs == epochs and output.is_absolute() and context == estimator.context
+    figure = Figure(figsize=(2, 2))
+    figure.add_subplot().scatter(estimator.predict(data[1])["place"][:, 0], range(10))
+    return {"places": figure}
+"""
+
+MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
+
+
+def history_of(folder: str) -> dict:
+    return json.loads((Path(folder) / "history.json").read_text())

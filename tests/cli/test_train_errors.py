@@ -1,0 +1,161 @@
+"""What ``multifit train`` cannot use is reported, and what is missing costs only what needs it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import multifit.locks as locks
+
+from .results import MISSPELT, PICTURES, WRITTEN
+
+EPOCHS = "is {}; valid is a whole number of at least 1"
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "code", "message"),
+    [
+        ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
+        ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
+        ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
+        ("", ["--output", "small.py"], 2, "small.py: File exists"),
+        ("", ["--output", "\udcff"], 2, "\\udcff': it is not valid UTF-8"),
+        ("epochs = 0\n", [], 1, EPOCHS.format(0)),
+        ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
+        ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
+        ("seed = 1.5\n", [], 2, "is 1.5; valid is a whole number"),
+        ("del epochs\ndef data(): raise AssertionError\n", [], 2, "how long to train? Give --epochs"),
+        ("def data(history): return history\n", [], 2, "small.py need each other in a circle: "),
+    ],
+)
+def test_what_cannot_be_used_is_reported_in_one_line(write, multifit, more, options, code, message):
+    result = multifit("train", write(more), *options)
+    assert result.code == code and message in result.err and result.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "replaced", "code", "message"),
+    [
+        ("", MISSPELT, 1, "plase"),
+        (
+            "two = data\ndef data(seed): return (*two(seed), None)\n", {}, 2,
+            "must return (train_data, val_data) or train_data, not a tuple of 3",
+        ),
+        *(
+            (f"two = data\ndef data(seed): {code}\n", {}, 2, f"such as a DataLoader or a list; {name}")
+            for code, name in (
+                ("yield from two(seed)", "train_data is a generator"),
+                ("return (batch for batch in two(seed)[0])", "train_data is a generator"),
+                ("return two(seed)[0], iter(list(two(seed)[1]))", "val_data is a list_iterator"),
+            )
+        ),
+        (
+            "two = data\ndef data(seed): return list(two(seed))\n", {}, 1,
+            "a list, which is taken for train_data of two batches; (train_data, val_data) is a tuple: ",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more, replaced, code, message):
+    result = multifit("train", write(more, **replaced))
+    assert result.code == code and message in result.err and "Traceback" not in result.err
+    assert not Path("runs/small/history.json").exists()
+
+
+def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    result = multifit("train", write())
+    assert result.code == 2 and "runs/small: no permission" in result.err
+
+
+def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit, monkeypatch):
+    def lockf(file, how):
+        raise BlockingIOError(errno.EAGAIN, "locked")
+
+    monkeypatch.setattr(locks.fcntl, "lockf", lockf)
+    Path("runs/small").mkdir(parents=True)
+    Path("runs/small/.lock").write_text("process 5 on here, since today")
+    result = multifit("train", write())
+    assert result.code == 1 and result.err.count("\n") == 1
+    assert "runs/small is in use by another run (process 5 on here, since today)" in result.err
+    assert os.listdir("runs/small") == [".lock"]
+
+
+def test_without_locks_it_trains_with_a_warning(write, multifit, monkeypatch):
+    monkeypatch.setattr(locks, "fcntl", None)
+    result = multifit("train", write(), "--quiet")
+    assert result.code == 0 and "runs/small cannot be locked" in result.err
+
+
+FULL = """
+def pictures():
+    import errno
+    class Figure:
+        def savefig(self, path, dpi):
+            raise OSError(errno.ENOSPC, "No space left on device")
+    return {"mine": Figure()}
+"""
+
+
+def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multifit, monkeypatch):
+    result = multifit("train", path := write(FULL))
+    mine = Path("runs/small/mine.png").absolute()
+    assert result.code == 2 and result.err.count("\n") == 1
+    assert result.err.startswith(f"multifit: [Errno 28] No space left on device: '{mine}' ({path}, line ")
+    assert "after epoch 2" in result.out and set(WRITTEN) <= set(os.listdir("runs/small"))
+    assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
+
+    def save(net, path, *_):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("multifit.cli.results.save_net", save)
+    Path("half").mkdir()
+    Path("half/checkpoints").mkdir()
+    monkeypatch.setattr("multifit.checkpoints.store.write_checkpoint", save)
+    result = multifit("train", write(), "--output", "half")
+    assert result.code == 2 and "half/final.params'" in result.err
+    assert result.out.endswith("2 epochs; wrote half: log.txt, tensorboard\n")
+    assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
+
+
+def test_a_missing_task_file_is_reported_in_one_line(multifit):
+    result = multifit("train", "nothing.py")
+    assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "ValueError", "ConnectionError"])
+def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
+    with pytest.raises(eval(error), match="of mine"):
+        multifit("train", write(f"def net(): raise {error}('of mine')\n"))
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]", "{'a' * 252: type('F', (), {'savefig': 1})}"],
+)
+def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
+    result = multifit("train", write(f"def pictures(): return {drawn}\n"))
+    assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
+    assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
+    assert sorted(os.listdir("runs/small")) == WRITTEN
+
+
+def test_without_tensorboardx_only_the_events_are_missing(write, multifit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    result = multifit("train", write())
+    assert result.code == 0 and "no TensorBoard events: TensorBoardHandler needs tensorboardX" in result.err
+    assert sorted(os.listdir("runs/small")) == [name for name in WRITTEN if name != "tensorboard"]
+
+
+def test_without_matplotlib_only_the_pictures_are_missing(write, multifit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = multifit("train", write(PICTURES))
+    assert (
+        result.code == 0
+        and 'no pictures: pictures need matplotlib: pip install "multifit[plot]"' in result.err
+    )
+    assert sorted(os.listdir("runs/small")) == [name for name in WRITTEN if name != "curves.png"]
