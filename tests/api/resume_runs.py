@@ -22,6 +22,7 @@ from mxnet import gluon  # isort: skip
 SAMPLES, BATCH = 36, 8  # five batches an epoch, the last one of 4
 BATCHES, EPOCHS = 5, 2
 STEPS = BATCHES * EPOCHS
+TWO = Every(2, "batch")
 
 
 class Distance(mx.metric.EvalMetric):
@@ -179,7 +180,7 @@ class Run:
     folder: Path
     data: str = "loader"
     devices: int = 1
-    every: Any = Every(2, "batch")
+    every: Any = TWO
     net: Callable[[], Any] = normed_heads
     spec: Callable[[], Any] = make_spec
     trainers: Callable[[], Any] = make_trainers
