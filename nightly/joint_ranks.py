@@ -26,7 +26,8 @@ from multifit import (
     World,
     connect,
 )
-from tests.common.joint_training import CASES, ON_TORCH, ByShape, joint_training, loader
+from tests.common.joint_data import loader
+from tests.common.joint_training import CASES, ON_TORCH, ByShape, joint_training
 from tests.common.nets import sequential
 
 import mxnet as mx  # isort: skip

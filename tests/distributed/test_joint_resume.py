@@ -22,13 +22,13 @@ from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
 from multifit.estimator import shared_checkpoint
 from tests.common.handlers import CutsPower
+from tests.common.joint_data import loader
 from tests.common.joint_training import (
     CASES,
     ByShape,
     assert_equal_training,
     assert_resumed_amid_an_update,
     joint_training,
-    loader,
 )
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks

@@ -11,7 +11,8 @@ from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import GLS, IMTLL, GradNorm, UPGrad
 from multifit.distributed import ALONE, World
 from tests.common.hand_loop import SGD, SILENT
-from tests.common.joint_training import ByShape, TwoHeads, loader
+from tests.common.joint_data import loader
+from tests.common.joint_training import ByShape, TwoHeads
 from tests.common.ranks import run_ranks
 
 from mxnet import gluon  # isort: skip
