@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import add_scaled, clipped, rescaled
+from .arithmetic import add_scaled, only_clipped, roots_of_sums
 from .group import Group, State, zeros
 
 
@@ -22,11 +22,11 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients = clipped(options, rescaled(options, group.gradients))
+    gradients = only_clipped(options, group)
     of_gradients, of_steps = group.columns()
     _average_squares(of_gradients, gradients, options.rho)
-    steps = _roots(of_steps, options.epsilon)
-    torch._foreach_div_(steps, _roots(of_gradients, options.epsilon))
+    steps = roots_of_sums(of_steps, options.epsilon)
+    torch._foreach_div_(steps, roots_of_sums(of_gradients, options.epsilon))
     torch._foreach_mul_(steps, gradients)
     _average_squares(of_steps, steps, options.rho)
     torch._foreach_sub_(group.weights, add_scaled(steps, group.weights, group.decays))
@@ -35,9 +35,3 @@ def move(options: Any, group: Group) -> None:
 def _average_squares(means: list[torch.Tensor], values: list[torch.Tensor], share: float) -> None:
     torch._foreach_mul_(means, share)
     torch._foreach_addcmul_(means, values, values, 1 - share)
-
-
-def _roots(squares: list[torch.Tensor], epsilon: float) -> list[torch.Tensor]:
-    above = list(torch._foreach_add(squares, epsilon))
-    torch._foreach_sqrt_(above)
-    return above

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import add_scaled, clipped, rescaled, subtract_scaled
+from .arithmetic import add_scaled, only_clipped, roots_of_sums, subtract_scaled
 from .group import Group, State
 
 
@@ -22,9 +22,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, (sums,) = clipped(options, rescaled(options, group.gradients)), group.columns()
+    gradients, (sums,) = only_clipped(options, group), group.columns()
     torch._foreach_addcmul_(sums, gradients, gradients)
-    below = torch._foreach_add(sums, options.float_stable_eps)
-    torch._foreach_sqrt_(below)
+    below = roots_of_sums(sums, options.float_stable_eps)
     steps = add_scaled(list(torch._foreach_div(gradients, below)), group.weights, group.decays)
     subtract_scaled(group.weights, steps, group.rates)

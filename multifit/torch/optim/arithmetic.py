@@ -46,10 +46,14 @@ def decayed(gradients: Column, weights: Column, decays: Sequence[float]) -> Colu
     return add_scaled(gradients, weights, decays) if any(decays) else gradients
 
 
+def only_clipped(options: Any, group: Group) -> Column:
+    """Prepare gradients without weight decay."""
+    return clipped(options, rescaled(options, group.gradients))
+
+
 def clipped_then_decayed(options: Any, group: Group) -> Column:
     """Prepare gradients as SGD and its relatives do: weight decay is not clipped."""
-    gradients = clipped(options, rescaled(options, group.gradients))
-    return decayed(gradients, group.weights, singles(group.decays))
+    return decayed(only_clipped(options, group), group.weights, singles(group.decays))
 
 
 def decayed_then_clipped(options: Any, group: Group) -> Column:
@@ -97,6 +101,13 @@ def roots(squares: Column, epsilon: float) -> Column:
     """Return the roots of tensors, plus epsilon."""
     below = list(torch._foreach_sqrt(squares))
     torch._foreach_add_(below, single(epsilon))
+    return below
+
+
+def roots_of_sums(squares: Column, epsilon: float) -> Column:
+    """Return the roots of tensors plus epsilon, which is not rounded to float32."""
+    below = list(torch._foreach_add(squares, epsilon))
+    torch._foreach_sqrt_(below)
     return below
 
 

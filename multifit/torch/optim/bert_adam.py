@@ -9,15 +9,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import (
-    add_scaled,
-    clipped,
-    moments,
-    rescaled,
-    roots,
-    singles,
-    subtract_scaled,
-)
+from .arithmetic import add_scaled, moments, only_clipped, roots, singles, subtract_scaled
 from .group import Group, State, zeros
 
 
@@ -28,7 +20,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    means, squares = moments(options, group, clipped(options, rescaled(options, group.gradients)))
+    means, squares = moments(options, group, only_clipped(options, group))
     steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
     steps = add_scaled(steps, group.weights, singles(group.decays))
     subtract_scaled(group.weights, steps, singles(group.rates))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import clipped, rescaled, set_to_minus_quotients, single, singles
+from .arithmetic import only_clipped, set_to_minus_quotients, single, singles
 from .group import Group, State, zeros
 
 
@@ -22,7 +22,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, (sums, squares) = clipped(options, rescaled(options, group.gradients)), group.columns()
+    gradients, (sums, squares) = only_clipped(options, group), group.columns()
     rates, decays = singles(group.rates), singles(group.decays)
     before = torch._foreach_sqrt(squares)
     torch._foreach_addcmul_(squares, gradients, gradients)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import clipped, rescaled
+from .arithmetic import only_clipped, roots_of_sums
 from .group import Group, State
 
 
@@ -20,9 +20,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, (sums,) = clipped(options, rescaled(options, group.gradients)), group.columns()
+    gradients, (sums,) = only_clipped(options, group), group.columns()
     torch._foreach_add_(sums, [gradient.square().mean(1, keepdim=True) for gradient in gradients])
-    below = torch._foreach_add(sums, options.float_stable_eps)
-    torch._foreach_sqrt_(below)
+    below = roots_of_sums(sums, options.float_stable_eps)
     for weight, gradient, root, rate in zip(group.weights, gradients, below, group.rates):
         weight.addcdiv_(gradient, root, value=-rate)

@@ -11,15 +11,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import (
-    add_scaled,
-    clipped,
-    moments,
-    rescaled,
-    roots,
-    single,
-    singles,
-)
+from .arithmetic import add_scaled, moments, only_clipped, roots, single, singles
 from .group import Column, Group, State, zeros
 
 
@@ -30,7 +22,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    means, squares = moments(options, group, clipped(options, rescaled(options, group.gradients)))
+    means, squares = moments(options, group, only_clipped(options, group))
     if options.bias_correction:
         means = _corrected(means, options.beta1, group.counts)
         squares = _corrected(squares, options.beta2, group.counts)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .arithmetic import clipped, decayed, rescaled, single, singles, subtract_scaled
+from .arithmetic import decayed, only_clipped, single, singles, subtract_scaled
 from .group import Group, State
 
 
@@ -22,7 +22,7 @@ def create(options: Any, weight: torch.Tensor) -> State:
 
 def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
-    gradients, weights = clipped(options, rescaled(options, group.gradients)), group.weights
+    gradients, weights = only_clipped(options, group), group.weights
     rates, decays, momentum = singles(group.rates), singles(group.decays), single(options.momentum)
     steps = decayed(gradients, weights, decays)
     if momentum <= 0:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from .arithmetic import average, average_squares, decayed_then_clipped, single, singles
-from .group import Column, Group, State, zeros
+from .arithmetic import average, average_squares, decayed_then_clipped, roots_of_sums, single, singles
+from .group import Group, State, zeros
 
 
 def create(options: Any, weight: torch.Tensor) -> State:
@@ -24,24 +24,18 @@ def move(options: Any, group: Group) -> None:
     """Move the parameters of a group."""
     gradients, (squares, *centered) = decayed_then_clipped(options, group), group.columns()
     average_squares(squares, gradients, options.gamma1)
-    negative = [-rate for rate in singles(group.rates)]
+    epsilon, negative = single(options.epsilon), [-rate for rate in singles(group.rates)]
     if centered:
         means, velocities = centered
         average(means, gradients, options.gamma1)
-        below = _roots(torch._foreach_addcmul(squares, means, means, -1), options.epsilon)
+        below = roots_of_sums(torch._foreach_addcmul(squares, means, means, -1), epsilon)
         torch._foreach_mul_(velocities, single(options.gamma2))
         torch._foreach_addcdiv_(velocities, gradients, below, negative)
         torch._foreach_add_(group.weights, velocities)
     else:
-        below = _roots(squares, options.epsilon)
+        below = roots_of_sums(squares, epsilon)
         torch._foreach_addcdiv_(group.weights, gradients, below, negative)
     bound = single(options.clip_weights or 0)
     if bound:
         torch._foreach_clamp_max_(group.weights, bound)
         torch._foreach_clamp_min_(group.weights, -bound)
-
-
-def _roots(squares: Column, epsilon: float) -> Column:
-    above = list(torch._foreach_add(squares, single(epsilon)))
-    torch._foreach_sqrt_(above)
-    return above
