@@ -272,10 +272,7 @@ class Stage:
                     )
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
-        for key, norm in sums.norms.items():
-            norm.add(scale.own[key])
-        sums.batches += 1
-        sums.samples += batch.samples
+        sums.count(batch.samples, scale.own)
 
     def _add_weighted(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> None:
         for term in losses.terms:

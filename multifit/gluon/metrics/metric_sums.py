@@ -62,6 +62,13 @@ class MetricSums:
         if statistics is not None:
             self.vectors.setdefault(layout, Accumulator()).add(statistics)
 
+    def count(self, samples: int, norms: Mapping[str, Any]) -> None:
+        """Count a batch, whose statistics were added, by its samples and the normalizers of terms."""
+        for key, norm in self.norms.items():
+            norm.add(norms[key])
+        self.batches += 1
+        self.samples += samples
+
     def read(self) -> dict[str, np.ndarray]:
         """Return the sums by name; this waits for the engine."""
         sums: dict[str, np.ndarray] = {}

@@ -40,10 +40,7 @@ class StageSums:
             self._add_weighted(losses, statistics, scale)
             if losses.label_columns is not None:
                 self._add_labels(losses.label_columns, statistics, sums.batches + 1)
-        for key, norm in sums.norms.items():
-            norm.add(scale.own[key])
-        sums.batches += 1
-        sums.samples += batch.samples
+        sums.count(batch.samples, scale.own)
 
     def add_batch_losses(self, terms: Sequence[Term], sums: Mapping[str, Any], scale: BatchLossScale) -> None:
         """Add the sums of the parts of losses of scope "batch", as :meth:`BatchLosses.add` does."""
