@@ -8,14 +8,14 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from ...distributed import ALONE, World
-from ...errors import SpecError
 from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.new_array import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.parting import Parting, Rows
 from ..execution.result import StepResult
-from .task_gradients import matching, nothing_selected, summed
+from .chosen_parameters import ChosenParameters
+from .task_gradients import summed
 from .tasks import Tasks
 
 
@@ -30,9 +30,9 @@ class ParameterGradients:
     repeats = True
 
     def __init__(self, pattern: str | None, parameters: Mapping[str, Any], world: World) -> None:
-        self._pattern, self._world, self._parameters = pattern, world, dict(parameters)
+        self._world, self._parameters = world, dict(parameters)
         self._names = {parameter: name for name, parameter in parameters.items()}
-        self._chosen = set(parameters) if pattern is None else set(matching(pattern, parameters))
+        self._chosen = ChosenParameters(pattern, parameters, world)
         self._rows: list[Rows] = []  # by device, in the batches that are measured
         self._losses: list[tuple[list[str], Array]] = []  # of the batches whose rows are added
         self.waits = False
@@ -123,11 +123,7 @@ class ParameterGradients:
 
     def _joined(self, losses: Numbers) -> tuple[Numbers, Numbers]:
         """Return the ranks' losses, and the Gramian of their rows of the chosen parameters."""
-        own = sorted({self._names[parameter] for rows in self._rows for parameter in rows})
-        every = self._world.gather_json(own, "the gradients of the tasks")
-        names = sorted(self._chosen & set().union(*every))
-        if not names:
-            raise SpecError(nothing_selected(self._pattern))
+        names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
         rows = [self._of_devices(self._parameters[name], len(losses)) for name in names]
         all_reduce(self._world, rows)
         products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in rows]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Mapping, Protocol, Sequence
 
 import numpy as np
 
 from ...distributed import ALONE, World
-from ...errors import SpecError, suggest
 from ...protocols import Numbers
 from ..execution.parting import Parting
 from ..execution.result import StepResult
@@ -101,23 +99,3 @@ def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Nu
         return losses, gramian
     count, sums = len(losses), world.sum(np.append(losses, gramian))
     return sums[:count], sums[count:].reshape(count, count)
-
-
-def nothing_selected(pattern: str | None) -> str:
-    """Return the message of a pattern that matches only parameters of single tasks, or that are frozen."""
-    return f'balance: on="{pattern}" selects no parameter that tasks share and train; use on="parameters"'
-
-
-def matching(pattern: str, parameters: Mapping[str, Any]) -> list[str]:
-    """Return the names that a pattern matches; raises SpecError if it is none, or matches none."""
-    try:
-        names = [name for name in parameters if re.fullmatch(pattern, name)]
-    except re.error as error:
-        raise SpecError(f'balance: on="{pattern}" is not a regular expression: {error}') from None
-    if not names:
-        near = suggest(pattern, [*parameters, "features", "parameters"])
-        raise SpecError(
-            f'balance: on="{pattern}" matches no parameter{near}; valid are "features", "parameters" or a '
-            "pattern of parameters such as body.*"
-        )
-    return names

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from ...distributed import World
-from ...errors import SpecError
-from ...gluon.balance.task_gradients import matching, nothing_selected, summed
+from ...gluon.balance.chosen_parameters import ChosenParameters
+from ...gluon.balance.task_gradients import summed
 from ...gluon.balance.tasks import Tasks
 from ...protocols import Numbers
 from .collectives import all_reduce
@@ -31,9 +31,8 @@ class ParameterGradients:
     def __init__(
         self, pattern: str | None, parameters: Mapping[str, Any], world: World, device: torch.device
     ) -> None:
-        self._pattern, self._world, self._device = pattern, world, device
-        self._parameters = parameters
-        self._chosen = set(parameters) if pattern is None else set(matching(pattern, parameters))
+        self._parameters, self._world, self._device = parameters, world, device
+        self._chosen = ChosenParameters(pattern, parameters, world)
         self._rows: Tensors = {}  # by parameter, in the batches that are measured
         self._losses: list[tuple[list[str], torch.Tensor]] = []  # of the batches whose rows are added
         self.waits = False
@@ -117,10 +116,7 @@ class ParameterGradients:
 
     def _read(self, tasks: int, losses: Sequence[torch.Tensor]) -> tuple[Numbers, list[float]]:
         """Return the Gramian of all ranks' rows, 0 on all ranks but the first, and losses."""
-        every = self._world.gather_json(sorted(self._rows), "the gradients of the tasks")
-        names = sorted(self._chosen & set().union(*every))
-        if not names:
-            raise SpecError(nothing_selected(self._pattern))
+        names = self._chosen.reached(self._rows)
         rows = [self._rows[name] if name in self._rows else self._zeros(name, tasks) for name in names]
         if not self._world.alone:
             rows = [row.clone() for row in rows]

@@ -1,0 +1,49 @@
+"""Which parameters' gradients are compared."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, Mapping
+
+from ...distributed import World
+from ...errors import SpecError, suggest
+
+
+class ChosenParameters:
+    """The parameters whose names match `pattern`, or all if it is None; by name.
+
+    Raises SpecError if a pattern matches none.
+    """
+
+    def __init__(self, pattern: str | None, parameters: Mapping[str, Any], world: World) -> None:
+        self._pattern, self._world = pattern, world
+        self._names = set(parameters) if pattern is None else _matching(pattern, parameters)
+
+    def reached(self, own: Iterable[str]) -> list[str]:
+        """Return the chosen names among those that the samples of any rank have reached, `own` on this one.
+
+        Raises SpecError if there are none: they belong to single tasks, or are frozen.
+        """
+        every = self._world.gather_json(sorted(own), "the gradients of the tasks")
+        names = sorted(self._names & set().union(*every))
+        if not names:
+            raise SpecError(
+                f'balance: on="{self._pattern}" selects no parameter that tasks share and train; '
+                'use on="parameters"'
+            )
+        return names
+
+
+def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[str]:
+    """Return the names that a pattern matches; raises SpecError if it is none, or matches none."""
+    try:
+        names = {name for name in parameters if re.fullmatch(pattern, name)}
+    except re.error as error:
+        raise SpecError(f'balance: on="{pattern}" is not a regular expression: {error}') from None
+    if not names:
+        near = suggest(pattern, [*parameters, "features", "parameters"])
+        raise SpecError(
+            f'balance: on="{pattern}" matches no parameter{near}; valid are "features", "parameters" or a '
+            "pattern of parameters such as body.*"
+        )
+    return names
