@@ -44,8 +44,6 @@ def _is_default_loader(data: Any) -> bool:
         and data._num_workers == 0
         and not data._pin_memory
         and data._batchify_fn is mx.gluon.data.dataloader.default_batchify_fn
-        and data._iter is None  # with an iterator, the order of the first epoch is drawn already
-        and not data.auto_reload
         and not mx.util.is_np_array()
         and not mx.util.is_np_shape()
     )

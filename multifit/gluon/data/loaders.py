@@ -49,6 +49,7 @@ def _in_this_process(data: Any) -> Iterable[Any]:
     if batches is None and type(data) is mx.gluon.data.DataLoader and data._num_workers == 0:
         data = copy.copy(data)
         data._batchify_fn = batchify_of(data)
+        data._iter, data.auto_reload = None, False  # a pass of the copy would use up the original's iterator
     return data if batches is None else batches
 
 

@@ -78,6 +78,7 @@ SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
     "sampler": lambda: {"batch_size": 3, "sampler": FilterSampler(lambda i: i % 3, range(N))},
     "batch sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(N), 5, "keep")},
     "user-defined": lambda: {"batch_sampler": Backwards()},
+    "auto_reload": lambda: {"batch_size": 4, "shuffle": True, "auto_reload": True},
 }
 
 
@@ -158,7 +159,6 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "a subclass": lambda: Own(images(), 4),
     "threads": lambda: DataLoader(images(), 4, num_workers=1, thread_pool=True),
     "batchify": lambda: DataLoader(images(), 4, batchify_fn=list),
-    "order drawn ahead": lambda: DataLoader(images(), 4, auto_reload=True),
     "a user-defined data set": lambda: DataLoader(Lazy(images(), column()), 4),
     "transformed": lambda: DataLoader(ArrayDataset(images(), column()).transform_first(lambda x: x * 2), 4),
     "lists": lambda: DataLoader(ArrayDataset([1.0, 2.0], images()[:2]), 1),

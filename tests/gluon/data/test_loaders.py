@@ -57,6 +57,25 @@ def test_a_data_iter_is_reset() -> None:
     assert first_values(iterate(data)) == first_values(iterate(data)) == [0, 2, 4]
 
 
+def refreshed(*arguments: Any, **options: Any) -> Any:
+    """Return a loader whose next pass was asked for ahead."""
+    data = mx.gluon.data.DataLoader(*arguments, **options)
+    data.refresh()
+    return data
+
+
+AHEAD = {"auto_reload": partial(mx.gluon.data.DataLoader, auto_reload=True), "refresh": refreshed}
+
+
+@pytest.mark.parametrize("batchify", [None, list], ids=["read by index", "own batchify"])
+@pytest.mark.parametrize("make", AHEAD.values(), ids=AHEAD)
+def test_each_pass_over_a_loader_that_prefetches_is_whole(make: Any, batchify: Any) -> None:
+    data = make(np.arange(14.0).reshape(7, 2), 3, batchify_fn=batchify)
+    next(iter(iterate(data)))  # as a check reads the first batch only
+    passes = [sum(map(len, iterate(data))) for _ in range(3)]
+    assert [*passes, sum(map(len, data))] == [7] * 4
+
+
 def test_the_rest_of_an_epoch() -> None:
     events: list[Any] = []
 
