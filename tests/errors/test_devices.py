@@ -54,6 +54,17 @@ def test_one_device_has_no_kvstore(setup: Setup) -> None:
     setup.with_trainers(trainer(setup, kvstore=None)).trains()
 
 
+@pytest.mark.parametrize("options", [{}, {"update_on_kvstore": False}], ids=["on the kvstore", "beside it"])
+def test_compressed_gradients(options: dict[str, Any]) -> None:
+    """A threshold that is meant for sums over samples would move parameters by other numbers than by hand."""
+    setup = new_setup()
+    setup.net.collect_params().reset_ctx(TWO)
+    compressing = trainer(setup, compression_params={"type": "2bit", "threshold": 0.5}, **options)
+    setup.with_trainers(compressing, context=TWO).refused(
+        TrainerError, "trainers: compression_params= has a threshold for sums", "leave it out"
+    )
+
+
 def test_a_trainer_that_was_built_for_other_devices() -> None:
     setup = new_setup()
     setup.with_trainers({"all": trainer(setup)}, context=TWO).refused(

@@ -9,6 +9,7 @@ from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
 from .coverage import coverage_problems, frozen_names, moved_names
+from .gluon_trainers import gluon_trainer_problems
 from .optimizers import build_optimizer
 from .parameters import listing, sparse, trainable
 from .rhythms import Rhythm, rhythm_problems
@@ -54,7 +55,9 @@ def bind_trainers(
         new = {each: parameters[each] for each in moved[name] if parameters[each] not in held}
         source = value if built is None else built[name].trainer
         optimizers[name], more = build_optimizer(where[name], source, new.values())
-        problems += more + _device_problems(where[name], value, contexts)
+        problems += more
+        if isinstance(value, mx.gluon.Trainer):
+            problems += gluon_trainer_problems(where[name], value, contexts)
         problems += _sparse_problems(where[name], value, sparse(new), contexts)
         problems += rhythm_problems(where[name], value, new)
         if new and built is not None and built[name]._update_on_kvstore:
@@ -150,41 +153,6 @@ def _not_a_trainer(name: object, value: object, declared: object) -> str:
     if isinstance(value, (list, tuple)):
         way_out = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
     return f"{where}: {shown(value)} is neither a TrainerSpec nor a gluon.Trainer; {way_out}"
-
-
-def _device_problems(
-    where: str, value: TrainerSpec | mx.gluon.Trainer, contexts: Sequence[Context]
-) -> list[Problem]:
-    """Check that a gluon.Trainer is built for the devices of the run."""
-    messages = []
-    if isinstance(value, mx.gluon.Trainer):
-        kvstore = value._kvstore_params["kvstore"]
-        kind = kvstore.type if isinstance(kvstore, mx.kv.KVStore) else kvstore
-        if isinstance(kind, str) and "dist" in kind:
-            messages.append(
-                f'{where}: kvstore="{kind}" adds up what each process has divided by its own samples; leave '
-                'kvstore= out, and give MultiEstimator(world=multifit.connect("horovod" or "torch"))'
-            )
-        if len(contexts) > 1 and value._kvstore_params["kvstore"] is None:
-            messages.append(
-                f"{where}: kvstore=None on {len(contexts)} devices never adds up gradients, so replicas "
-                'would diverge; use kvstore="device", or a TrainerSpec'
-            )
-        on_kvstore = value._kvstore_params["update_on_kvstore"]
-        if len(contexts) == 1 and on_kvstore and not value._contains_sparse_weight:
-            messages.append(
-                f"{where}: update_on_kvstore=True on one device, where MXNet has no kvstore to update on; "
-                "leave it out"
-            )
-        if list(value._contexts or []) != list(contexts):
-            built, run = (
-                ", ".join(map(str, devices or ["nowhere"])) for devices in (value._contexts, contexts)
-            )
-            messages.append(
-                f"{where}: was built for {built}, but the run is on {run}; "
-                "initialise the net there before building the gluon.Trainer, or give a TrainerSpec"
-            )
-    return [Problem("trainer", message) for message in messages]
 
 
 def _sparse_problems(
