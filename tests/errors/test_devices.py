@@ -54,6 +54,32 @@ def test_one_device_has_no_kvstore(setup: Setup) -> None:
     setup.with_trainers(trainer(setup, kvstore=None)).trains()
 
 
+class Clipping(gluon.Trainer):
+    """A user's trainer, which changes gradients in its step."""
+
+    def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        raise NotImplementedError
+
+
+def with_own_step(*args: Any) -> gluon.Trainer:
+    """Return a trainer of which one method was replaced."""
+    replaced = gluon.Trainer(*args)
+    replaced.step = Clipping.step.__get__(replaced)
+    return replaced
+
+
+@pytest.mark.parametrize("devices", [TWO[:1], TWO], ids=["one device", "two devices"])
+@pytest.mark.parametrize("make", [Clipping, with_own_step], ids=["a subclass", "a replaced method"])
+def test_a_step_of_the_users(make: Any, devices: list[mx.Context]) -> None:
+    """On one device it would never be called, and gradients are means before it would be."""
+    setup = new_setup()
+    setup.net.collect_params().reset_ctx(devices)
+    own = make(setup.net.collect_params(), "sgd")
+    text = f"trainers: {type(own).__name__} overrides step(), which fit does not call"
+    ways = "give a TrainerSpec, with clip_norm= to clip, and a handler with change_gradients()"
+    setup.with_trainers(own, context=devices).refused(TrainerError, text, ways)
+
+
 @pytest.mark.parametrize("options", [{}, {"update_on_kvstore": False}], ids=["on the kvstore", "beside it"])
 def test_compressed_gradients(options: dict[str, Any]) -> None:
     """A threshold that is meant for sums over samples would move parameters by other numbers than by hand."""

@@ -8,15 +8,25 @@ from ...errors import Problem
 from ...protocols import Context
 from ..compat import mx
 
+STEP = mx.gluon.Trainer.step
+
 
 def gluon_trainer_problems(
     where: str, trainer: mx.gluon.Trainer, contexts: Sequence[Context]
 ) -> list[Problem]:
-    """Check that a gluon.Trainer is built for the devices of the run, and takes gradients that are means.
+    """Check that a gluon.Trainer is built for the devices of the run, and for phases that take means.
 
+    A training step reduces the gradients of all trainers, then clips them, then moves parameters: a
+    trainer's own ``step`` has no place in it, and an override may rely on sums and a batch size.
     `where` is its name in messages.
     """
     messages = [*_kvstore_messages(trainer, len(contexts)), *_context_messages(trainer, contexts)]
+    if getattr(trainer.step, "__func__", None) is not STEP:
+        messages.append(
+            f"{type(trainer).__name__} overrides step(), which fit does not call: it reduces gradients, "
+            "clips them and updates by itself; give a TrainerSpec, with clip_norm= to clip, and a handler with "
+            "change_gradients() for other changes"
+        )
     if trainer._compression_params:
         messages.append(
             "compression_params= has a threshold for sums over a batch's samples, but gradients are their "
