@@ -24,8 +24,8 @@ def gluon_trainer_problems(
     if getattr(trainer.step, "__func__", None) is not STEP:
         messages.append(
             f"{type(trainer).__name__} overrides step(), which fit does not call: it reduces gradients, "
-            "clips them and updates by itself; give a TrainerSpec, with clip_norm= to clip, and a handler with "
-            "change_gradients() for other changes"
+            "clips them and updates by itself; give a TrainerSpec, with clip_norm= to clip, and a handler "
+            "with change_gradients() for other changes"
         )
     if trainer._compression_params:
         messages.append(
