@@ -54,6 +54,22 @@ def test_learning_rates_share_the_last_panel():
     assert list(drawn(curves({"lr": [0.1]}))["learning rate"]) == ["lr"]
 
 
+def test_what_a_handler_records_is_drawn_under_its_own_name():
+    own = {"seconds": [2], "total_seconds": [3], "gradnorm_body": [7], "lr.body": [1], "learning rate": [5]}
+    history = {"lr_body": [0.1], "train_seconds": [4], "val_seconds": [6], **own}
+    panels = drawn(curves(history))
+    assert panels.pop("learning rate") == {"learning rate": ([1], [5]), "body": ([1], [0.1])}
+    assert panels.pop("seconds") == {"train": ([1], [4]), "val": ([1], [6]), "seconds": ([1], [2])}
+    assert panels == {
+        name: {name: ([1], own[name])} for name in ("total_seconds", "gradnorm_body", "lr.body")
+    }
+    train, val, seconds = (line.get_color() for line in curves(history).axes[0].lines)
+    assert train == val != seconds
+    compared = drawn(compare_curves({"a": history}))
+    assert all(compared[name]["a"] == ([1], values) for name, values in own.items())
+    assert compared["learning rate body"] == {"a": ([1], [0.1])}
+
+
 def test_nan_and_infinite_values_are_left_out():
     history = {"train_loss": [1, math.inf, 3], "val_loss": [NAN, 2, NAN], "val_acc": [NAN, NAN, NAN]}
     panels = drawn(curves(history))

@@ -22,8 +22,9 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
     """Draw the figures of a history over the epochs.
 
     There is one panel per family: ``train_digit`` and ``val_digit`` share one, as do the parts of a loss or
-    metric (``val_VOC.mAP``, ``val_VOC.cat``) and all learning rates. Training is dashed, validation solid.
-    A part has the same colour in both. From the ninth part on, markers tell equal colours apart.
+    metric (``val_VOC.mAP``, ``val_VOC.cat``) and all learning rates, ``lr`` and ``lr_body``. Training is
+    dashed, validation solid. A part has the same colour in both. From the ninth part on, markers tell equal
+    colours apart.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
             f"there are {quoted(history)}"
         )
     families = _families({name: history[name] for name in selected})
-    return draw({title: _lines(family) for title, family in families.items()})
+    return draw({title: _lines(title, family) for title, family in families.items()})
 
 
 def compare_curves(histories: Mapping[str, Figures]) -> Figure:
@@ -64,7 +65,7 @@ def compare_curves(histories: Mapping[str, Figures]) -> Figure:
     for style, (run, history) in enumerate(histories.items()):
         for title, family in _families(history).items():
             for (prefix, part), values in family.items():
-                figure = _joined(title, part, "." if prefix else " ")
+                figure = _joined(title, part, " " if title == LEARNING_RATE else ".")
                 line = Line(_joined(prefix, run), values, style, prefix == PREFIXES[TRAIN])
                 panels.setdefault(figure, []).append(line)
     return draw(panels)
@@ -86,26 +87,31 @@ def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) ->
 
 
 def _families(history: Figures) -> dict[str, Family]:
-    """Group the measured figures by panel. The learning rates, which have no prefix, come last."""
+    """Group the measured figures by panel. Those of no stage keep their names; learning rates come last."""
     families: dict[str, Family] = {}
     rates: Family = {}
     for name, values in history.items():
         if not any(map(math.isfinite, values)):
             continue
         prefix, figure = split_figure(name)
-        if prefix:
-            title, _, part = figure.partition(".")
-            families.setdefault(title, {})[prefix, part] = values
-        else:
-            rates["", figure.partition("_")[2] or figure] = values
-    return {**families, LEARNING_RATE: rates} if rates else families
+        kind, _, trainer = name.partition("_")
+        if kind == "lr":
+            rates["", trainer or name] = values
+            continue
+        title, _, part = figure.partition(".") if prefix else (name, "", "")
+        families.setdefault(title, {})[prefix, part] = values
+    if rates:
+        families.setdefault(LEARNING_RATE, {}).update(rates)
+    return families
 
 
-def _lines(family: Family) -> list[Line]:
-    parts = list(dict.fromkeys(part for _, part in family))
+def _lines(title: str, family: Family) -> list[Line]:
+    # a figure of no stage has another colour than those that have its name after train_ or val_
+    styles = [(bool(prefix), part) for prefix, part in family]
+    distinct = list(dict.fromkeys(styles))
     return [
-        Line(_joined(prefix, part), values, parts.index(part), prefix == PREFIXES[TRAIN])
-        for (prefix, part), values in family.items()
+        Line(_joined(prefix, part) or title, values, distinct.index(style), prefix == PREFIXES[TRAIN])
+        for style, ((prefix, part), values) in zip(styles, family.items())
     ]
 
 
