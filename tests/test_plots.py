@@ -76,6 +76,16 @@ def test_nan_and_infinite_values_are_left_out():
     assert panels == {"loss": {"train": ([1, 3], [1, 3]), "val": ([2], [2])}}
 
 
+@pytest.mark.parametrize("value", [1.7e308, -1.5e308, 1e301])
+def test_values_that_matplotlib_cannot_draw_are_left_out(value):
+    history = {"train_loss": [value, 0.5, 1e300, -1e300], "val_loss": [value] * 4, "only": [value] * 4}
+    figure = curves(history)
+    assert drawn(figure) == {"loss": {"train": ([2, 3, 4], [0.5, 1e300, -1e300])}}
+    assert to_svg(figure).startswith(b"<?xml")
+    tasks = task_curves({name: [value, 0.5] for name in TASKS})
+    assert to_svg(tasks).startswith(b"<?xml")
+
+
 def test_epochs_are_whole_numbers():
     axes = curves({"train_loss": [1, 2, 3]}).axes[0]
     assert all(tick == int(tick) for tick in axes.get_xticks())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
 from ..errors import quoted, suggest
 from ..stages import PREFIXES, TRAIN, split_figure
-from .panels import Line, draw
+from .panels import Line, can_draw, draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +28,8 @@ def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figu
     Parameters
     ----------
     history : mapping of str to sequence of float
-        Values per epoch by figure, such as a `History`. NaN and infinite values are left out.
+        Values per epoch by figure, such as a `History`. NaN, infinite values and those beyond 1e300 are left
+        out.
     figures : str or iterable of str, optional
         The figures to draw: names, or regular expressions that match whole names, such as ``".*_loss"``.
         None draws all.
@@ -91,7 +91,7 @@ def _families(history: Figures) -> dict[str, Family]:
     families: dict[str, Family] = {}
     rates: Family = {}
     for name, values in history.items():
-        if not any(map(math.isfinite, values)):
+        if not any(map(can_draw, values)):
             continue
         prefix, figure = split_figure(name)
         kind, _, trainer = name.partition("_")

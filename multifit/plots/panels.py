@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 3
+LARGEST = 1e300  # matplotlib computes with sums and multiples of the values
 MANY = 8  # a longer legend goes below the axes
 # Okabe and Ito's palette for all kinds of colour vision, its yellow darkened to be seen on white
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#000000")
@@ -20,7 +21,7 @@ MARKERS = ["", "o", "s", "^", "D", "v", "P", "X", "*", "<", ">"]  # one for each
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel; NaN and infinite values are left out."""
+    """One line of a panel; values that cannot be drawn are left out."""
 
     label: str
     values: Sequence[float]  # one per epoch
@@ -49,6 +50,11 @@ def to_svg(figure: Figure) -> bytes:
     with rc_context({"svg.hashsalt": "multifit"}):  # by default, every file has ids of its own
         figure.savefig(data, format="svg", metadata={"Date": None})
     return data.getvalue()
+
+
+def can_draw(value: float) -> bool:
+    """Return whether a value is a number that matplotlib can draw."""
+    return abs(value) <= LARGEST  # NaN is not
 
 
 def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:
@@ -90,7 +96,7 @@ def draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
 
 
 def _draw_line(axes: Axes, line: Line, styles: int) -> None:
-    epochs = [epoch for epoch, value in enumerate(line.values, 1) if math.isfinite(value)]
+    epochs = [epoch for epoch, value in enumerate(line.values, 1) if can_draw(value)]
     marker_round, colour = divmod(line.style, len(COLOURS))
     few = len(epochs) <= 12 and styles <= len(COLOURS)
     axes.plot(
