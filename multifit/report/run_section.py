@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from ..history import History
 from ..plan import Plan, StagePlan
 from ..plots import curves, task_curves, task_figures
+from ..stages import split_figure
 from .diagram import Diagram, diagram
 from .elements import Grid, Image, curves_image, epoch_grids, last_epoch_grid, png_image, setting_texts
 from .folder import RunFolder
@@ -45,7 +47,8 @@ class RunSection:
 def run_section(run: RunFolder, anchor: str) -> RunSection:
     """Return the section of a run; `anchor` is its id on the page."""
     plan, history = run.plan, run.history
-    of_tasks = task_figures(history)
+    undeclared = _without_declared(history, plan)
+    of_tasks = task_figures(undeclared)
     others = {name: values for name, values in history.items() if name not in of_tasks}
     return RunSection(
         name=run.name,
@@ -58,11 +61,22 @@ def run_section(run: RunFolder, anchor: str) -> RunSection:
         epochs=history.epochs if history else 0,
         curves=curves_image(lambda: curves(others)) if history else None,
         compares_tasks=bool(of_tasks),
-        tasks=curves_image(lambda: task_curves(history)) if of_tasks else None,
+        tasks=curves_image(lambda: task_curves(undeclared)) if of_tasks else None,
         last_epoch=last_epoch_grid(history),
         all_epochs=epoch_grids(history),
         pictures=[png_image(name, data) for name, data in run.pictures.items()],
     )
+
+
+def _without_declared(history: History, plan: Plan | None) -> dict[str, Sequence[float]]:
+    """Return the figures of no loss and no metric: these may be named like the weights of tasks."""
+    rows = plan.train.rows if plan is not None and plan.train is not None else ()
+    declared = {row.name for row in rows if row.what in ("loss", "metric")}
+    return {
+        name: values
+        for name, values in history.items()
+        if split_figure(name)[1].partition(".")[0] not in declared
+    }
 
 
 def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from multifit.history import History
-from multifit.plan import Plan
+from multifit.plan import Plan, Row
 from multifit.report import RunFolder, page, read_run
 
-from .runs import HISTORY, PLAN, PNG, STAGE, write_run
+from .runs import HISTORY, PLAN, PNG, ROWS, STAGE, write_run
 
 EVIL = "<script>alert('x')</script>\"&{{ 1 + 1 }}"
 OLD_RUN = Path(__file__).parent / "run_of_0_1"  # written before issue 10
@@ -195,3 +195,14 @@ def test_tasks_are_shown_where_they_were_compared() -> None:
     shown = Page(page([replace(RUN, history=History({**HISTORY, **weights}))]))
     curves, tasks = shown.curves
     assert title in shown.text and "<!-- weights -->" in tasks and "<!-- weight_digit -->" not in curves
+
+
+@pytest.mark.parametrize("what", ["loss", "metric"])
+def test_losses_and_metrics_that_are_named_like_weights_are_no_tasks(what: str) -> None:
+    names = [f"weight_{time}" for time in ("before", "after")]
+    rows = (*ROWS, *(Row(what, name, "(8,) float32", "computed") for name in names))
+    plan = replace(PLAN, train=replace(STAGE, rows=rows))
+    figures = {f"train_{name}{part}": [1.0, 0.5] for name in names for part in ("", ".far")}
+    shown = Page(page([replace(RUN, plan=plan, history=History({**HISTORY, **figures}))]))
+    (curves,) = shown.curves
+    assert "What the tasks do to each other" not in shown.text and "<!-- weight_after -->" in curves
