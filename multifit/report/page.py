@@ -50,10 +50,11 @@ def _differing_settings(runs: Sequence[RunFolder]) -> dict[str, dict[str, str]]:
 
 
 def _flat_settings(run: RunFolder) -> dict[str, str]:
-    """Return everything in ``settings.json`` on one level."""
-    flat: dict[str, object] = {}
-    for name, value in run.record.items():
-        flat.update(value if isinstance(value, dict) else {name: value})
+    """Return everything in ``settings.json`` on one level; a name that is taken gets its group's before it."""
+    flat = {name: value for name, value in run.record.items() if not isinstance(value, dict)}
+    for group, values in run.record.items():
+        if isinstance(values, dict):
+            flat.update({f"{group}.{name}" if name in flat else name: values[name] for name in values})
     return setting_texts(flat)
 
 

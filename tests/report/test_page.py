@@ -121,6 +121,15 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     assert len(curves) == 3 and "<!-- learning rate body -->" in curves[0] and str(runs[1]) in curves[0]
 
 
+def test_a_setting_may_be_named_like_what_every_run_has(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, devices=name, seed=1, mxnet=name) for name in ("4", "8")]
+    html = page([read_run(run) for run in runs])
+    settings = html[html.index("Where they differ") : html.index("Figures after")]
+    for name in ("settings.devices", "mxnet"):
+        assert f'<th scope="row">{name}</th><td>4</td><td>8</td>' in settings
+    assert "seed" not in settings and "1.9.1" not in settings and "cpu(0)" not in settings
+
+
 def test_runs_with_the_same_settings() -> None:
     assert (
         "Nowhere: all settings are the same."
