@@ -208,3 +208,9 @@ def test_losses_that_are_named_like_weights_are_no_tasks():
 def test_cosines_that_were_never_measured_have_no_map():
     figures = {**TASKS, "train_cosine_a_b_c": [math.nan, math.nan]}
     assert len(task_curves(figures).axes) == 3
+
+
+def test_lengths_of_gradients_that_a_handler_records_need_no_conflicts():
+    norms = {name: values for name, values in TASKS.items() if "gradnorm" in name}
+    assert task_figures(norms) == list(norms)
+    assert [axes.get_title() for axes in task_curves(norms).axes] == ["lengths of gradients"]

@@ -33,8 +33,9 @@ def task_curves(history: Figures) -> Figure:
     """
     weights, norms = _by_task(history, "weight"), _by_task(history, "gradnorm")
     panels = {"weights": weights, "lengths of gradients": norms}
-    if norms:
-        panels["share of pairs that conflict"] = {"conflict": figure_name(TRAIN, "conflict")}
+    conflict = figure_name(TRAIN, "conflict")
+    if norms and conflict in history:
+        panels["share of pairs that conflict"] = {"conflict": conflict}
     panels = {title: figures for title, figures in panels.items() if figures}
     cosines = _last_cosines(history, list(norms))
     count = len(panels) + bool(cosines)
