@@ -68,7 +68,7 @@ class Priority:
 
     UPDATE = -2000.0  # up to here, ``batch_end`` is called between backward and update
     METRICS = -1000.0  # records the epoch's training figures, which all others may read
-    VALIDATION = -900.0  # records the validation figures
+    VALIDATION = -999.0  # records the validation figures, next to the others, as Gluon's handlers expect
     NORMAL = 0.0  # a handler without a priority
     STOPPING = 1000.0  # after handlers that may give a better reason to stop, or change the limits
     CHECKPOINT = 1500.0  # saves what all handlers before it have changed

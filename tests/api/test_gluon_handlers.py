@@ -82,6 +82,21 @@ def test_validation(batches: Any, periods: dict[str, Any], values: int) -> None:
     assert calls == [["batch", "label", "loss", "pred"]] * 3 * values
 
 
+@pytest.mark.parametrize("priority", [-998, -950, 0])
+def test_validation_comes_before_handlers_that_follow_gluons(batches: Any, priority: int) -> None:
+    estimator = make()
+    read = []
+
+    class Best(theirs.EpochEnd):
+        def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+            read.append([metric.get()[1] for metric in estimator.val_metrics])
+
+    handler = Best()
+    handler.priority = priority
+    estimator.fit(batches, batches, epochs=2, event_handlers=handler)
+    assert np.isfinite(read).all() and read[1] == [metric.get()[1] for metric in estimator.val_metrics]
+
+
 @pytest.mark.parametrize("interval", ["epoch", 2])
 @BOTH
 def test_logging(trainers: Any, batches: Any, interval: Any, log: Any) -> None:

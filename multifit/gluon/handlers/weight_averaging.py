@@ -49,7 +49,7 @@ class WeightAveraging:
     and Better Generalization. UAI 2018, arXiv:1803.05407.
     """
 
-    priority = Priority.VALIDATION - 50  # averages before the validation evaluates
+    priority = (Priority.METRICS + Priority.VALIDATION) / 2  # averages before the validation evaluates
 
     @checked
     def __init__(
