@@ -37,7 +37,7 @@ def write_checkpoint(
     """
     if not _is_valid_name(name):
         raise ValueError(f'a checkpoint cannot be named "{name}": valid is a folder name that is not hidden')
-    parent.mkdir(parents=True, exist_ok=True)
+    Path(os.path.realpath(parent)).mkdir(parents=True, exist_ok=True)  # a link may point to nothing yet
     temporary, target = parent / temp_name(), parent / name
     temporary.mkdir()
     try:

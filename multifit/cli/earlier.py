@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from ..checkpoints import CHECKPOINTS
@@ -19,27 +20,50 @@ _FILES = CHECKPOINTS, PARAMETERS, HISTORY, PLAN, PLAN_TEXT, CURVES, RECORD
 def set_aside(folder: Path) -> Path | None:
     """Move what the last run wrote to a folder into ``earlier`` there, in place of the run before it.
 
-    Returns that folder, which is a run's folder again; None if no run has been in `folder`. Where a file is a
-    link, what it points to is moved, to a folder ``earlier`` beside it. What the disk refuses to move stays.
+    Returns that folder, which is a run's folder again; None if no run has been in `folder`. What a link points
+    to gets a new name beside it, and ``earlier`` a link to that. What the disk refuses to move stays.
     """
     pictures = recorded_pictures(folder)
     if pictures is None:
         return None
     earlier = folder / EARLIER
-    if recorded_pictures(earlier) is not None:
-        shutil.rmtree(earlier, ignore_errors=True)
+    with suppress(OSError):
+        _remove_run(earlier)
     for name in (*pictures, *_FILES):  # the record last: a folder without one is no run's
         with suppress(OSError):
-            _move(folder / name)
+            _move(folder / name, earlier / name)
     return earlier
 
 
-def _move(path: Path) -> None:
+def _move(path: Path, target: Path) -> None:
     source = path.resolve(strict=True)
-    target = source.parent / EARLIER / path.name
     target.parent.mkdir(exist_ok=True)
-    if target.is_dir():
-        shutil.rmtree(target)
+    _remove(target)  # of a move that was cut off
+    if path.is_symlink():
+        link, target = target, _free_name(source)
+        link.symlink_to(target)  # first: whenever the process is killed, something leads to the files
     os.replace(source, target)
-    if path.is_symlink() and target.is_dir():
-        source.mkdir()  # or the link would point to nothing
+
+
+def _free_name(source: Path) -> Path:
+    """Return a path beside a file, with its suffix, where nothing is."""
+    names = (f"{source.stem}.{EARLIER}{number or ''}{source.suffix}" for number in count())
+    return next(path for path in map(source.with_name, names) if not os.path.lexists(path))
+
+
+def _remove_run(folder: Path) -> None:
+    """Remove a run that was set aside, and the one before it in its own folder."""
+    if recorded_pictures(folder) is not None:
+        _remove_run(folder / EARLIER)
+        for name in sorted(os.listdir(folder), key=RECORD.__eq__):  # the record last
+            _remove(folder / name)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder if it is there; of a link also what :func:`_move` made it point to."""
+    with suppress(OSError):
+        if path.is_symlink():
+            target = path.resolve()
+            if f".{EARLIER}" in target.name:
+                _remove(target)
+        path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)

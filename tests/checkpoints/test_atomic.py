@@ -47,6 +47,13 @@ def test_a_checkpoint_of_that_name_is_replaced(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == [NAME]
 
 
+def test_a_link_to_a_folder_that_is_gone_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(Path("..", "scratch", "of-run"))
+    assert verify(written(tmp_path / "run" / "checkpoints")) == []
+    assert os.listdir(tmp_path / "scratch" / "of-run") == [NAME]
+
+
 def add_a_file(folder: Path) -> None:
     (folder / "mine.txt").write_text("precious")
 

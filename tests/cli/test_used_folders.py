@@ -84,20 +84,48 @@ def test_a_folder_in_which_no_run_has_been_keeps_its_files(write, multifit):
     assert {Path(f"runs/small/{name}").read_text() for name in ("history.json", "curves.png")} == {"of mine"}
 
 
-def test_links_to_results_are_followed(write, multifit):
-    assert multifit("train", write()).code == 0
-    Path("large").mkdir()
-    for name in ("history.json", "final.params"):
-        Path(f"runs/small/{name}").rename(f"large/{name}")
-        Path(f"runs/small/{name}").symlink_to(Path(f"large/{name}").absolute())
-    Path("runs/small/checkpoints").rename("large/checkpoints")
-    Path("runs/small/checkpoints").symlink_to(Path("large/checkpoints").absolute())
-    before = Path("large/final.params").read_bytes()
-    for _ in range(2):
-        assert multifit("train", write(), "--set", "rate=0.7").code == 0
-        assert Path("runs/small/final.params").is_symlink()
-        assert len(os.listdir("large/checkpoints")) == len(os.listdir("large/earlier/checkpoints")) == 1
-    assert Path("large/final.params").read_bytes() != before
+LINKED = ("checkpoints", "final.params", "curves.png")
+
+
+def link_results(run: Path, scratch: Path) -> None:
+    """Move some of a run's results to another folder, and leave links to them."""
+    scratch.mkdir(exist_ok=True)
+    for name in LINKED:
+        target = scratch.absolute() / f"{run.name}-{name}"
+        (run / name).rename(target)
+        (run / name).symlink_to(target)
+
+
+def results_of(run: Path) -> dict[str, bytes]:
+    """Return the content of a run's files but the one that holds paths, those of its checkpoints included."""
+    files = [path for name in LINKED for path in (run / name, *(run / name).rglob("*")) if path.is_file()]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+def test_what_links_of_a_run_point_to_is_set_aside_with_it(write, multifit):
+    """Two runs have links to the same folder, as on a scratch disk."""
+    runs, names = [Path("runs/one"), Path("runs/other")], []
+    for run in runs:
+        assert multifit("train", write(), "--output", run).code == 0
+        link_results(run, Path("scratch"))
+        names += [path.name for path in Path("scratch").glob(f"{run.name}-*")]
+    Path("scratch/one-final.earlier.params").write_text("of mine")
+    for rate in ("0.3", "0.2", "0.1"):
+        for run in runs:
+            others = {each: results_of(each) for each in (*runs, *(one / "earlier" for one in runs))}
+            assert multifit("train", write(), "--output", run, "--set", f"rate={rate}").code == 0
+            assert results_of(run / "earlier") == others.pop(run) != results_of(run)
+            others.pop(run / "earlier")
+            assert others == {each: results_of(each) for each in others}
+            assert all((run / name).is_symlink() for name in LINKED)
+    assert len([*Path("scratch").iterdir()]) == 2 * len(names) + 1  # nothing of older runs is left there
+    assert Path("scratch/one-final.earlier.params").read_text() == "of mine"
+    earlier = runs[0] / "earlier"
+    assert multifit("train", write(), "--resume", "--epochs", 3, "--output", earlier).code == 0
+    assert len(history_of(earlier)["train_loss"]) == 3 and (earlier / "final.params").is_symlink()
+    assert multifit("train", write(), "--output", earlier).code == 0
+    assert multifit("train", write(), "--output", runs[0]).code == 0
+    assert len([*Path("scratch").iterdir()]) == 2 * len(names) + 1
 
 
 def test_a_run_that_is_refused_keeps_the_results_in_its_folder(write, multifit):
