@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from ..checkpoints import CHECKPOINTS
+from ..checkpoints import CHECKPOINTS, MANIFEST
 from .record import NAME as RECORD
 from .record import recorded_pictures
 from .results import CURVES, HISTORY, PARAMETERS, PLAN, PLAN_TEXT
@@ -20,19 +20,34 @@ _FILES = CHECKPOINTS, PARAMETERS, HISTORY, PLAN, PLAN_TEXT, CURVES, RECORD
 def set_aside(folder: Path) -> Path | None:
     """Move what the last run wrote to a folder into ``earlier`` there, in place of the run before it.
 
-    Returns that folder, which is a run's folder again; None if no run has been in `folder`. What a link points
-    to gets a new name beside it, and ``earlier`` a link to that. What the disk refuses to move stays.
+    Returns that folder, which is a run's folder again; None if no run has been in `folder`, or one that has
+    neither a checkpoint nor parameters: the rest of it is removed. What a link points to gets a new name
+    beside it, and ``earlier`` a link to that. What the disk refuses to move stays.
     """
     pictures = recorded_pictures(folder)
     if pictures is None:
         return None
     earlier = folder / EARLIER
-    with suppress(OSError):
-        _remove_run(earlier)
+    kept = _has_results(folder) or _was_cut_off(earlier)
+    if kept:
+        with suppress(OSError):
+            _remove_run(earlier)
     for name in (*pictures, *_FILES):  # the record last: a folder without one is no run's
         with suppress(OSError):
-            _move(folder / name, earlier / name)
-    return earlier
+            if kept:
+                _move(folder / name, earlier / name)
+            else:
+                (folder / name).resolve().unlink()
+    return earlier if kept else None
+
+
+def _has_results(folder: Path) -> bool:
+    return (folder / PARAMETERS).exists() or any((folder / CHECKPOINTS).glob(f"*/{MANIFEST}"))
+
+
+def _was_cut_off(earlier: Path) -> bool:
+    """Return whether a run was killed while it moved another one to this folder."""
+    return earlier.is_dir() and recorded_pictures(earlier) is None
 
 
 def _move(path: Path, target: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from multifit.cli.record import recorded_pictures
+from multifit.cli.earlier import set_aside
+from multifit.cli.record import RunRecord, recorded_pictures, write_record
 
 from .results import MISSPELT, PICTURES, WRITTEN, history_of
 
@@ -46,7 +50,7 @@ def test_the_earlier_run_in_a_folder_is_kept_and_can_be_resumed(write, multifit)
     assert multifit("train", write(PICTURES)).code == 0
     before = {path.name: path.read_bytes() for path in Path("runs/small").glob("*.*")}
     with pytest.raises(ZeroDivisionError):
-        multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2")
+        multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2", "--checkpoint-every", "1batch")
     earlier = Path("runs/small/earlier")
     kept = {path.name: path.read_bytes() for path in earlier.glob("*.*")}
     assert kept == {name: content for name, content in before.items() if name != "log.txt"}
@@ -126,6 +130,70 @@ def test_what_links_of_a_run_point_to_is_set_aside_with_it(write, multifit):
     assert multifit("train", write(), "--output", earlier).code == 0
     assert multifit("train", write(), "--output", runs[0]).code == 0
     assert len([*Path("scratch").iterdir()]) == 2 * len(names) + 1
+
+
+OPERATIONS = [
+    (os, "replace"),
+    (shutil, "rmtree"),
+    *((Path, name) for name in ("mkdir", "symlink_to", "unlink")),
+]
+
+
+def write_run(folder: Path, text: str) -> None:
+    """Write what `set_aside` sees of a run."""
+    for name in ("final.params", "history.json", "curves.png", "checkpoints/epoch-1/manifest.json"):
+        path = Path(os.path.realpath(folder / name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    write_record(folder, RunRecord(text, {}, 0))
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("n", range(1, 28))
+def test_no_kill_of_a_run_that_begins_anew_costs_the_earlier_one(tmp_path, monkeypatch, n, linked):
+    """Nor do those without a checkpoint, whatever they were killed in, when they are begun again."""
+    folder = tmp_path / "run"
+    write_run(folder, "first")
+    if linked:
+        link_results(folder, tmp_path / "scratch")
+    set_aside(folder)
+    write_run(folder, "second")
+    before = results_of(folder)
+    left = [n]
+
+    def killed(operation: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return operation(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        for owner, name in OPERATIONS:
+            patched.setattr(owner, name, killed(getattr(owner, name)))
+        set_aside(folder)
+    set_aside(folder)
+    for _ in range(2):
+        assert results_of(folder / "earlier") == before and results_of(folder) == {}
+        assert json.loads((folder / "earlier" / "settings.json").read_text())["file"] == "second"
+        write_record(folder, RunRecord("third", {}, 0))
+        (folder / "history.json").write_text("of the third")
+        assert set_aside(folder) is None
+        assert not any((folder / name).exists() for name in ("settings.json", "history.json"))
+
+
+@pytest.mark.parametrize("options", [(), ("--resume",)])
+def test_a_run_without_a_checkpoint_pushes_no_other_out(write, multifit, options):
+    assert multifit("train", write()).code == 0
+    before = results_of(Path("runs/small"))
+    for more in ((), options):
+        with pytest.raises(ZeroDivisionError):
+            multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2", *more)
+        assert results_of(Path("runs/small/earlier")) == before
+    assert multifit("train", write(), *options).code == 0
+    assert results_of(Path("runs/small/earlier")) == before != results_of(Path("runs/small"))
 
 
 def test_a_run_that_is_refused_keeps_the_results_in_its_folder(write, multifit):
