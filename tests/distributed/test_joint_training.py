@@ -112,6 +112,49 @@ def test_a_metric_of_the_first_array_gets_that_of_all_ranks():
     assert run_ranks(3, evaluate) == [pytest.approx(alone, rel=1e-5)] * 3
 
 
+def median_error(label: Any, pred: Any) -> float:
+    return float(np.median(np.abs(label - pred)))
+
+
+def test_a_metric_of_a_later_loaders_label_is_exact():
+    """The first loader's batches do not show that it is computed on the host."""
+    parts = {"a": regression_batches([5, 4]), "b": regression_batches([9])}
+
+    def evaluate(world):
+        net = Heads(a=4, b=4)
+        net.initialize(mx.init.One())
+        losses = {name: LossSpec(gluon.loss.L2Loss(), name, name) for name in parts}
+        medians = {f"median {name}": MetricSpec(median_error, name, name) for name in parts}
+        spec = TaskSpec(list(parts), list(parts), losses, medians, ["x"])
+        estimator = MultiEstimator(net, spec, world=world)
+        return estimator.evaluate(parts)
+
+    alone = evaluate(ALONE)
+    assert run_ranks(2, evaluate) == [pytest.approx(alone, rel=1e-5)] * 2
+
+
+@pytest.mark.parametrize("lengths", [([1, 3], [1, 3]), ([1, 3], [1]), ([1, 1], [3]), ([3, 1], [1, 2])])
+def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(lengths):
+    """Labels of one step are counted as samples, and those of several steps one by one."""
+    random = np.random.RandomState(0)
+    parts = [[random.normal(size=(2, length, 3)).astype("float32") for length in own] for own in lengths]
+    batches = [[(x, np.abs(x).argmax(-1).astype("float32")) for x in own] for own in parts]
+
+    def train(world):
+        net = gluon.nn.Dense(3, in_units=3, flatten=False)
+        net.initialize(ByShape(0))
+        metrics = {"m": MetricSpec(mx.metric.Accuracy(axis=-1), "y", "y")}
+        losses = {"ce": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "y", "y")}
+        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 1e-9})
+        estimator = MultiEstimator(net, TaskSpec("y", "y", losses, metrics, ["x"]), trainer, world=world)
+        data = sum(batches, []) if world.alone else Sharded(batches[world.rank])
+        history = estimator.fit(data, data, epochs=2)
+        return [*history["train_m"], *history["val_m"], estimator.evaluate(data)["m"]]
+
+    alone = train(ALONE)
+    assert run_ranks(2, train) == [pytest.approx(alone)] * 2
+
+
 def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
     def train(world):
         def extreme(label, pred):

@@ -14,6 +14,7 @@ from ..compat import mx
 from ..metrics.metric_sums import Totals
 from ..metrics.stage_figures import StageFigures, WrongLabels
 from ..metrics.stage_metric import Place
+from .host_metrics import share_places
 
 Weighed = dict[str, tuple[float, float]]
 """Figures by name, and the weight of each."""
@@ -28,6 +29,7 @@ def join_figures(world: World, figures: StageFigures) -> None:
     if world.alone:
         return
     own, wrong = figures.totals()
+    share_places(world, figures)
     alone = _measured_alone(figures, own.samples) if own.samples else {}
     names = [list(part) for part in (own.sums, own.norms, own.weighted)]
     facts = world.gather_json([own.samples, names, wrong, alone], "the figures")

@@ -30,19 +30,32 @@ class HostMetrics:
     def __init__(self, world: World, figures: StageFigures, exact: bool) -> None:
         self._world, self._figures = world, figures
         self._gathers = exact and not world.alone
-        self._agreed = False
+        self._agreed: set[frozenset[str]] = set()
 
-    def due(self) -> list[StageMetric]:
-        """Return the metrics to update with a batch: the same on all ranks if they are exact."""
-        if self._gathers and not self._agreed:
-            own = [metric.term.key for metric in self._figures.on_host]
-            keys = {key for rank in self._world.gather_json(own) for key in rank}
-            for metric in self._figures.metrics:
-                if metric.term.key in keys:
-                    metric.move_to(Place.HOST, self._figures.sums.read)
-                    metric.is_exact = True
-            self._agreed = True
-        return self._figures.on_host
+    def due(self, absent: frozenset[str]) -> list[StageMetric]:
+        """Return the metrics to update with a batch, which lacks slots: on all ranks the same if exact.
+
+        The ranks agree on a loader's first batch: those of other loaders say nothing of its metrics.
+        """
+        counted: list[StageMetric] = []
+        if self._gathers and absent not in self._agreed:
+            self._agreed.add(absent)
+            counted = self._agree()
+        on_host = self._figures.on_host
+        return [m for m in on_host if m.term.optional.isdisjoint(absent) and m not in counted]
+
+    def _agree(self) -> list[StageMetric]:
+        """Let the metrics on the host be exact; return those that the device has counted the batch for.
+
+        One that has measured some batches on each rank by itself goes on like that.
+        """
+        before = self._figures.on_device
+        share_places(self._world, self._figures)
+        on_host = self._figures.on_host
+        begun = self._world.gather_json([metric.term.key for metric in on_host if metric.measured])
+        for metric in on_host:
+            metric.is_exact = metric.is_exact or not any(metric.term.key in rank for rank in begun)
+        return [metric for metric in before if metric in on_host]
 
     def gather(
         self, metrics: Sequence[StageMetric], arrays: Devices, parts: Devices, joining: Joining
@@ -67,6 +80,23 @@ class HostMetrics:
             every[0].extend(_by_device(refs, values[:split]))
             every[1].extend(_by_device(losses, values[split:]) or [{}] * (split // len(refs)))
         return every
+
+
+def share_places(world: World, figures: StageFigures) -> None:
+    """Compute a metric on the host if any rank does, or if the ranks' sums of it are not of one width.
+
+    Shapes, which decide about it, may differ between ranks.
+    """
+    own = {
+        metric.term.key: 0 if metric.place is Place.HOST else metric.width
+        for metric in figures.metrics
+        if metric.place is not Place.UNDECIDED
+    }
+    ranks = world.gather_json(own, "the metrics")
+    for metric in figures.metrics:
+        found = {rank[metric.term.key] for rank in ranks if metric.term.key in rank}
+        if 0 in found or len(found) > 1:
+            metric.move_to(Place.HOST, figures.read_sums)
 
 
 def _by_device(names: Sequence[Any], values: Sequence[np.ndarray]) -> list[dict[Any, Any]]:

@@ -174,9 +174,7 @@ class Stage:
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
-        metrics = self._host_metrics.due()
-        if result.batch.absent:
-            metrics = [m for m in metrics if m.term.optional.isdisjoint(result.batch.absent)]
+        metrics = self._host_metrics.due(result.batch.absent)
         if metrics:
             with timer("measure"):
                 own = result.arrays(), result.parts, Joining(result.batch.sizes, result.batch.axis)

@@ -141,12 +141,13 @@ class StageFigures:
                 continue
             group = None if metric.place is Place.HOST else _group(metric, groups)
             device = None if group is None else metric.bind(arrays, size, self._one_device)
-            metric.move_to(Place.HOST if device is None else Place.DEVICE, self._read_sums)
+            metric.move_to(Place.HOST if device is None else Place.DEVICE, self.read_sums)
             if group is not None and device is not None:
                 placed[group].append((metric.term, device))
         return placed
 
-    def _read_sums(self) -> dict[str, np.ndarray]:
+    def read_sums(self) -> dict[str, np.ndarray]:
+        """Return what was summed on the devices, by name; this waits for the engine."""
         self.fetch()
         return self.sums.read()
 
