@@ -50,7 +50,7 @@ def _differing_settings(runs: Sequence[RunFolder]) -> dict[str, dict[str, str]]:
 
 
 def _flat_settings(run: RunFolder) -> dict[str, str]:
-    """Return everything in ``settings.json`` on one level; a name that is taken gets its group's before it."""
+    """Return everything in ``settings.json`` on one level; of equal names, one has its group's before it."""
     flat = {name: value for name, value in run.record.items() if not isinstance(value, dict)}
     for group, values in run.record.items():
         if isinstance(values, dict):
