@@ -50,7 +50,10 @@ class RunState:
 
     @property
     def place(self) -> str:
-        """The position of the run in words, counted from 1: ``epoch 3, batch 8``."""
+        """The current batch in words, counted from 1: ``epoch 3, batch 8``; in ``epoch_end``, the last one.
+
+        Outside of epochs, there is no current batch.
+        """
         return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
 
     def count(self, samples: int | None) -> None:

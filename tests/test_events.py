@@ -180,11 +180,26 @@ def _raising(error: BaseException) -> Any:
     return method
 
 
-def test_an_error_names_the_handler_and_the_event() -> None:
+@pytest.mark.parametrize(
+    ("event", "place"),
+    [
+        *[(event, " (epoch 2, batch 7)") for event in ("batch_begin", "batch_end", "epoch_end")],
+        *[(hook, " (epoch 2, batch 7)") for hook in HOOKS if hook not in ("around_fit", "around_evaluation")],
+        ("epoch_begin", " (epoch 2)"),
+        ("train_begin", ""),
+        ("train_end", ""),
+        ("around_fit", ""),
+        ("around_evaluation", ""),
+        *[(event, "") for event in EVENTS if event.startswith("evaluate")],
+    ],
+)
+def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(
+    event: str, place: str
+) -> None:
     cause = KeyError("x")
     with pytest.raises(HandlerError) as caught:
-        emit(handler("Plot", batch_end=_raising(cause)), "batch_end")
-    assert str(caught.value) == "Plot failed in batch_end (epoch 2, batch 7): KeyError: 'x'"
+        emit(handler("Plot", **{event: _raising(cause)}), event)
+    assert str(caught.value) == f"Plot failed in {event}{place}: KeyError: 'x'"
     assert caught.value.__cause__ is cause
     assert isinstance(caught.value, RuntimeError)
 

@@ -14,6 +14,7 @@ from .events import (
     BEFORE_UPDATE,
     EVENTS,
     HOOKS,
+    OUTSIDE,
     TRAINING_EVENTS,
     PassEvents,
     Priority,
@@ -159,7 +160,11 @@ class EventDispatcher:
 
     def handler_error(self, method: HandlerMethod, error: Exception) -> HandlerError:
         """Return an error that says which handler raised `error`, in which event, and where in the run."""
-        where = f"{handler_name(method.handler)} failed in {method.event} ({self._estimator.state.place})"
+        where = f"{handler_name(method.handler)} failed in {method.event}"
+        if method.event == "epoch_begin":
+            where += f" (epoch {self._estimator.state.epoch + 1})"
+        elif method.event not in OUTSIDE:
+            where += f" ({self._estimator.state.place})"
         return HandlerError(f"{where}: {type(error).__name__}: {error}")
 
     def is_true(self, method: HandlerMethod, answer: Any) -> bool:

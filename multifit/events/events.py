@@ -58,6 +58,9 @@ EVALUATION_EVENTS = PassEvents(
     EVALUATE, "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"
 )
 
+# Called outside of epochs too, where the run's counters are those of the next epoch and of the last batch.
+OUTSIDE = ("train_begin", "train_end", "around_fit", "around_evaluation", *EVALUATION_EVENTS[1:])
+
 
 class Priority:
     """Named values for a handler's ``priority``: handlers with lower numbers are called earlier.

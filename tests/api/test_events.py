@@ -139,7 +139,7 @@ def test_a_fit_ends_properly_when_interrupted(
 
 @pytest.mark.parametrize("event", [event for event in EVENTS if event != "train_end"])
 def test_a_failing_handler_is_named(estimator: MultiEstimator, batches: Any, event: str) -> None:
-    with pytest.raises(HandlerError, match=f"Acting failed in {event} .*: OSError: disk full") as caught:
+    with pytest.raises(HandlerError, match=f"Acting failed in {event}.*: OSError: disk full") as caught:
         estimator.fit(batches, batches, epochs=1, event_handlers=acting(event, fail))
     assert isinstance(caught.value.__cause__, OSError)
     assert estimator.fit(batches, batches, epochs=1).epochs == 1
