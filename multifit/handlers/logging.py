@@ -62,7 +62,7 @@ class LoggingHandler:
 
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Log the limits of this fit and the learning rates."""
-        self._first, self._epochs = estimator.state.epoch, 0
+        self._first, self._epochs, self._epoch = estimator.state.epoch, 0, None
         self._run = _Stopwatch(self._clock(), estimator.state.samples)
         limits = ((estimator.max_epoch, "epoch", "epochs"), (estimator.max_batch, "batch", "batches"))
         goal = " or ".join(counted(n, unit, plural) for n, unit, plural in limits if n is not None)
@@ -106,9 +106,12 @@ class LoggingHandler:
         warning = self._figures.warning(estimator.history)
         if warning is not None:
             estimator.logger.warning("LoggingHandler: %s", warning)
-        samples = estimator.state.samples - self._run.samples if self._epochs else 0
+        total = estimator.state.samples
+        samples = total - self._run.samples if self._epochs else 0
+        begun_only = self._epoch is not None and self._epoch.samples == total  # its first batch was refused
         seconds = self._clock() - self._run.began
-        done = f"{counted(self._epochs, 'epoch')}, {counted(samples, 'sample')}, in {seconds:.2f} s"
+        epochs = counted(self._epochs - begun_only, "epoch")
+        done = f"{epochs}, {counted(samples, 'sample')}, in {seconds:.2f} s"
         reason = estimator.state.stop_reason or "the data ended"
         estimator.logger.info("trained %s; stopped: %s", done, reason)
 

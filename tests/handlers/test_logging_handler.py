@@ -9,6 +9,8 @@ import pytest
 
 from multifit.handlers import LoggingHandler, MetricHandler, StoppingHandler, ValidationHandler
 
+from .conftest import At
+
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
@@ -123,6 +125,31 @@ def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any
         "epoch 4/4",
     ]
     assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data ended"
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "done"),
+    [
+        ("batch_begin", 0, "0 epochs, 0 samples, in 0.00 s"),
+        ("batch_end", 1, "1 epoch, 8 samples, in 1.00 s"),
+        ("epoch_end", 3, "1 epoch, 24 samples, in 3.00 s"),
+        ("batch_begin", 3, "1 epoch, 24 samples, in 3.00 s"),
+        ("batch_end", 4, "2 epochs, 32 samples, in 4.00 s"),
+    ],
+)
+def test_an_epoch_counts_from_its_first_batch_on(
+    run: Any, clock: Any, lines: Any, event: str, step: int, done: str
+) -> None:
+    def refuse(estimator: Any) -> None:
+        raise KeyboardInterrupt
+
+    handler = LoggingHandler(clock=clock)
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(handler, At(event, refuse, step), epochs=2)
+    run.events.emit("train_end")
+    assert lines()[-1] == f"trained {done}; stopped: the data ended"
+    run.fit(handler, epochs=0)
+    assert lines()[-1] == "trained 0 epochs, 0 samples, in 0.00 s; stopped: the data ended"
 
 
 def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
