@@ -65,7 +65,7 @@ class Runner(Protocol):
         """Return every output by name."""
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients of the last batch by trainer and parameter."""
+        """Return the gradients that no update has used, by trainer and parameter."""
 
     def gradient_meter(self, method: Sum) -> Any:
         """Return what measures the tasks' gradients on batches, and leaves training as it is."""

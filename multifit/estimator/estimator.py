@@ -575,10 +575,13 @@ class MultiEstimator:
         return self._runner.gradient_meter(method)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
+        """Return the gradients that no update has used, by trainer and parameter: one array per device.
 
-        Parameters that the batch did not reach are left out, and so are trainers that do not move after it.
-        Changed in place within ``change_gradients``, they are what the trainers use.
+        They can be read between backward and update: in ``hold_update``, in ``change_gradients``, and in
+        ``batch_end`` of handlers up to `Priority.UPDATE`. The update uses them up: in any other ``batch_end``
+        and in ``epoch_end``, trainers that have moved have none. Parameters that the batch did not reach are
+        left out, and so are trainers that do not move after it. Changed in place within ``change_gradients``,
+        they are what the trainers use.
         """
         return self._runner.gradients()
 

@@ -72,7 +72,7 @@ class EstimatorProtocol(Protocol):
         """Return what measures the tasks' gradients on batches, and leaves training as it is."""
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the last batch's gradients by trainer and parameter, one array per device."""
+        """Return the gradients that no update has used, by trainer and parameter: one array per device."""
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

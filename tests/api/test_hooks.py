@@ -8,7 +8,16 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerError, TrainerSpec
+from multifit import (
+    HandlerError,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    Priority,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+)
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO, pairwise
 from tests.common.hand_loop import trainer_of
@@ -53,6 +62,26 @@ def by_hand(
                 parameter.grad()[:] *= scale
             trainer.step(6)
     return net
+
+
+@pytest.mark.parametrize(
+    ("event", "priority", "there"),
+    [
+        ("hold_update", Priority.NORMAL, True),
+        ("change_gradients", Priority.NORMAL, True),
+        ("batch_end", Priority.UPDATE, True),
+        ("batch_end", Priority.NORMAL, False),
+        ("epoch_end", Priority.NORMAL, False),
+    ],
+)
+@pytest.mark.parametrize("hybrid", [True, False])
+def test_gradients_are_there_until_the_update_uses_them_up(
+    event: str, priority: float, there: bool, hybrid: bool
+) -> None:
+    seen = []
+    look = lambda self, estimator: seen.append(list(estimator.gradients()["trainer"]))  # noqa: E731
+    estimator = fit(type("Looks", (), {event: look, "priority": priority})(), hybrid=hybrid)
+    assert seen == [list(estimator.parameters) if there else []] * (2 if event == "epoch_end" else 8)
 
 
 class Batch:

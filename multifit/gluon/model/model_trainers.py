@@ -109,7 +109,7 @@ class ModelTrainers:
         return self._trainers is None and bool(self.build())
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients of the last batch by trainer and parameter: a list of arrays, one per device.
+        """Return the gradients that no update has used, by trainer and parameter: one array per device.
 
         Parameters that the batch did not reach are left out, and so are trainers that do not move after it.
         """

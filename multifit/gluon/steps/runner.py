@@ -59,7 +59,7 @@ class Runner(engines.Runner):
         return predict(self._engine, data, gather)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients of the last batch by trainer and parameter."""
+        """Return the gradients that no update has used, by trainer and parameter."""
         return self._engine.trainers.gradients()
 
     def gradient_meter(self, method: Sum) -> GradientMeter:
