@@ -84,6 +84,12 @@ def safe_output() -> Iterator[None]:
                 _abandon(stream)
 
 
+def in_notebook() -> bool:
+    """Return whether this process is a notebook's kernel: what it prints is shown, though in no terminal."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
 def write_error(stream: object) -> str | None:
     """Return why a stream could not be written to; None for a pipe whose reader has read enough."""
     error = getattr(stream, "error", None)

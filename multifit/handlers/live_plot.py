@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import io
-import sys
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from ..arguments import PathLike, Patterns, checked
 from ..events import EstimatorProtocol, Priority
 from ..files import atomic_write
+from ..output import in_notebook
 from ..plots import curves
 from .figure_choice import FigureChoice
 
@@ -101,8 +101,7 @@ class _Picture:
 
 def _notebook() -> Callable[..., Any] | None:
     """Return IPython's display function in a notebook, and None elsewhere."""
-    ipython = sys.modules.get("IPython")  # a notebook has imported it
-    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
+    if not in_notebook():
         return None
     display: Callable[..., Any] = importlib.import_module("IPython.display").display
     return display

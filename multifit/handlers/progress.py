@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 import tqdm.auto
-import tqdm.autonotebook
-import tqdm.std
 
 from ..arguments import NotNegative, Patterns, TextStream, checked
 from ..events import EstimatorProtocol, Priority
-from ..output import Output
+from ..output import Output, in_notebook
 from ..sampling import TaskBatch
 from ..stages import EVALUATE, TRAIN, split_figure
 from ..tables import terminal_width
@@ -35,7 +33,7 @@ class ProgressBar:
     ----------
     stream : text stream, optional
         Where to draw. Defaults to `sys.stderr` at the time when the first bar is opened. In a notebook the
-        bars are widgets. A stream that breaks never stops a training.
+        bars are widgets with ipywidgets, and text without. A stream that breaks never stops a training.
     refresh : float
         Seconds between two readings of the figures.
     clock : callable
@@ -105,7 +103,10 @@ class ProgressBar:
     def evaluate_begin(
         self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any
     ) -> None:
-        """Open the evaluation's bar; within an epoch, it is drawn below the epoch's."""
+        """Open the evaluation's bar; within an epoch, it is drawn below the epoch's.
+
+        In a notebook without widgets, it takes the place of the epoch's.
+        """
         self._open(EVALUATE, EVALUATE, batches)
 
     def evaluate_batch_end(self, estimator: EstimatorProtocol, batch: Any = None, **_: Any) -> None:
@@ -120,10 +121,22 @@ class ProgressBar:
         self._close(stage)
         self._titles[stage] = title
         stream = Output(sys.stderr if self._stream is None else self._stream)
-        if _is_watched(stream) if self._enabled is None else self._enabled:
-            self._bars[stage] = tqdm.auto.tqdm(
-                desc=title, total=batches, unit=" batches", leave=False, file=stream, dynamic_ncols=True
-            )
+        if not (_is_watched(stream) if self._enabled is None else self._enabled):
+            return
+        position = None  # below the bars that are open
+        if in_notebook():  # where text has a single line that can change; widgets ignore this
+            position = 0
+            for bar in self._bars.values():
+                bar.display("")
+        self._bars[stage] = tqdm.auto.tqdm(
+            desc=title,
+            total=batches,
+            unit=" batches",
+            leave=False,
+            file=stream,
+            dynamic_ncols=True,
+            position=position,
+        )
 
     def _advance(self, stage: str, estimator: EstimatorProtocol, batch: Any) -> None:
         if stage not in self._bars:
@@ -152,7 +165,5 @@ class ProgressBar:
 
 
 def _is_watched(stream: Output) -> bool:
-    # At its import, tqdm checks whether this is a notebook, where no stream is a terminal.
     # A second bar needs a terminal that moves its cursor, which a dumb one does not.
-    is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return is_terminal or not issubclass(tqdm.std.tqdm, tqdm.autonotebook.tqdm)
+    return (stream.isatty() and os.environ.get("TERM") != "dumb") or in_notebook()

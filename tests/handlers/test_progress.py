@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -115,14 +116,22 @@ def test_by_default_bars_are_drawn_in_terminals_only(run: Any, clock: Any) -> No
     assert run.read == []
 
 
-def test_bars_are_drawn_in_notebooks(run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class NotebookBar(tqdm.std.tqdm):
-        """What tqdm.auto takes its own class from there."""
-
-    monkeypatch.setattr(tqdm.autonotebook, "tqdm", NotebookBar)
+def test_bars_are_drawn_in_notebooks_without_moving_a_cursor(
+    run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = types.SimpleNamespace(kernel=None)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     stream = io.StringIO()
-    run.fit(ProgressBar(stream, clock=clock))
-    assert "epoch 1" in stream.getvalue()
+    bar = ProgressBar(stream, refresh=0, clock=clock)
+    run.fit(bar, ValidationHandler("data", epoch_period=None, batch_period=2), batches=4, epochs=2)
+    text = stream.getvalue()
+    assert all(part in text for part in ("epoch 1", "epoch 2", "evaluate: 100%", "loss 1.0000"))
+    assert "\n" not in text and "\x1b" not in text
+    line = ""  # what is shown, as each drawing is written over the one before
+    for drawing in text.split("\r"):
+        line = drawing + line[len(drawing) :]
+        assert line.count("it/s") + line.count("batches/s") <= 1
+    assert line.strip() == ""
 
 
 @pytest.mark.parametrize(("stream", "enabled"), [(io.StringIO(), True), (Terminal(), False)])
