@@ -11,15 +11,16 @@ from pathlib import Path
 from ..checkpoints import CHECKPOINTS, MANIFEST
 from .record import NAME as RECORD
 from .record import recorded_pictures
-from .results import CURVES, HISTORY, PARAMETERS, PLAN, PLAN_TEXT
+from .results import CURVES, HISTORY, LOG, PARAMETERS, PLAN, PLAN_TEXT
 
 EARLIER = "earlier"
 _FILES = CHECKPOINTS, PARAMETERS, HISTORY, PLAN, PLAN_TEXT, CURVES, RECORD
 
 
-def set_aside(folder: Path) -> Path | None:
+def set_aside(folder: Path, logged: int) -> Path | None:
     """Move what the last run wrote to a folder into ``earlier`` there, in place of the run before it.
 
+    `logged` bytes of the log are the last run's; the rest is by the new one, which has it open, and stays.
     Returns that folder, which is a run's folder again; None if no run has been in `folder`, or one that has
     neither a checkpoint nor parameters: the rest of it is removed. What a link points to gets a new name
     beside it, and ``earlier`` a link to that. What the disk refuses to move stays.
@@ -32,6 +33,8 @@ def set_aside(folder: Path) -> Path | None:
     if kept:
         with suppress(OSError):
             _remove_run(earlier)
+    with suppress(OSError):
+        _cut_log(folder / LOG, logged, earlier / LOG if kept else None)
     for name in (*pictures, *_FILES):  # the record last: a folder without one is no run's
         with suppress(OSError):
             if kept:
@@ -48,6 +51,19 @@ def _has_results(folder: Path) -> bool:
 def _was_cut_off(earlier: Path) -> bool:
     """Return whether a run was killed while it moved another one to this folder."""
     return earlier.is_dir() and recorded_pictures(earlier) is None
+
+
+def _cut_log(log: Path, length: int, target: Path | None) -> None:
+    """Move the first bytes of a log to the end of another file; without one, drop them."""
+    with log.open("r+b") as file:  # in place: what appends to it goes on at its new end
+        first, rest = file.read(length), file.read()
+        if target is not None:
+            target.parent.mkdir(exist_ok=True)
+            with target.open("ab") as copy:
+                copy.write(first)
+        file.seek(0)
+        file.write(rest)
+        file.truncate()
 
 
 def _move(path: Path, target: Path) -> None:

@@ -8,22 +8,25 @@ from typing import Any, Callable
 
 from ..events import EstimatorProtocol
 from .earlier import set_aside
+from .results import LOG
 
 
 class AtFirstEpoch:
     """Writes a run's description when its first epoch begins, so that it is there if the run is killed.
 
-    A run that begins anew first sets an earlier one in its folder aside.
+    A run that begins anew first sets an earlier one in its folder aside. To be made before the run logs.
     """
 
     first_rank_only = True
 
     def __init__(self, folder: Path, write: Callable[[], object]) -> None:
         self._folder, self._write = folder, write
+        log = folder / LOG
+        self._logged = log.stat().st_size if log.exists() else 0
 
     def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Write it; if the disk refuses, train, and leave the error to the end."""
-        earlier = None if estimator.state.step else set_aside(self._folder)
+        earlier = None if estimator.state.step else set_aside(self._folder, self._logged)
         if earlier is not None:
             estimator.logger.info("the earlier run in this folder is kept in %s", earlier)
         with suppress(OSError):

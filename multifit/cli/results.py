@@ -18,7 +18,7 @@ from ..profiling import Profile
 from ..taskfile import UsageError
 
 PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"
-PLAN, PLAN_TEXT = "plan.json", "plan.txt"
+PLAN, PLAN_TEXT, LOG = "plan.json", "plan.txt", "log.txt"
 LONGEST = 255  # bytes of a file's name
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 

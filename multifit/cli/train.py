@@ -26,11 +26,11 @@ from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
 from .record import NAME as RECORD
 from .record import RunRecord, read_record, recorded_pictures, write_record
-from .results import write_pictures, write_plan, write_results
+from .results import LOG, write_pictures, write_plan, write_results
 from .run import Run, output_folder
 
 HELP = "train what a task file declares and write the results"
-LOG, EVENTS = "log.txt", "tensorboard"
+EVENTS = "tensorboard"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

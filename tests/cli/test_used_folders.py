@@ -52,14 +52,17 @@ def test_the_earlier_run_in_a_folder_is_kept_and_can_be_resumed(write, multifit)
     with pytest.raises(ZeroDivisionError):
         multifit("train", write("GOOD = 2\n" + BREAKS), "--set", "rate=0.2", "--checkpoint-every", "1batch")
     earlier = Path("runs/small/earlier")
+    logs = Path("runs/small/log.txt"), earlier / "log.txt"
     kept = {path.name: path.read_bytes() for path in earlier.glob("*.*")}
-    assert kept == {name: content for name, content in before.items() if name != "log.txt"}
+    assert kept == before
     assert "places.png" in kept
     assert multifit("train", write(), "--resume", "--epochs", 3, "--output", earlier).code == 0
     assert len(history_of(earlier)["train_loss"]) == 3
     assert multifit("train", write()).code == 0
     assert json.loads((earlier / "settings.json").read_text())["settings"]["rate"] == 0.2
     assert "places.png" not in os.listdir(earlier)
+    assert [each.read_text().count("training for 2 epochs") for each in logs] == [1, 1]
+    assert logs[1].read_text() != kept["log.txt"].decode()
 
 
 OF_A_RUN = '{"file": "", "seed": 0, "versions": {}, "pictures": '
@@ -156,7 +159,7 @@ def test_no_kill_of_a_run_that_begins_anew_costs_the_earlier_one(tmp_path, monke
     write_run(folder, "first")
     if linked:
         link_results(folder, tmp_path / "scratch")
-    set_aside(folder)
+    set_aside(folder, 0)
     write_run(folder, "second")
     before = results_of(folder)
     left = [n]
@@ -173,14 +176,14 @@ def test_no_kill_of_a_run_that_begins_anew_costs_the_earlier_one(tmp_path, monke
     with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
         for owner, name in OPERATIONS:
             patched.setattr(owner, name, killed(getattr(owner, name)))
-        set_aside(folder)
-    set_aside(folder)
+        set_aside(folder, 0)
+    set_aside(folder, 0)
     for _ in range(2):
         assert results_of(folder / "earlier") == before and results_of(folder) == {}
         assert json.loads((folder / "earlier" / "settings.json").read_text())["file"] == "second"
         write_record(folder, RunRecord("third", {}, 0))
         (folder / "history.json").write_text("of the third")
-        assert set_aside(folder) is None
+        assert set_aside(folder, 0) is None
         assert not any((folder / name).exists() for name in ("settings.json", "history.json"))
 
 
@@ -194,6 +197,7 @@ def test_a_run_without_a_checkpoint_pushes_no_other_out(write, multifit, options
         assert results_of(Path("runs/small/earlier")) == before
     assert multifit("train", write(), *options).code == 0
     assert results_of(Path("runs/small/earlier")) == before != results_of(Path("runs/small"))
+    assert Path("runs/small/log.txt").read_text().count("training for 2 epochs") == 1
 
 
 def test_a_run_that_is_refused_keeps_the_results_in_its_folder(write, multifit):
