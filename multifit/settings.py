@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 import json
 import types
+from contextlib import suppress
 from itertools import chain, repeat
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Callable, Literal, get_args, get_origin
 
 _TYPES = (bool, int, float, str, tuple, list, type(None))
 _KINDS: dict[Any, str] = {  # of values that can replace each other
@@ -35,13 +36,23 @@ def settings_of(module: types.ModuleType) -> dict[str, Any]:
     return {name: getattr(module, attribute) for name, attribute in _attributes(module).items()}
 
 
-def change_setting(module: types.ModuleType, name: str, value: object) -> None:
-    """Change the value of a module's setting; ValueError if it is declared as a ``Literal`` of others."""
+def change_setting(module: types.ModuleType, name: str, value: Any, read: Callable[[Any, Any], Any]) -> None:
+    """Change the value of a module's setting to what `read` makes of `value`.
+
+    `read` also gets a value of the type that is needed: that of the present one, or, where the setting is
+    declared as a ``Literal``, of one of its choices. Raises ValueError if `read` does, or it is none of these.
+    """
     attribute = _attributes(module)[name]
     choices = _choices(module, attribute)
-    if choices and value not in choices:
-        raise ValueError(f"it must be one of {', '.join(map(str, choices))}")
-    setattr(module, attribute, value)
+    if not choices:
+        setattr(module, attribute, read(value, getattr(module, attribute)))
+        return
+    for choice in choices:
+        with suppress(ValueError):
+            if read(value, choice) == choice:
+                setattr(module, attribute, choice)
+                return
+    raise ValueError(f"it must be one of {', '.join(map(str, choices))}")
 
 
 def _attributes(module: types.ModuleType) -> dict[str, str]:

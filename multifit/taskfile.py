@@ -86,7 +86,7 @@ class TaskFile:
                 f"it has {quoted(self.settings)}"
             )
         try:
-            change_setting(self.module, name, read(value, self.settings[name]))
+            change_setting(self.module, name, value, read)
         except ValueError as error:
             raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import types
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_a_trailing_underscore_avoids_a_functions_name():
     module = types.ModuleType("settings")
     vars(module).update(data_="digits", data=len)
     assert settings_of(module) == {"data": "digits"}
-    change_setting(module, "data", "mnist")
+    change_setting(module, "data", "mnist", restored)
     assert (module.data_, module.data) == ("mnist", len)
 
 
@@ -82,7 +82,7 @@ def test_each_value_is_a_setting_of_its_own(names, settings):
     vars(module).update(zip(names, range(9)))
     assert settings_of(module) == dict(zip(settings, range(9)))
     for number, (name, setting) in enumerate(zip(names, settings), 10):
-        change_setting(module, setting, number)
+        change_setting(module, setting, number, restored)
         assert vars(module)[name] == number
     assert settings_of(module) == dict(zip(settings, range(10, 19)))
 
@@ -91,18 +91,42 @@ def test_each_value_is_a_setting_of_its_own(names, settings):
 def test_a_literal_restricts_the_values(annotation):
     module = types.ModuleType("settings")
     vars(module).update(model="mlp", Literal=Literal, __annotations__={"model": annotation})
-    change_setting(module, "model", "lenet")
+    change_setting(module, "model", "lenet", restored)
     assert module.model == "lenet"
     with pytest.raises(ValueError, match="must be one of mlp, lenet"):
-        change_setting(module, "model", "resnet")
+        change_setting(module, "model", "resnet", restored)
     assert module.model == "lenet"
+
+
+@pytest.mark.parametrize(
+    ("choices", "text", "value"),
+    [
+        (Literal[True, "auto"], "auto", "auto"),
+        (Literal[True, "auto"], "yes", True),
+        (Literal["auto", False], "off", False),
+        (Literal["a", None], "None", None),
+        (Literal[None, "a"], "a", "a"),
+        (Literal[None, 2], "2", 2),
+        (Literal[1, "two"], "two", "two"),
+    ],
+)
+def test_the_values_of_a_literal_may_be_of_several_types(choices, text, value):
+    for present in get_args(choices):
+        module = types.ModuleType("settings")
+        vars(module).update(mode=present, __annotations__={"mode": choices})
+        for given, read in ((text, parse_setting), (value, restored)):
+            change_setting(module, "mode", given, read)
+            assert module.mode is value
+        with pytest.raises(ValueError, match=f"must be one of {', '.join(map(str, get_args(choices)))}"):
+            change_setting(module, "mode", "other", parse_setting)
+        assert module.mode is value
 
 
 @pytest.mark.parametrize("annotation", [str, "str", "Unknown[1]"])
 def test_other_annotations_allow_any_value(annotation):
     module = types.ModuleType("settings")
     vars(module).update(model="mlp", __annotations__={"model": annotation})
-    change_setting(module, "model", "resnet")
+    change_setting(module, "model", "resnet", restored)
     assert module.model == "resnet"
 
 
