@@ -89,6 +89,7 @@ class Engine:
         """
         self.model.check_parameters()
         self.hooks, self.loaders = hooks, None
+        self.further_checks: list[Callable[[Any], None]] = []  # of a first batch, as its loader yielded it
         self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()

@@ -16,6 +16,7 @@ from .data.batches import Batch
 from .data.seeding import preserve_rng
 from .engine import Engine
 from .optim.preserve_state import preserve_state
+from .validation.first_batch import run_batch
 
 Run = Callable[[Engine, Batch, RunState], Any]
 
@@ -56,6 +57,18 @@ class GradientMeter:
         if loaders is not None:
             self._engine.read_tasks(TRAIN, loaders.slots, loaders.joins)
         self._engine.stages[TRAIN].train_mode = False
+        engine.further_checks.append(self.check)
+
+    def check(self, raw: Any) -> None:
+        """Raise SpecError if gradients of tasks cannot be told apart, shown by the first batch of a fit."""
+        engine, state = self._engine, copy.copy(self._engine.state)
+        state.seed = None
+        try:
+            with preserve_rng():
+                run_batch(engine.stages[TRAIN], engine.splitter(TRAIN).split(raw), state)
+        except SpecError as error:
+            error.at("GradientConflicts, which compares gradients as balance= does")
+            raise
 
     def measure(self, raw: Any, state: RunState) -> None:
         """Measure the last batch that was trained on, as the loader yielded it; this waits for the device.

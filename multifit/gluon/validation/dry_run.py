@@ -74,6 +74,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(
         unreached or engine.gradients.problems(trainers) + out_of_step(engine) + stuck_biases(engine)
     )
+    for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
+        check(raw)
     results: dict[str, list[StepResult]] = {TRAIN: [], EVALUATE: []}
     for (name, batch), found in reversed(list(zip(batches, outputs))):
         results[name].insert(0, _run(engine, name, batch, found))

@@ -19,13 +19,14 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.balance import IMTLL, Sum, UPGrad
-from tests.common.compare import assert_same_parameters, twins
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT
 from tests.common.language import BATCHES as TEXTS
 from tests.common.language import make_net, make_spec
 from tests.common.nets import Heads, hybridized, sequential
+from tests.common.shared_nets import Alone
 from tests.common.specs import digit_spec
 
 import mxnet as mx  # isort: skip
@@ -129,6 +130,25 @@ def test_a_run_resumes_with_the_same_figures(tmp_path: Path) -> None:
 def test_a_method_that_measures_them_anyway_is_refused() -> None:
     with pytest.raises(SpecError, match=r"GradientConflicts: balance=UPGrad\(\) records the same figures"):
         fitted(plain_heads(), GradientConflicts(), balance=UPGrad())
+
+
+NOT_APART = {
+    "not hybridized": (lambda: Heads(digit=5, parity=1), "the net is not in it: call net.hybridize()"),
+    "nothing shared": (lambda: hybridized(Alone()), "the tasks share no parameter that is trained"),
+}
+
+
+@pytest.mark.parametrize("on", ["features", "parameters"])
+@pytest.mark.parametrize("case", NOT_APART)
+def test_what_cannot_be_compared_is_refused_before_the_first_update(case: str, on: str) -> None:
+    make, message = NOT_APART[case]
+    net = make()
+    net.initialize()
+    net(mx.nd.array(BATCHES[0][0]))
+    before = snapshot(net)
+    with pytest.raises(SpecError, match=f"(?s)GradientConflicts, which .*{message}"):
+        fitted(net, GradientConflicts(every=4, on=on))
+    assert_unchanged(net, before)
 
 
 def test_before_a_fit_there_is_nothing_to_save() -> None:
