@@ -34,7 +34,7 @@ ONLY = {
 ROOMS = [
     "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics", "distributed", "execution",
-    "model", "facade", "balance", "engine", "gradient_meter", "validation", "steps", "export", "snapshot",
+    "model", "facade", "balance", "engine", "validation", "gradient_meter", "steps", "export", "snapshot",
     "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
