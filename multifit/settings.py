@@ -9,19 +9,11 @@ it keeps its own. ``typing.Literal`` restricts a setting to a few values:
 from __future__ import annotations
 
 import ast
-import json
 import types
 from contextlib import suppress
-from itertools import chain, repeat
 from typing import Any, Callable, Literal, get_args, get_origin
 
 _TYPES = (bool, int, float, str, tuple, list, type(None))
-_KINDS: dict[Any, str] = {  # of values that can replace each other
-    bool: "true or false",
-    (int, float): "a number",
-    str: "a text",
-    (tuple, list): "a list",
-}
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
@@ -39,8 +31,8 @@ def settings_of(module: types.ModuleType) -> dict[str, Any]:
 def change_setting(module: types.ModuleType, name: str, value: Any, read: Callable[[Any, Any], Any]) -> None:
     """Change the value of a module's setting to what `read` makes of `value`.
 
-    `read` also gets a value of the type that is needed: that of the present one, or, where the setting is
-    declared as a ``Literal``, of one of its choices. Raises ValueError if `read` does, or it is none of these.
+    `read` also gets a value of the type that is needed: the present one, or, where the setting is declared as
+    a ``Literal``, one of its choices. Raises ValueError if `read` does, or the value is none of these.
     """
     attribute = _attributes(module)[name]
     choices = _choices(module, attribute)
@@ -63,19 +55,6 @@ def _attributes(module: types.ModuleType) -> dict[str, str]:
     return {name if bare[name] in plain else bare[name]: name for name in public}
 
 
-def restored(value: Any, present: object) -> Any:
-    """Return a setting's value read from JSON, which turned tuples into lists, with the type of `present`.
-
-    Within lists and tuples, too, there are tuples where `present` has them; items beyond its last are like
-    that one. Raises ValueError for a value of another type; None may stand for any type.
-    """
-    if isinstance(present, (tuple, list)) and isinstance(value, list):
-        return _like(value, present)
-    if value is None or present is None or _kind(value) == _kind(present):
-        return value
-    raise ValueError(f"it must be {_kind(present)}")
-
-
 def parse_setting(text: str, present: object) -> Any:
     """Parse `text` as a value of the type of `present`; ValueError, with what is valid, if it is none.
 
@@ -93,31 +72,17 @@ def parse_setting(text: str, present: object) -> Any:
     if isinstance(present, (tuple, list)):
         return _sequence(text, type(present))
     try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+        return parse_literal(text)
+    except ValueError:
         return text
 
 
-def _kind(value: object) -> str:
-    return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), type(value).__name__)
-
-
-def _like(value: Any, present: Any) -> Any:
-    if json.dumps(value) == json.dumps(_as_json(present), default=repr):  # 1, 1.0 and True are equal
-        return present
-    if isinstance(value, list) and isinstance(present, (tuple, list)):
-        models = chain(present, repeat(present[-1] if present else None))
-        items = [_like(item, model) for item, model in zip(value, models)]
-        return tuple(items) if isinstance(present, tuple) else items
-    if isinstance(value, dict) and isinstance(present, dict):
-        return {name: _like(item, present.get(name)) for name, item in value.items()}
-    return value
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _as_json(item) for name, item in value.items()}
-    return [_as_json(item) for item in value] if isinstance(value, (tuple, list)) else value
+def parse_literal(text: str) -> Any:
+    """Parse a literal of Python; ValueError if `text` is none."""
+    try:
+        return ast.literal_eval(text)
+    except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
+        raise ValueError(f"it must be a literal of Python: {error}") from None
 
 
 def _choices(module: types.ModuleType, name: str) -> tuple[Any, ...]:
@@ -141,7 +106,7 @@ def _number(text: str, kind: type[int | float]) -> float:
 
 def _sequence(text: str, kind: type[tuple[Any, ...]] | type[list[Any]]) -> tuple[Any, ...] | list[Any]:
     try:
-        value = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+        value = parse_literal(text)
+    except ValueError:
         raise ValueError("it must be a list as in Python, such as [1, 2]") from None
     return kind(value if isinstance(value, (tuple, list)) else [value])

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from .errors import quoted, suggest
-from .settings import change_setting, parse_setting, restored, settings_of
+from .recorded_settings import restored
+from .settings import change_setting, parse_setting, settings_of
 
 NEEDED = ("net", "spec", "data")
 OPTIONAL = ("trainers", "initializer", "frozen", "balance", "sampling", "pictures", "inputs", "show")

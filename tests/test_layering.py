@@ -13,10 +13,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
     "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks", "threads",
-    "checkpoints", "tables", "settings", "distributed", "log_once", "sampling", "balance", "spec", "checks",
-    "plan", "state", "triggers", "history", "plots", "events", "handlers", "engines", "gluon", "torch",
-    "torch.engine", "losses", "metrics", "schedules", "profiling", "rate_search", "estimator", "taskfile",
-    "report", "exports", "__init__", "cli", "__main__",
+    "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once", "sampling",
+    "balance", "spec", "checks", "plan", "state", "triggers", "history", "plots", "events", "handlers",
+    "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules", "profiling", "rate_search",
+    "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {

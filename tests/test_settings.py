@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import types
 from typing import Literal, get_args
 
 import pytest
 
-from multifit.settings import change_setting, parse_setting, restored, settings_of
+from multifit.recorded_settings import recorded, restored
+from multifit.settings import change_setting, parse_setting, settings_of
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,8 @@ def test_other_annotations_allow_any_value(annotation):
         ([{"size": [3, 3], "more": [1]}], [{"size": (5, 5)}], [{"size": (3, 3), "more": [1]}]),
         ([[1]], ([1],), ([1],)),
         ([1, 0], [1.0, False], [1, 0]),
+        ({"python": "(1, (2,))"}, [3], [1, (2,)]),
+        ({"python": "[1, (2,)]"}, (3,), (1, (2,))),
     ],
 )
 def test_tuples_are_restored_from_json(value, present, expected):
@@ -157,3 +161,34 @@ def test_tuples_are_restored_from_json(value, present, expected):
 )
 def test_an_unchanged_setting_keeps_the_files_own_value(value):
     assert restored(json.loads(json.dumps(value)), value) is value
+
+
+@pytest.mark.parametrize(
+    ("text", "present"),
+    [
+        ("(4,)", None), ("[1, (2,)]", None), ("{1: (2, {3})}", None), ("{'python': 'x'}", None),
+        ("b'x'", None), ("x", None), ("'7'", None), ("None", None), ("[]", None), ("()", None),
+        ("1e999", None), ("[[1], 2]", None), ("[1, 2]", (3, (4,))), ("[(1, 2), [3]]", [4, (5,)]),
+        ("[(1,), {'a': (2,)}]", (3,)), ("(1, 2)", [3]), ("nan", 0.5), ("-inf", 0.5),
+        ("100000000000000000000", 3), ("no", True), ("(1)", "x"), ("\ud800", "x"),
+        ("[[1, 2]]", [(3, 4)]), ("[nan]", None), ("[1e999, None]", [(1,)]),
+    ],
+)  # fmt: skip
+def test_what_a_command_line_sets_is_the_same_from_the_record(text, present):
+    value = parse_setting(text, present)
+    again = restored(json.loads(json.dumps(recorded(value))), present)
+    assert repr(again) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [((1, 2), {"python": "(1, 2)"}), ([1, "a"], [1, "a"]), ((math.inf,), (math.inf,)), ([len], [len])],
+)
+def test_only_what_json_may_change_is_recorded_as_text(value, written):
+    assert recorded(value) == written
+
+
+@pytest.mark.parametrize("text", ["f()", "{[]: 1}", "(", "[" * 9999, 5, None])
+def test_a_record_that_is_no_literal_is_an_error(text):
+    with pytest.raises(ValueError):
+        restored({"python": text}, [1])

@@ -10,6 +10,7 @@ from typing import Any, Optional, get_type_hints
 from ..arguments import checked_value
 from ..files import atomic_write, read_json
 from ..gluon.installed import installed_versions
+from ..recorded_settings import recorded
 from ..taskfile import UsageError
 from ..triggers import Every
 
@@ -51,9 +52,10 @@ class RunRecord:
 def write_record(folder: Path, record: RunRecord) -> str:
     """Write the record, with the installed versions, and return the name of the file.
 
-    A setting that JSON cannot hold is left out: no command line can change it either.
+    A setting that is neither JSON nor a literal of Python is left out: no command line can change it either.
     """
-    settings = {name: value for name, value in record.settings.items() if _is_json(value)}
+    settings = {name: recorded(value) for name, value in record.settings.items()}
+    settings = {name: value for name, value in settings.items() if _is_json(value)}
     content = {**asdict(record), "settings": settings, "versions": installed_versions()}
     atomic_write(folder / NAME, json.dumps(content, indent=2) + "\n")
     return NAME

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Callable
 
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
 from ..plots import to_svg
+from ..recorded_settings import PYTHON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,6 +81,8 @@ def _epoch_grid(history: History, names: Sequence[str]) -> Grid:
 def _setting_text(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
+    if isinstance(value, dict) and isinstance(value.get(PYTHON), str):
+        return str(value[PYTHON])
     return value if isinstance(value, str) else json.dumps(value)
 
 

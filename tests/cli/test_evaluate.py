@@ -55,6 +55,15 @@ def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):
     assert json.loads(Path("runs/small/history.json").read_text())["lr"] == pytest.approx([0.03] * 3)
 
 
+def test_a_setting_that_the_file_leaves_open_comes_back_as_it_was_set(write, multifit):
+    path = write(
+        "extra = None\n", **{"return TwoHeads()": "assert extra == (4, [5, (6,)])\n    return TwoHeads()"}
+    )
+    assert multifit("train", path, "--set", "extra=(4, [5, (6,)])", "--epochs", 1).code == 0
+    assert multifit("evaluate", path, "--from", "runs/small").code == 0
+    assert multifit("train", path, "--resume", "--epochs", 2).code == 0
+
+
 def test_settings_that_json_cannot_hold_are_left_out(tmp_path):
     record = RunRecord("small.py", {"heads": [len], "rate": 0.1}, seed=3, checkpoint_every=[2, "batch"])
     assert write_record(tmp_path, record) == "settings.json"

@@ -110,11 +110,15 @@ def test_it_needs_no_other_file() -> None:
 
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", rate=0.5, depth=[1, 2])]
+    runs = [
+        write_run(tmp_path / "a"),
+        write_run(tmp_path / "b", rate=0.5, depth=[1, 2], kernel={"python": "(3, 3)"}),
+    ]
     html = page([read_run(run) for run in runs])
     comparison = html[html.index('id="comparison"') : html.index('id="run-1"')]
     settings = comparison[comparison.index("Where they differ") : comparison.index("Figures after")]
     assert "<td>0.1</td><td>0.5</td>" in settings and "<td></td><td>[1, 2]</td>" in settings
+    assert "<td></td><td>(3, 3)</td>" in settings
     assert "mxnet" not in settings and "seed" not in settings  # these are the same
     assert "<td>1.0000</td><td>1.0000</td>" in comparison and "accuracy.top1" in comparison
     curves = Page(html).curves
