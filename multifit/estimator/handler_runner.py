@@ -11,10 +11,9 @@ from ..events import (
     HandlerError,
     PassEvents,
     adapt_for_evaluation,
-    handler_name,
 )
 from ..handlers import ProgressBar, StoppingHandler
-from .handler_states import Options, described, options_of, owners
+from .handler_states import Options, by_name, described, options_of, owners
 
 
 class HandlerRunner:
@@ -77,13 +76,7 @@ class HandlerRunner:
         return {name: handlers[owner] for name, owner in found.items()}, others
 
     def _stateful(self) -> dict[str, Any]:
-        handlers: dict[str, Any] = {}
-        for handler in self.handlers:
-            if callable(getattr(handler, "state_dict", None)):
-                name = handler_name(handler)
-                same_name = sum(each.split("#")[0] == name for each in handlers)
-                handlers[f"{name}#{same_name + 1}" if same_name else name] = handler
-        return handlers
+        return by_name(each for each in self.handlers if callable(getattr(each, "state_dict", None)))
 
     @contextmanager
     def fit(self, events: EventDispatcher) -> Iterator[None]:

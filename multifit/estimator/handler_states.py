@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
-from ..events import unwrapped
+from ..events import handler_name, unwrapped
 
 Options = Mapping[str, str]
+
+
+def by_name(handlers: Iterable[Any]) -> dict[str, Any]:
+    """Return handlers by the names of their classes; the second of a class is called Kind#2."""
+    named: dict[str, Any] = {}
+    for handler in handlers:
+        name = handler_name(handler)
+        same_name = sum(each.partition("#")[0] == name for each in named)
+        named[f"{name}#{same_name + 1}" if same_name else name] = handler
+    return named
 
 
 def options_of(handler: object) -> dict[str, str]:

@@ -9,12 +9,13 @@ import numpy as np
 from ..checks import one_shot
 from ..distributed import Sharded, World
 from ..errors import Problem, raise_problems
-from ..events import handler_name
+from ..events import unwrapped
 from ..gluon import snapshot
 from ..gluon.data.seeding import seed_everything, seed_of_rank
 from ..gluon.distributed.reader import WAY_OUT
 from ..gluon.engine import Engine
 from ..handlers import acts_on_first_rank
+from .handler_states import by_name, options_of
 from .task_data import each_loader
 
 
@@ -68,8 +69,21 @@ def start_together(
             )
 
 
-def _acting_everywhere(handlers: Iterable[object]) -> list[str]:
-    return sorted(handler_name(handler) for handler in handlers if not acts_on_first_rank(handler))
+def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
+    """Return the handlers that act on all ranks by name, with the options of multifit's own.
+
+    Those of users' handlers may follow from the rank, and folders may be others on each machine.
+    """
+    named = by_name(handler for handler in handlers if not acts_on_first_rank(handler))
+    return {
+        name: {key: text for key, text in options_of(handler).items() if _is_own(handler) and key != "folder"}
+        for name, handler in named.items()
+    }
+
+
+def _is_own(handler: object) -> bool:
+    """Whether a handler is of multifit itself."""
+    return type(unwrapped(handler)).__module__.startswith(f"{__name__.partition('.')[0]}.")
 
 
 def _indivisible(data: Any) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from multifit import (
     DataError,
+    Every,
+    GradientAccumulation,
     LossSpec,
     MultiEstimator,
     PeerError,
@@ -16,6 +18,7 @@ from multifit import (
     TaskSpec,
     TrainerError,
     TrainerSpec,
+    WeightAveraging,
 )
 from multifit.distributed import World
 from tests.common.data import Repeating, regression_batches
@@ -131,6 +134,15 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         r'trainers\["trainer"\].optimizer: "SGD" on rank 0, "Adam" on rank 1'),
     "other limits": (
         lambda w: fit(w, epochs=1 + w.rank), SpecError, "limits.epochs: 1 on rank 0, 2 on rank 1"),
+    "other handlers": (
+        lambda w: fit(w, handlers=other(w, [GradientAccumulation(2)], [])), SpecError,
+        r'handlers\["GradientAccumulation"\]: .* on rank 0, not on rank 1'),
+    "other options of a handler": (
+        lambda w: fit(w, handlers=[WeightAveraging(decay=0.5), WeightAveraging(decay=0.5 + 0.3 * w.rank)]),
+        SpecError, r'handlers\["WeightAveraging#2"\].decay: "0.5" on rank 0, "0.8" on rank 1'),
+    "other epochs of a handler": (
+        lambda w: fit(w, handlers=[Every(1 + w.rank, "epoch", WeightAveraging())]), SpecError,
+        r'handlers\["WeightAveraging"\].Every: '),
     "sparse gradients": (
         lambda w: fit(w, [(x[:, 0], y) for x, y in DATA], net=sparse_net()), TrainerError,
         "gradients are sparse and cannot be added up over processes; build .* sparse_grad=False"),

@@ -11,7 +11,7 @@ from .format_1 import is_format_1, known_to_format_1, upgraded
 _SHOWN = 6  # differences in parameters, of which there can be thousands
 _LONGEST = 160  # characters of a value
 # The keys of these are names that the user chose; of everything else, fields.
-_NAMED = {"holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
+_NAMED = {"handlers", "holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
