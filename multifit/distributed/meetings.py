@@ -177,6 +177,8 @@ class Meetings:
                 notes = CallThread().call(READING, self.communicator.read_notes, str(operation))
             except Exception:
                 return {}
+            if not here.issubset(notes):  # this rank's own was not kept, so others' may not be either
+                return {}
             others -= set(notes)
         return dict.fromkeys(others, "has not come")
 

@@ -57,8 +57,10 @@ def test_notes_tell_who_is_late():
     assert str(error).endswith("rank 1 has not come; rank 3 has not come")
 
 
-@pytest.mark.parametrize("read", [lambda text: 1 / 0, lambda text: time.sleep(1)])
-def test_notes_that_cannot_be_read_tell_nothing(read, monkeypatch):
+@pytest.mark.parametrize(
+    "read", [lambda text: 1 / 0, lambda text: time.sleep(1), lambda text: [], lambda text: [1]]
+)
+def test_notes_that_cannot_be_read_or_are_not_kept_tell_nothing(read, monkeypatch):
     monkeypatch.setattr("multifit.distributed.meetings.READING", 0.05)
     error = error_of(communicator_of(3, leave_note=lambda text: 1 / 0, read_notes=read))
     assert str(error).endswith("this rank cannot tell which one it is") and error.ranks == ()
