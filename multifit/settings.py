@@ -25,7 +25,7 @@ def settings_of(module: types.ModuleType) -> dict[str, Any]:
 
     Names in capitals are constants, not settings. Names with a leading underscore are private.
     """
-    return {name: getattr(module, attribute) for name, attribute in _attributes(module).items()}
+    return {name: getattr(module, attribute) for name, attribute in attributes_of(module).items()}
 
 
 def change_setting(module: types.ModuleType, name: str, value: Any, read: Callable[[Any, Any], Any]) -> None:
@@ -34,7 +34,7 @@ def change_setting(module: types.ModuleType, name: str, value: Any, read: Callab
     `read` also gets a value of the type that is needed: the present one, or, where the setting is declared as
     a ``Literal``, one of its choices. Raises ValueError if `read` does, or the value is none of these.
     """
-    attribute = _attributes(module)[name]
+    attribute = attributes_of(module)[name]
     choices = _choices(module, attribute)
     if not choices:
         setattr(module, attribute, read(value, getattr(module, attribute)))
@@ -47,8 +47,8 @@ def change_setting(module: types.ModuleType, name: str, value: Any, read: Callab
     raise ValueError(f"it must be one of {', '.join(map(str, choices))}")
 
 
-def _attributes(module: types.ModuleType) -> dict[str, str]:
-    """Return the names of settings, each with the name of its value in the module."""
+def attributes_of(module: types.ModuleType) -> dict[str, str]:
+    """Return the names of a module's settings, each with the name of its value in the module."""
     plain = [name for name, value in vars(module).items() if isinstance(value, _TYPES)]
     public = [name for name in plain if name[0] != "_" and not name.isupper()]
     bare = {name: name.removesuffix("_") for name in public}

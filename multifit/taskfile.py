@@ -4,7 +4,7 @@ A task file has the functions ``net``, ``spec`` and ``data``, and optionally ``t
 ``frozen``, ``balance`` and ``sampling``. They return what `MultiEstimator` and its ``fit`` take under these
 names; ``pictures`` returns figures to save. As with pytest's fixtures, a parameter names what a function
 needs: ``def data(net)`` gets what ``net()`` returned. Each function is called once. Values at the top of the
-module (``epochs = 20``) are its settings.
+module (``epochs = 20``) are its settings; ``def data(batch_size)`` gets the setting's value.
 
 Two more functions are for ``multifit predict``: ``inputs(arguments)`` makes a batch for
 `MultiEstimator.predict` from the arguments of the command line (paths or texts), and ``show(outputs)``
@@ -18,12 +18,14 @@ import sys
 import types
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import decode_source
 from pathlib import Path
+from symtable import symtable
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from .errors import quoted, suggest
+from .errors import quoted, shown, suggest
 from .recorded_settings import restored
-from .settings import change_setting, parse_setting, settings_of
+from .settings import attributes_of, change_setting, parse_setting, settings_of
 
 NEEDED = ("net", "spec", "data")
 OPTIONAL = ("trainers", "initializer", "frozen", "balance", "sampling", "pictures", "inputs", "show")
@@ -52,7 +54,7 @@ class TaskFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.module = _execute(self.path)
+        self.module, self._assigned = _execute(self.path)
         self.functions = self._find_functions()
 
     @property
@@ -63,8 +65,8 @@ class TaskFile:
     def set(self, assignments: Iterable[str]) -> None:
         """Change settings, each by ``name=value``; the value is converted to the type of the setting.
 
-        Raises UsageError if an equals sign is missing, the setting is unknown, or the value is of another
-        type.
+        Raises UsageError if an equals sign is missing, the setting is unknown or imported, or the value is of
+        another type.
         """
         for assignment in assignments:
             name, equals, text = assignment.partition("=")
@@ -86,7 +88,13 @@ class TaskFile:
                 f'{self.path} has no setting "{name}"{suggest(name, self.settings)}; '
                 f"it has {quoted(self.settings)}"
             )
+        present = self.settings[name]
         try:
+            if attributes_of(self.module)[name] not in self._assigned and read(value, present) != present:
+                raise ValueError(
+                    f"it is imported, and elsewhere it would stay {shown(present)}; write {name} = ... "
+                    "in the file, and let imported functions that need it take it as a parameter"
+                )
             change_setting(self.module, name, value, read)
         except ValueError as error:
             raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
@@ -142,12 +150,11 @@ class Resolver:
         function = self._functions[name]
         positional, keywords = [], {}
         for parameter in _parameters(function):
-            if self._provided(parameter.name):
-                value = self[parameter.name]
-                if parameter.kind is parameter.POSITIONAL_ONLY:
-                    positional.append(value)
-                else:
-                    keywords[parameter.name] = value
+            provided = self._provided(parameter.name)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(self[parameter.name] if provided else parameter.default)
+            elif provided:
+                keywords[parameter.name] = self[parameter.name]
         if self._before is not None:
             self._before(name)
         return function(*positional, **keywords)
@@ -181,11 +188,13 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [each for each in inspect.signature(function).parameters.values() if each.kind not in variadic]
 
 
-def _execute(path: Path) -> types.ModuleType:
+def _execute(path: Path) -> tuple[types.ModuleType, set[str]]:
+    """Return a file's module, and the names that the file itself assigns at its top, rather than imports."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
     try:
-        code = compile(path.read_bytes(), str(path), "exec")
+        source = decode_source(path.read_bytes())
+        code, names = compile(source, str(path), "exec"), symtable(source, str(path), "exec").get_symbols()
     except (OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"{path} is not a Python module: {error}") from None
     module = types.ModuleType(f"multifit_task_{path.stem}")
@@ -194,4 +203,4 @@ def _execute(path: Path) -> types.ModuleType:
     # Registered by name, so that data loaders can send its functions to their worker processes.
     sys.modules[module.__name__] = module
     exec(code, vars(module))
-    return module
+    return module, {name.get_name() for name in names if name.is_assigned()}

@@ -70,6 +70,22 @@ def test_a_file_imports_its_neighbours(task, tmp_path):
     assert task("from neighbour_of_small import width\n" + SMALL).settings["width"] == 5
 
 
+@pytest.mark.parametrize("imports", ["from of_small import *", "from of_small import rate, epochs"])
+def test_what_a_file_imports_cannot_be_set(task, tmp_path, imports):
+    (tmp_path / "of_small.py").write_text("rate = 0.5\nepochs = 2\ndef trainers(): return rate")
+    functions = SMALL.replace("rate = 0.1\n", "").replace("epochs = 3\n", "")
+    small = task(imports + functions)
+    assert small.settings == {"rate": 0.5, "epochs": 2}
+    message = r"cannot set rate of .*0.25.*: it is imported, .* stay 0.5; write rate = ... in the file"
+    for change in (lambda: small.set(["rate=0.25"]), lambda: small.restore({"rate": 0.25})):
+        with pytest.raises(UsageError, match=message):
+            change()
+    small = task(f"{imports}\nif epochs:\n    rate: float = rate\n{functions}")
+    small.restore({"epochs": 2, "rate": 0.25})
+    assert small.settings == {"rate": 0.25, "epochs": 2}
+    del sys.modules["of_small"]
+
+
 def test_its_functions_can_be_sent_to_worker_processes(task):
     function = task().functions["data"]
     assert pickle.loads(pickle.dumps(function)) is function
@@ -176,6 +192,13 @@ def test_positional_parameters():
         return seed, output
 
     assert Resolver({"net": net}, {"seed": 7, "output": "runs"}, "x.py")["net"] == (7, "runs")
+
+
+def test_positional_parameters_without_a_value_keep_their_defaults():
+    def net(width=64, seed=1, /):
+        return width, seed
+
+    assert Resolver({"net": net}, {"seed": 7}, "x.py")["net"] == (64, 7)
 
 
 def test_an_unknown_parameter_is_an_error_before_any_call():

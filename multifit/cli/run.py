@@ -77,6 +77,7 @@ class Run:
                 **(functions or {"estimator": self._make_estimator, "history": self._train}),
             },
             {
+                **self.task.settings,
                 "arguments": list(getattr(options, "arguments", [])),
                 "context": resolve_context(host, []),
                 "output": self.output,

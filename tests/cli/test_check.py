@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 
 def test_it_prints_the_plan_and_writes_nothing(write, multifit):
     before = set(os.listdir())
@@ -27,3 +29,12 @@ def test_quiet_prints_nothing(write, multifit):
 def test_trainers_that_miss_a_parameter_are_an_error(write, multifit):
     result = multifit("check", write("", **{'TrainerSpec(".*",': 'TrainerSpec("kind.*",'}))
     assert result.code == 1 and "place.weight" in result.err
+
+
+def test_a_functions_parameter_gets_the_setting_of_its_name(write, multifit):
+    more = """
+def trainers(net, rate=7, width=5, seed=3):
+    raise LookupError(f"{rate} {width} {seed}")
+"""
+    with pytest.raises(LookupError, match="0.3 5 0"):
+        multifit("check", write(more), "--set", "rate=0.3")
