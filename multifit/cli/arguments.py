@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
-from ..engines import AUTO, CUDA_GRAPHS, ENGINES
+from ..engines import CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger
 
 
@@ -44,14 +44,13 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=ENGINES,
-        default=AUTO,
-        help="what runs the batches (default: MXNet, or PyTorch on its devices, such as cuda:0)",
+        help="what runs the batches (default: as in the run that is resumed or read; else MXNet, or PyTorch "
+        "on its devices, such as cuda:0)",
     )
     parser.add_argument(
         "--compile",
         nargs="?",
         const=True,
-        default=False,
         choices=[CUDA_GRAPHS],
         help="with PyTorch's engine: compile the step's program, or capture it as CUDA graphs",
     )

@@ -1,16 +1,16 @@
-"""The devices of a run: those of ``--devices``, or of the run that is resumed."""
+"""The devices and the engine of a run: those of the command line, or of the run that is resumed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..engines import choose_engine, runner_module
+from ..engines import AUTO, choose_engine, runner_module
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..taskfile import UsageError, as_usage_error
 from .record import RunRecord
 
 
-def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tuple[Any, Any]:
+def choose_context(devices: str | None, engine: str, compiles: bool | str | None) -> tuple[Any, Any]:
     """Return the context of the run, and that of the net's own parameters.
 
     Raises UsageError if the devices cannot be read or the engine cannot run there.
@@ -24,17 +24,33 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tu
         return context, runner_module(name).host(context)
 
 
-def earlier_devices(record: RunRecord | None, engine: str, compiles: bool | str) -> str | None:
+def earlier_engine(record: RunRecord | None) -> str:
+    """Return the engine that an earlier run was told to use; UsageError if it is not installed."""
+    engine = AUTO if record is None else record.engine
+    if engine != AUTO:
+        try:
+            runner_module(engine)
+        except ImportError as error:
+            raise UsageError(f"the run used --engine {engine}: {error}; or give --engine mxnet") from None
+    return engine
+
+
+def earlier_devices(record: RunRecord | None, engine: str) -> str | None:
     """Return the devices of an earlier run, as ``--devices`` takes them; None if they do not exist here."""
     devices = None if record is None else record.devices_option
     # With torch, MXNet's contexts are those of the net's own parameters
     if devices is None or (engine == "torch" and devices.startswith(("cpu:", "gpu:"))):
         return None
     try:
-        resolve_context(choose_context(devices, engine, compiles)[1], [])
+        resolve_context(choose_context(devices, engine, False)[1], [])
     except ValueError:  # a run may go on elsewhere
         return None
     return devices
+
+
+def runs_torch(engine: str, context: Any) -> bool:
+    """Return whether PyTorch runs the batches."""
+    return choose_engine(engine, context, _say_nothing) == "torch"
 
 
 def _say_nothing(line: str) -> None:

@@ -7,14 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..engines import AUTO
 from ..errors import last_line, quoted
 from ..taskfile import UsageError
 from .outputs import make_folder, print_result
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
 FILES = ("net.py", "net.pt2")  # one of them is in a folder
-UNUSED: dict[str, Any] = {"engine": AUTO, "folder": None, "precision": None, "seed": None, "settings": []}
+UNUSED: dict[str, Any] = {"engine": None, "folder": None, "precision": None, "seed": None, "settings": []}
 OPTIONS = {"folder": "--from", "settings": "--set"}  # others are named as their attribute
 
 

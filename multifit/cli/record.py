@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional, get_type_hints
+from typing import Annotated, Any, Optional, Union, get_type_hints
 
-from ..arguments import checked_value
+from ..arguments import checked_value, one_of
+from ..engines import AUTO, CUDA_GRAPHS, ENGINES
 from ..files import atomic_write, read_json
 from ..gluon.installed import installed_versions
 from ..recorded_settings import recorded
@@ -26,6 +27,8 @@ class RunRecord:
     seed: int
     epochs: Optional[int] = None  # how long the run is to be trained
     devices: list[str] = field(default_factory=list)  # such as ["cpu(0)"]
+    engine: Annotated[str, one_of(*ENGINES)] = AUTO  # as the command line said it
+    compile: Union[bool, Annotated[str, one_of(CUDA_GRAPHS)]] = False
     precision: str = "float32"
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
     file_seed: Optional[int] = None  # under which the task file was executed; None in older versions
@@ -78,7 +81,7 @@ def read_record(folder: Path, file: Path) -> RunRecord:
     known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
     record = RunRecord(**{"file": "", **known})
     try:
-        for name, hint in get_type_hints(RunRecord).items():
+        for name, hint in get_type_hints(RunRecord, include_extras=True).items():
             checked_value(f'"{name}"', getattr(record, name), hint)
         record.schedule  # noqa: B018
     except (TypeError, ValueError) as error:

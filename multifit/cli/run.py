@@ -9,7 +9,6 @@ from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
-from ..engines import AUTO
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
@@ -20,7 +19,7 @@ from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .data import explained, loaders
-from .devices import choose_context, earlier_devices
+from .devices import choose_context, earlier_devices, earlier_engine, runs_torch
 from .record import NAME as RECORD
 from .record import RunRecord, read_record
 from .results import HISTORY, PARAMETERS
@@ -61,11 +60,13 @@ class Run:
         self._change_settings(options)
         self.precision = self._choose_precision(options.precision)
         self.seed = self._choose_seed(options.seed)
-        self.engine = getattr(options, "engine", AUTO)
-        self.compile = getattr(options, "compile", False)
-        how = self.engine, self.compile
+        self.engine = options.engine or earlier_engine(record)
         resumed = None if functions or world.size > 1 else record
-        self.context, host = choose_context(options.devices or earlier_devices(resumed, *how), *how)
+        devices = options.devices or earlier_devices(resumed, self.engine)
+        self.context, host = choose_context(devices, self.engine, options.compile)
+        self.compile: bool | str = options.compile or False
+        if not (options.compile or options.engine or functions or record is None):
+            self.compile = runs_torch(self.engine, self.context) and record.compile
         with as_usage_error(ValueError):
             seed_everything(self.seed)
         self._handlers: list[Any] = []

@@ -168,6 +168,8 @@ def _write_record(task: Run, epochs: int, every: Every | None, pictures: list[st
         seed=task.seed,
         epochs=epochs,
         devices=task.devices,
+        engine=task.engine,
+        compile=task.compile,
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
         file_seed=task.file_seed,

@@ -37,13 +37,61 @@ def test_an_engine_that_is_not_installed(write, multifit, monkeypatch):
         assert result.code == 2 and 'engine="torch" needs PyTorch' in result.err
 
 
+def record(**fields: object) -> dict[str, object]:
+    """Return the record of the last run, after changing some fields."""
+    path = Path("runs/small/settings.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "engine"),
+    [
+        ({}, (), "auto"),
+        ({"engine": "mxnet"}, (), "mxnet"),
+        ({"engine": "mxnet"}, ("--engine", "auto"), "auto"),
+        ({"engine": "torch", "compile": True}, ("--engine", "mxnet"), "mxnet"),
+        ({"compile": "cudagraphs"}, (), "auto"),  # of a device that is not here
+    ],
+)
+def test_the_engine_is_that_of_the_run_unless_another_is_given(trained, multifit, fields, options, engine):
+    record(**fields)
+    assert multifit("evaluate", trained, "--from", "runs/small", *options).code == 0
+    assert multifit("train", trained, "--resume", "--epochs", 3, *options).code == 0
+    after = record()
+    assert (after["engine"], after["compile"]) == (engine, False)
+
+
+def test_the_engine_of_the_run_is_not_installed(trained, multifit, monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    record(engine="torch")
+    for arguments in (["evaluate", trained, "--from", "runs/small"], ["train", trained, "--resume"]):
+        result = multifit(*arguments)
+        assert result.code == 2 and "the run used --engine torch: " in result.err
+        assert result.err.endswith("or give --engine mxnet\n")
+
+
+@needs_torch
+def test_a_run_goes_on_with_torch(write, multifit):
+    """And bit for bit as if it had not stopped."""
+    path, options = write(**HYBRID), ["--engine", "torch", "--checkpoint-every", "1epochs"]
+    assert multifit("train", path, *options, "--epochs", 3, "--output", "whole").code == 0
+    assert multifit("train", path, *options, "--epochs", 2).code == 0
+    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
+    assert where() == ["cpu (torch)"] and record()["engine"] == "torch"
+    assert Path("runs/small/final.params").read_bytes() == Path("whole/final.params").read_bytes()
+    for command in ("evaluate", "export"):
+        assert multifit(command, path, "--from", "runs/small").code == 0
+
+
 @needs_torch
 def test_torch_trains_evaluates_and_resumes(write, multifit):
     path, options = write(**HYBRID), ["--engine", "torch", "--quiet"]
     assert multifit("train", path, *options).code == 0
     assert where() == ["cpu (torch)"]
     of_torch, of_mxnet = (
-        multifit("evaluate", path, "--from", "runs/small", *more).out for more in (options, ["--quiet"])
+        multifit("evaluate", path, "--from", "runs/small", *more).out
+        for more in (options, ["--engine", "mxnet", "--quiet"])
     )
     assert figures(of_torch) == pytest.approx(figures(of_mxnet), rel=1e-4)
     assert multifit("train", path, "--resume", "--epochs", 4, *options).code == 0

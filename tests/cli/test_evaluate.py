@@ -107,6 +107,8 @@ def test_a_folder_that_is_not_a_run_of_the_file_is_an_error(evaluate, spoil, mes
         ("epochs", 1.5, '"epochs" is 1.5'),
         ("devices", "cpu", "\"devices\" is 'cpu'"),
         ("precision", None, '"precision" is None'),
+        ("engine", "torhc", '"engine" is \'torhc\' (did you mean "torch"?); valid is "auto"'),
+        ("compile", "graphs", "\"compile\" is 'graphs'"),
         ("checkpoint_every", 5, '"checkpoint_every" is 5'),
         ("checkpoint_every", [1, []], "Every: unit is []"),
         ("checkpoint_every", [1, "week"], "Every: unit is 'week'"),
