@@ -95,13 +95,13 @@ class RunCheckpointer:
             if not tree["complete"]:
                 run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
                 snapshot.set_random_state(run.order_state)  # raises if it is none
-            unsaved = snapshot.read(checkpoint, self._engine, ranks)  # sets the checkpoint's random state
+            restarted = snapshot.read(checkpoint, self._engine, ranks, tree["complete"])  # random states
             if (checkpoint / f"{ENGINE}.json").exists():
                 self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
             self._engine.shared.are_shared = True  # and running statistics are each rank's own
             self._load(tree)
-        for figure in unsaved:
-            self._log_once(f'"{figure}" starts from zero: the checkpoint could not hold it')
+        for figure, why in restarted.items():
+            self._log_once(f'"{figure}" starts from zero: {why}')
         place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_manifest(checkpoint).facts.get("exact") is False:

@@ -14,6 +14,7 @@ from multifit import (
     Every,
     GradientAccumulation,
     LossSpec,
+    MetricSpec,
     MultiEstimator,
     TaskSpec,
     TrainerSpec,
@@ -33,7 +34,20 @@ from tests.common.joint_training import (
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks
 
+import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
+
+
+class OnHost(mx.metric.EvalMetric):
+    """The mean absolute error of each element."""
+
+    def __init__(self) -> None:
+        super().__init__("on host")
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(labels, preds):
+            self.sum_metric += float((label - pred).abs().sum().asscalar())
+            self.num_inst += label.size
 
 
 class InterruptOn:
@@ -130,6 +144,43 @@ def test_means_of_all_ranks_go_on_on_each_of_another_number(tmp_path, size):
     run_ranks(2, lambda world: run(world, "parts", CutsPower(4)))
     for resumed in run_ranks(size, lambda world: run(world, "parts", resume=tmp_path / "parts")):
         assert_equal_training(alone, resumed)
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [(2, 1), (1, 2), (2, 3)])
+def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, saved, resumed, caplog):
+    """The net computes 0, and labels are 1 in three batches, then 2."""
+    labels = np.repeat([1.0, 2.0], [12, 8])[:, None].astype("float32")
+    data = [(np.zeros((4, 3), "float32"), batch) for batch in np.split(labels, 5)]
+
+    def run(world, *handlers, **fit):
+        net = gluon.nn.Dense(1, in_units=3)
+        net.initialize(mx.init.Zero())
+        metrics = {
+            "function": MetricSpec(lambda label, pred: float(np.abs(label - pred).mean()), "y", "y"),
+            "host": MetricSpec(OnHost(), "y", "y"),
+            "mae": MetricSpec(mx.metric.MAE(), "y", "y"),
+        }
+        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, metrics, ["x"])
+        estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1e-9}), world=world)
+        saving = CheckpointHandler(tmp_path, Every(3, "batch"), seed=1)
+        history = estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **fit)
+        return {name.partition("_")[2]: history[name] for name in history}
+
+    run_ranks(saved, lambda world: run(world, CutsPower(3)))
+    with caplog.at_level(logging.INFO, "multifit"):
+        ends = run_ranks(resumed, lambda world: run(world, resume=tmp_path))
+    whole, rest = (12 + 4 * 8) / 2 / 20, 2.0
+    for end in ends:
+        assert end["loss"] == pytest.approx([whole] * 2, rel=1e-5)
+        for name in ("function", "host", "mae"):
+            assert end[name][0] == pytest.approx(rest, rel=1e-5)
+            assert end[name][1] == pytest.approx(1.4, rel=1e-5)
+    for name in ("function", "host", "mae"):
+        assert f'"train_{name}" starts from zero: what each process has measured cannot be' in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "multifit"):  # a whole epoch's figures do not go on
+        run_ranks(saved, lambda world: run(world, resume=tmp_path))
+    assert "resuming from" in caplog.text and "starts from zero" not in caplog.text
 
 
 def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):

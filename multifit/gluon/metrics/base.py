@@ -28,13 +28,15 @@ class DeviceMetric:
     and counts the samples.
 
     A `per_batch` metric is a mean over updates of a value that is not a sum: the statistics of one batch are
-    added over its devices and go through :meth:`fold`, whose results add up over batches.
+    added over its devices and go through :meth:`fold`, whose results add up over batches. A `per_part` one is
+    a mean of such values, of each device's part of a batch.
     """
 
     width: int = 2
     counts_labels: bool = False
     returns_rows: bool = False
     per_batch: bool = False
+    per_part: bool = False
 
     def __init__(self, metric: mx.metric.EvalMetric) -> None:
         self.metric = metric

@@ -11,6 +11,8 @@ from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 class DeviceMAE(DeviceMetric):
     """``mx.metric.MAE``: the mean over pairs of the mean absolute error."""
 
+    per_part = True
+
     def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         """See :meth:`DeviceMetric.graph_for`; shapes that NumPy would broadcast are not supported."""
         return self._statistics if as_column(label) == as_column(output) else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
+from ...protocols import Array
+from ..metrics.catalogue import device_metric
+from ..metrics.metric_sums import Layout
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
 from .attributes import class_name, load_attributes, save_attributes, stable_name
@@ -46,6 +49,37 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
     figures.constant_classes.update(state.get("classes", {}))
     for means, saved in zip(figures.means, state.get("means", [])):
         means.load(saved)
+
+
+def empty_undivided(figures: StageFigures, state: Mapping[str, Any]) -> list[str]:
+    """Empty the metrics in what :func:`save_figures` returned that other processes cannot go on with.
+
+    Those that their own ``update`` computes, and means over parts of batches, of which there are now more or
+    fewer. Returns the keys of those that held something.
+    """
+    emptied = []
+    for metric in figures.metrics:
+        key, device = metric.term.key, device_metric(metric.metric)
+        saved = state["measures"].get(key, {})
+        if saved.get("on_device") and not (device and (device.per_part or device.per_batch)):
+            continue
+        if _clear_sums(state["tally"]["vectors"], metric.term.where) or saved.get("fed"):
+            emptied.append(key)
+            saved.update(metric=None, fed=False)
+    return emptied
+
+
+def _clear_sums(vectors: Sequence[tuple[Layout, Sequence[Array]]], cleared: str) -> bool:
+    """Set the sums of one name to 0; return whether there are any."""
+    found = False
+    for layout, arrays in vectors:
+        start = 0
+        for name, width in layout:
+            for array in arrays if name == cleared else ():
+                array[start : start + width] = 0
+                found = True
+            start += width
+    return found
 
 
 def _save_metric(metric: StageMetric) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..distributed.collectives import from_first
 from ..engine import Engine
 from ..optim.parameters import statistics
 from .differences import differences as compare
-from .figures import load_figures, save_figures
+from .figures import empty_undivided, load_figures, save_figures
 from .identity import identity
 from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
 from .ranks import has_own, has_tree, read_own_tree
@@ -26,6 +26,7 @@ from .tree import decode, encode, read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
+OTHER_RANKS = "what each process has measured cannot be divided among another number of them"
 
 
 def write(folder: Path, engine: Engine) -> list[str]:
@@ -54,13 +55,13 @@ def own_state(engine: Engine) -> dict[str, Any]:
     return {**_own_state(engine), STATISTICS: _statistics(engine)}
 
 
-def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
+def read(folder: Path, engine: Engine, ranks: int = 1, complete: bool = False) -> dict[str, str]:
     """Load everything that :func:`write` wrote, the random states last.
 
     The folder must be intact and without :func:`differences`. The net may be initialised or not; the stages
-    were just reset. Returns the names of the figures that start from zero. `ranks` is how many wrote it; if
-    they are as many as now, each loads its own state. Else running statistics become the mean of all ranks',
-    and the first rank's figures the sum.
+    were just reset. Returns why, by name, figures start from zero. `ranks` is how many wrote it; if they are
+    as many as now, each loads its own state. Else running statistics become the mean of all ranks', and the
+    first rank's figures the sum, of what can be added up. After a `complete` epoch, no figures go on.
     """
     raise_problems(engine.model.initialize())
     world = engine.world
@@ -81,6 +82,10 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
     carried = engine.stages[TRAIN].carried
     if carried is not None:
         carried.load(read_own_tree(folder, own, CARRIED))
+    why = dict.fromkeys(_unsaved_figures(trees[FIGURES]), "the checkpoint could not hold it")
+    if ranks != world.size and not complete:
+        emptied = empty_undivided(engine.stages[TRAIN].figures, trees[FIGURES][TRAIN])
+        why.update(dict.fromkeys([figure_name(TRAIN, key) for key in emptied], OTHER_RANKS))
     for name, state in trees[FIGURES].items():
         load_figures(engine.stages[name].figures, state)
     if has_tree(folder, own, LABELS):
@@ -93,7 +98,7 @@ def read(folder: Path, engine: Engine, ranks: int = 1) -> list[str]:
     elif has_own(folder, own, STATISTICS):
         _set_statistics(engine, read_own_tree(folder, own, STATISTICS))
     read_random(folder, world.rank)
-    return _unsaved_figures(trees[FIGURES])
+    return why
 
 
 def share_trainers(engine: Engine) -> None:
@@ -160,7 +165,9 @@ def _check_divisible(folder: Path, engine: Engine, ranks: int) -> None:
 def _redistribute(folder: Path, engine: Engine, ranks: int) -> None:
     """Give the first rank the sum of all ranks' figures, and everybody the mean of running statistics."""
     for rank in range(1, ranks):
-        for name, state in read_own_tree(folder, rank, FIGURES).items():
+        states = read_own_tree(folder, rank, FIGURES)
+        empty_undivided(engine.stages[TRAIN].figures, states[TRAIN])
+        for name, state in states.items():
             engine.stages[name].figures.sums.merge(state["tally"])
             engine.stages[name].figures.labels.merge(state["labels"])
     for stage in engine.stages.values() if engine.world.rank else ():
