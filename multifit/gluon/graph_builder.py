@@ -27,13 +27,22 @@ class GraphBuilder:
         self._nodes.append(node)
         return len(self._nodes) - 1
 
-    def add(self, node: int, inputs: list[Input]) -> None:
+    def add(self, node: int, inputs: list[Input], bias_apart: bool = False) -> None:
         """Add a node of the other graph with new inputs."""
-        self._at[node] = self.node(node, inputs)
+        self._at[node] = self.node(node, inputs, bias_apart)
 
-    def node(self, node: int, inputs: list[Input]) -> int:
-        """Add a node of the other graph with new inputs, as often as needed; return its place."""
-        return self.append({**self._graph["nodes"][node], "inputs": inputs})
+    def node(self, node: int, inputs: list[Input], bias_apart: bool = False) -> int:
+        """Add a node of the other graph with new inputs, as often as needed; return its place.
+
+        With `bias_apart` it is a dense layer, whose bias becomes an operator of its own.
+        """
+        original = self._graph["nodes"][node]
+        if not bias_apart:
+            return self.append({**original, "inputs": inputs})
+        name, attributes = original["name"], {**original["attrs"], "no_bias": "True"}
+        product = {**original, "name": f"{name}_product", "attrs": attributes, "inputs": inputs[:2]}
+        entry = [self.append(product), 0, 0]
+        return self.append({"op": "broadcast_add", "name": name, "inputs": [entry, inputs[2]]})
 
     def copied(self, entry: Entry) -> Input:
         """Return an entry of a node that was added before, or of a variable, which is added now."""

@@ -133,6 +133,40 @@ def test_adversarial_nets_train_as_by_hand(caplog: Any) -> None:
             np.testing.assert_allclose(parameter.data().asnumpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+def train_biases_by_hand(net: Any, still: str) -> None:
+    """Train weights by the first score alone, and biases by both; one parameter stays as it is."""
+    loss, parameters = Softplus(-1), net._collect_params_with_prefix()
+    moved = {name: parameter for name, parameter in parameters.items() if name != still}
+    trainer = gluon.Trainer({each.name: each for each in moved.values()}, "sgd", SGD)
+    for noise, image in BATCHES * 2:
+        with autograd.record():
+            real, made = map(loss, net(nd.array(noise), nd.array(image)))
+        net.collect_params().zero_grad()
+        made.backward(retain_graph=True)
+        of_made = {name: each.grad().copy() for name, each in moved.items()}
+        net.collect_params().zero_grad()
+        real.backward()
+        for name, parameter in moved.items():
+            if name.endswith("bias"):
+                parameter.grad()[:] += of_made[name]
+        trainer.step(len(noise))
+
+
+@pytest.mark.parametrize("still", ["", "discriminator.0.weight"], ids=["", "a frozen weight"])
+@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two"])
+def test_weights_and_biases_of_a_layer_may_have_trainers_of_their_own(devices: Any, still: str) -> None:
+    hand, net = make_net(), make_net(devices=devices)
+    train_biases_by_hand(hand, still)
+    loss = hybridized(Softplus(-1))
+    losses = {"real": LossSpec(loss, "real"), "made": LossSpec(loss, "made", trainers="bias")}
+    spec = TaskSpec(["real", "made"], (), losses, inputs=["noise", "image"])
+    trainers = {part: TrainerSpec(f".*{part}", "sgd", SGD) for part in ("weight", "bias")}
+    MultiEstimator(net, spec, trainers, devices, frozen=[still] if still else ()).fit(
+        BATCHES, epochs=2, event_handlers=SILENT
+    )
+    assert_same_parameters(net, hand)
+
+
 def test_two_devices_equal_one() -> None:
     nets = [make_net(devices=devices) for devices in (ONE, TWO)]
     for net, devices in zip(nets, (ONE, TWO)):

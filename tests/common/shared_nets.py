@@ -100,6 +100,21 @@ class Skipping(gluon.HybridBlock):
         return self.digit(F.concat(features, x)), self.parity(F.concat(x, features))
 
 
+class Tied(gluon.HybridBlock):
+    """One head takes the weight of a layer below the body, with a bias of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back = nn.Dense(10, in_units=10, use_bias=False)
+        self.body = nn.Dense(10, in_units=10, activation="tanh")
+        self.digit = nn.Dense(10, in_units=10, params=self.back.params)
+        self.parity = nn.Dense(1, in_units=10)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        features = self.body(self.back(x))
+        return self.digit(features), self.parity(features)
+
+
 class Pretrained(gluon.HybridBlock):
     """The same behind a layer that is not trained."""
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, Collection, Mapping, Optional, Sequence
 
 from ..graph_builder import Entry, GraphBuilder, Input, Node
-from .graph_cut import stops
+from .graph_cut import moves_bias_alone, stops
 from .traced_graph import as_json
 
 Group = Optional[int]  # of outputs whose gradients reach the same parameters; None where no gradient flows
@@ -60,7 +60,8 @@ class _Rewriting:
         for i, node in enumerate(self._nodes):
             for group in sorted(needed[i], key=lambda each: -1 if each is None else each):
                 inputs = [self._entry((at, out), group) for at, out, *_ in node["inputs"]]
-                self._places[i][group] = self._copy(i, inputs)
+                bias_apart = group is not None and moves_bias_alone(node, self._learns[group])
+                self._places[i][group] = self._copy(i, inputs, bias_apart)
         return self._builder.symbol([self._entry(entry, group) for entry, group in heads])
 
     def _needed(self, heads: Sequence[tuple[Entry, Group]]) -> list[set[Group]]:
@@ -83,10 +84,10 @@ class _Rewriting:
         """Return the group if its gradient goes through a node, else None."""
         return group if group is not None and self._learns[group][node] else None
 
-    def _copy(self, node: int, inputs: list[Input]) -> int:
+    def _copy(self, node: int, inputs: list[Input], bias_apart: bool) -> int:
         key = node, tuple(map(tuple, inputs)) if self._nodes[node]["op"] != "null" else ()
         if key not in self._copies:
-            self._copies[key] = self._builder.node(node, inputs)
+            self._copies[key] = self._builder.node(node, inputs, bias_apart)
         return self._copies[key]
 
     def _entry(self, entry: Entry, group: Group) -> Input:

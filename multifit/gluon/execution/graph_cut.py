@@ -23,6 +23,19 @@ def stops(node: Node) -> bool:
     return node["op"] in STOPS
 
 
+def moves_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
+    """Return whether an operator is a dense layer whose bias learns, and whose weight does not.
+
+    `learns` says for each node whether a gradient goes on to what is trained. The bias must then be an
+    operator of its own: on CPUs, MXNet's FullyConnected computes its gradient only along with that of the
+    weight.
+    """
+    if node["op"] != "FullyConnected" or len(node["inputs"]) < 3:
+        return False
+    weight, bias = (learns[source] for source, *_ in node["inputs"][1:])
+    return bias and not weight
+
+
 @dataclass
 class Cut:
     """A graph in two.
@@ -118,7 +131,8 @@ def _split(
     for i, node in enumerate(nodes):
         if node["op"] != "null" and i not in body:
             task = None if stops(node) else next(iter(reached[i]), None)
-            rest.add(i, [source((at, out), task) for at, out, *_ in node["inputs"]])
+            inputs = [source((at, out), task) for at, out, *_ in node["inputs"]]
+            rest.add(i, inputs, bias_apart=moves_bias_alone(node, learns))
     heads = [
         rest.identity(source((at, out), None)) if at in body else rest.copied((at, out))
         for at, out, *_ in graph["heads"]

@@ -15,7 +15,7 @@ from tests.common.data import digit_batches
 from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.nets import Heads, hybridized, sequential
-from tests.common.shared_nets import Nested, Pretrained, Skipping, three_tasks
+from tests.common.shared_nets import Nested, Pretrained, Skipping, Tied, three_tasks
 from tests.common.specs import BCE, CE, L2, digit_spec
 
 import mxnet as mx  # isort: skip
@@ -143,6 +143,18 @@ def test_frozen_parameters_are_not_compared(on: str, accumulate: bool) -> None:
     for history in results[1:]:
         for figure in results[0]:
             np.testing.assert_allclose(history[figure], results[0][figure], rtol=1e-5, err_msg=figure)
+
+
+@pytest.mark.parametrize("on", ["features", "parameters"])
+def test_a_bias_learns_beside_a_frozen_weight_that_the_body_takes_too(on: str) -> None:
+    nets = twins(Tied, BATCHES[0][0])
+    for net, method in zip(nets, (None, Sum(on=on))):
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        estimator = MultiEstimator(
+            hybridized(net), digit_spec(), trainers, frozen=["back.weight"], balance=method
+        )
+        estimator.fit(BATCHES, epochs=2, event_handlers=SILENT)
+    assert_same_parameters(nets[1], nets[0])
 
 
 @pytest.mark.parametrize("on", ["features", "parameters"])

@@ -10,9 +10,11 @@ import pytest
 
 from multifit.gluon.execution.bound_graph import bound_graph, reaches_any
 from multifit.gluon.execution.graph_cut import STOPS
+from tests.common.nets import sequential
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, nd, sym  # isort: skip
+from mxnet.gluon import nn, rnn  # isort: skip
 
 PARAMETERS = {"a": (4, 3), "b": (4, 4), "c": (1, 4), "mean": (4,), "variance": (4,)}
 TRAINED = {"a", "b", "c"}
@@ -85,6 +87,47 @@ def test_what_need_not_be_computed_again_is_not(group: str, times: int) -> None:
     nodes = json.loads(bound_graph(graph(), GROUPS[group], TRAINED).tojson())["nodes"]
     assert sum(node["op"] == "BatchNorm" for node in nodes) == times
     assert sum(node["name"] == "a" for node in nodes) == 1
+
+
+SHARED = nn.Dense(3, in_units=3, activation="tanh")
+LAYERS = {
+    "dense": (nn.Dense(4, in_units=6), (5, 2, 3)),
+    "dense, last axis": (nn.Dense(4, in_units=3, flatten=False), (5, 2, 3)),
+    "dense, twice": (sequential(SHARED, SHARED), (5, 3)),
+    "convolution": (nn.Conv2D(4, 3, in_channels=2), (2, 2, 5, 5)),
+    "transposed": (nn.Conv2DTranspose(4, 3, in_channels=2), (2, 2, 5, 5)),
+    "batch norm": (nn.BatchNorm(in_channels=3), (6, 3, 2)),
+    "layer norm": (nn.LayerNorm(in_channels=3), (6, 3)),
+    "instance norm": (nn.InstanceNorm(in_channels=3), (2, 3, 4)),
+    "lstm": (rnn.LSTM(4, 2, input_size=3), (5, 2, 3)),
+    "gru": (rnn.GRU(4, bidirectional=True, input_size=3), (5, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("ends", [("bias", "beta"), ("weight", "gamma")], ids=["biases", "weights"])
+@pytest.mark.parametrize(("layer", "shape"), LAYERS.values(), ids=LAYERS)
+def test_a_part_of_a_layer_learns_as_all_of_it(layer: Any, shape: Any, ends: tuple[str, str]) -> None:
+    """Some operators of MXNet compute one gradient only along with another."""
+    parameters = layer.collect_params()
+    trained = {name for name, parameter in parameters.items() if parameter.grad_req != "null"}
+    some = frozenset(name for name in trained if name.endswith(ends))
+    symbol = sym.sum(sym.square(layer(sym.var("x", shape=shape)) + 0.3))
+    symbols = symbol, bound_graph(symbol, [some], trained)
+    random = np.random.RandomState(0)
+    values = {name: nd.array(random.rand(*(each.shape or shape))) for name, each in parameters.items()}
+    values["x"] = nd.array(random.rand(*shape))
+    results = []
+    for each in symbols:
+        gradients = {name: nd.full(values[name].shape, np.nan) for name in trained}
+        arguments = {name: values[name] for name in each.list_arguments()}
+        states = {name: values[name].copy() for name in each.list_auxiliary_states()}
+        executor = each.bind(mx.cpu(), arguments, gradients, "write", states)
+        output = executor.forward(is_train=True)[0].asscalar()
+        executor.backward(nd.ones(1))
+        results.append({"": output, **{name: gradient.asnumpy() for name, gradient in gradients.items()}})
+    for name, whole in results[0].items():
+        expected = np.zeros_like(whole) if name in trained - some else whole
+        np.testing.assert_allclose(results[1][name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_dropout_is_passed_back_as_it_was_computed() -> None:
