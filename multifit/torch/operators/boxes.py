@@ -1,4 +1,4 @@
-"""Boxes: (x, y, x, y) of two corners, or (x, y, w, h) around a center. Nothing here has a gradient."""
+"""Boxes: (x, y, x, y) of two corners, or (x, y, w, h) around a center; only `box_nms` has a gradient."""
 
 from __future__ import annotations
 
@@ -62,9 +62,12 @@ def box_nms(
     in_format: Format = "corner",
     out_format: Format = "corner",
 ) -> Tensor:
-    """Return the rows whose boxes do not overlap one with a better score, by score; then rows of -1."""
-    rows = x.detach().reshape(-1, *x.shape[-2:])
-    score = rows[..., score_index]
+    """Return the rows whose boxes do not overlap one with a better score, by score; then rows of -1.
+
+    Gradients go to the rows that are kept, as they are, also where the formats of boxes differ.
+    """
+    rows = x.reshape(-1, *x.shape[-2:])
+    score = rows[..., score_index].detach()
     valid = score > valid_thresh
     if id_index >= 0 and background_id >= 0:
         valid = valid & (rows[..., id_index] != background_id)
@@ -72,7 +75,7 @@ def box_nms(
     rows, valid = rows.gather(1, order.unsqueeze(-1).expand(rows.shape)), valid.gather(1, order)
     count = topk if 0 < topk < rows.shape[1] else rows.shape[1]
     best = rows[:, :count]
-    boxes = as_corners(best[..., coord_start : coord_start + 4], in_format)
+    boxes = as_corners(best[..., coord_start : coord_start + 4].detach(), in_format)
     suppresses = (intersection_over_union(boxes, boxes) > overlap_thresh).triu(1)
     if id_index >= 0 and not force_suppress:
         suppresses &= best[..., id_index].unsqueeze(2) == best[..., id_index].unsqueeze(1)
@@ -90,7 +93,7 @@ def _formatted(rows: Tensor, corners: Tensor, start: int, old: str, new: str) ->
     """Return the columns from the boxes on, the boxes in another format."""
     boxes = rows[..., start : start + 4]
     if old != new:
-        boxes = corners if new == "corner" else as_centers(corners, "corner")
+        boxes = (corners if new == "corner" else as_centers(corners, "corner")) + (boxes - boxes.detach())
     return boxes, rows[..., start + 4 :]
 
 
