@@ -196,6 +196,7 @@ def test_other_elementwise():
     assert_agree(S.where, np.array([1.0, 0, 2]), x, y, constant=(0,))
     assert_agree(partial(S.Cast, dtype="int32"), x * 3, constant=(0,))
     assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), x)
+    assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), np.array([-0.5, 0, 1.5]))  # ties at the ends
     assert_agree(lambda x, y: S._internal._grad_add(x, y), x, y, constant=(0, 1))
     assert_agree(partial(S.smooth_l1, scalar=2.0), x)
 

@@ -76,8 +76,8 @@ def radians(x: Tensor) -> Tensor:
 
 
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """Return a line through (0, `beta`), between 0 and 1."""
-    return torch.clamp(alpha * x + beta, 0, 1)
+    """Return a line through (0, `beta`), between 0 and 1, at which themselves no gradient flows."""
+    return F.hardtanh(alpha * x + beta, 0, 1)
 
 
 def clip(x: Tensor, *, a_min: float, a_max: float) -> Tensor:
