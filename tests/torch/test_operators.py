@@ -195,6 +195,8 @@ def test_other_elementwise():
     assert_agree(S.where, (x > 0).astype("float64"), x, y, constant=(0,))
     assert_agree(S.where, np.array([1.0, 0, 2]), x, y, constant=(0,))
     assert_agree(partial(S.Cast, dtype="int32"), x * 3, constant=(0,))
+    for like in (S.zeros_like, S.ones_like):
+        assert_agree(partial(like, dtype="int64"), x)  # which MXNet ignores
     assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), x)
     assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), np.array([-0.5, 0, 1.5]))  # ties at the ends
     assert_agree(lambda x, y: S._internal._grad_add(x, y), x, y, constant=(0, 1))

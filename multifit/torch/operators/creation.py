@@ -60,13 +60,13 @@ def arange_like(
     return numbers.reshape(x.shape) if axis is None else numbers
 
 
-def zeros_like(x: Tensor) -> Tensor:
-    """Return zeros in the shape and type of `x`."""
+def zeros_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:
+    """Return zeros in the shape and type of `x`; MXNet ignores the `dtype`."""
     return torch.zeros_like(x)
 
 
-def ones_like(x: Tensor) -> Tensor:
-    """Return ones in the shape and type of `x`."""
+def ones_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:
+    """Return ones in the shape and type of `x`; MXNet ignores the `dtype`."""
     return torch.ones_like(x)
 
 
