@@ -7,6 +7,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ..checks import batch_count, loader_problems
+from ..distributed import World, unwrapped
 from ..errors import Problem, quoted, raise_problems, shown
 from ..gluon.engine import Engine
 from ..sampling import Proportional, Sampling, TaskLoaders
@@ -38,7 +39,7 @@ def task_loaders(
     wrong = _loader_problems(what, train, once=False) or _of_unknown_size(what, train)
     wrong += _sampling_problems(engine, sampling, train)
     raise_problems([*wrong, *problems])
-    train_loaders = TaskLoaders(train, sampling)
+    train_loaders = TaskLoaders(train, sampling, _sizes(engine.world, train))
     raise_problems(_counts_problems(train_loaders))
     return [train_loaders, val_loaders]
 
@@ -72,12 +73,18 @@ def _loader_problems(what: str, data: Mapping[Any, Any], once: bool) -> list[Pro
 
 def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
     messages = [
-        f'{what}["{name}"] is a {type(loader).__name__} that does not know how many batches it has'
+        f'{what}["{name}"] is a {type(unwrapped(loader)).__name__} that does not know how many batches it has'
         for name, loader in data.items()
-        if batch_count(loader) is None
+        if batch_count(unwrapped(loader)) is None
     ]
     way_out = "give a DataLoader, a list, or a loader with a __len__"
     return [Problem("data", f"{message}; {way_out}") for message in messages]
+
+
+def _sizes(world: World, data: Mapping[str, Any]) -> dict[str, int]:
+    """Return the loaders' numbers of batches: a pass over parts ends with that of the rank that has most."""
+    ranks = world.gather_json({name: batch_count(unwrapped(loader)) for name, loader in data.items()})
+    return {name: max(sizes.get(name, 0) for sizes in ranks) for name in data}
 
 
 def _counts_problems(loaders: TaskLoaders) -> list[Problem]:

@@ -18,16 +18,23 @@ class TaskLoaders:
 
     Without `sampling`, as in evaluations, one loader is read after the other, each once.
 
-    `sizes` are the numbers of batches that the loaders have, and `counts` those that an epoch takes of them;
-    both are empty without `sampling`. `taken` are the batches of the running epoch by loader; the code that
-    reads the loaders counts them. `slots` are those of each loader's batches, once their first ones were
-    read.
+    `sizes` are the numbers of batches that the loaders have, by default their lengths, and `counts` those
+    that an epoch takes of them; both are empty without `sampling`. `taken` are the batches of the running
+    epoch by loader; the code that reads the loaders counts them. `slots` are those of each loader's batches,
+    once their first ones were read.
     """
 
-    def __init__(self, loaders: Mapping[str, Any], sampling: Sampling | None = None) -> None:
+    def __init__(
+        self,
+        loaders: Mapping[str, Any],
+        sampling: Sampling | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         self.loaders, self.sampling = dict(loaders), sampling
         # a loader that carries samples over to its next pass has another length then
-        self.sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
+        if sizes is None:
+            sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
+        self.sizes = dict(sizes)
         self.counts = {} if sampling is None else sampling.counts(self.sizes)
         self.taken = dict.fromkeys(self.loaders, 0)
         self.slots: Mapping[str, Mapping[str, str]] = {}

@@ -21,7 +21,7 @@ from multifit import (
 from multifit.distributed import ALONE, World
 from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
-from multifit.sampling import RoundRobin
+from multifit.sampling import Ratios, RoundRobin
 from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
 from tests.common.nets import Heads
@@ -297,6 +297,30 @@ def test_each_rank_may_keep_its_predictions():
     assert [len(first), len(second), len(whole), len(batch)] == [5, 4, 9, 5]
     np.testing.assert_array_equal(whole, other)
     np.testing.assert_array_equal(whole, np.concatenate([first[:3], second[:2], first[3:], second[2:]]))
+
+
+@pytest.mark.parametrize("sampling", [RoundRobin(), Ratios(a=1, b=3)])
+def test_parts_of_unequal_length_take_turns_with_other_loaders(sampling):
+    """Of the loader "a", the second rank has samples of the first batch alone."""
+    whole = {"a": regression_batches([5, 4, 3]), "b": regression_batches([4, 4], seed=6)}
+    (x, y), *later = whole["a"]
+    parts = [[(x[:3], y[:3]), *later], [(x[3:], y[3:])]]
+
+    def train(world):
+        net = Heads(a=4, b=4)
+        net.initialize(ByShape(0))
+        losses = {name: LossSpec(gluon.loss.L2Loss(), name, name) for name in whole}
+        spec = TaskSpec(list(whole), list(whole), losses, inputs=["x"])
+        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
+        estimator = MultiEstimator(net, spec, trainer, world=world)
+        data = {**whole, "a": Sharded(whole["a"] if world.alone else parts[world.rank])}
+        history = estimator.fit(data, data, epochs=2, sampling=sampling)
+        values = {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
+        return {**values, **{name: np.array(history[name]) for name in history}}
+
+    alone = train(ALONE)
+    for joint in run_ranks(2, train):
+        assert_equal_training(alone, joint)
 
 
 def test_a_divided_loader_is_the_loader_itself_alone():

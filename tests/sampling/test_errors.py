@@ -128,8 +128,8 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "no batch at all": ({"sampling": Own({"digit": 0, "size": 0})}, ["Own.counts returned {'digit': 0, "]),
     "a loader that is divided": (
-        {"train_data": {**GOOD, "digit": Sharded(ONE)}},
-        ['train_data["digit"] is a Sharded that does not know how many batches it has'],
+        {"train_data": {**GOOD, "digit": Sharded(Unknown())}},
+        [f'train_data["digit"] {NO_LENGTH}'],
     ),
     "one loader": (
         {"train_data": ONE, "sampling": RoundRobin()},
