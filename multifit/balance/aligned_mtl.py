@@ -9,6 +9,7 @@ import numpy as np
 from ..arguments import checked, one_of
 from ..protocols import Numbers
 from .protocol import GramianMethod
+from .solvers import rank
 
 SCALES = one_of("min", "median", "rmse")
 
@@ -45,6 +46,7 @@ class AlignedMTL(GramianMethod):
         tasks = len(gramian)
         values, vectors = np.linalg.eigh(gramian, UPLO="U")
         positive = values > values.max() * tasks * np.finfo(np.float64).eps
+        positive[: tasks - rank(gramian)] = False
         values, vectors = values[positive], vectors[:, positive]
         scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}
         mean = np.full(tasks, 1 / tasks)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..protocols import Numbers
 from .protocol import GramianMethod
+from .solvers import equal_projections
 
 
 class ConFIG(GramianMethod):
@@ -24,7 +25,6 @@ class ConFIG(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the conflict-free direction."""
-        lengths = np.sqrt(np.diag(gramian))
-        direction = np.linalg.pinv(gramian / np.outer(lengths, lengths)).sum(axis=1) / lengths
+        direction = equal_projections(gramian)
         square = float(direction @ gramian @ direction)
         return np.asarray(direction * float(np.sum(gramian @ direction)) / square)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..protocols import Numbers
 from .protocol import GramianMethod
+from .solvers import equal_projections
 
 
 class IMTLG(GramianMethod):
@@ -26,8 +27,7 @@ class IMTLG(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights with equal projections."""
-        lengths = np.sqrt(np.diag(gramian))
-        weights = np.linalg.pinv(gramian / np.outer(lengths, lengths)).sum(axis=1) / lengths
+        lengths, weights = np.sqrt(np.diag(gramian)), equal_projections(gramian)
         total = float(weights.sum())
         if abs(total) <= 1e-12 * float(np.sum(1 / lengths)):
             return np.full(len(gramian), 1 / len(gramian))

@@ -125,6 +125,20 @@ def test_gradients_that_cancel_but_for_rounding_do_not_grow(method: Any, noise: 
     assert np.abs(weights).max() < 1e5
 
 
+@pytest.mark.parametrize("size", [2, 30, 10_000])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("method", without(FairGrad), ids=name)
+def test_rounding_does_not_make_gradients_independent(method: Any, size: int, seed: int) -> None:
+    """The third task's loss is the sum of two others, or there are more tasks than numbers."""
+    gradients = rows(3, size, seed, 0.5).astype(np.float32)
+    gradients[2] = gradients[0] + gradients[1]
+    ones, exact = np.ones(3), gradients.astype(float)
+    rounded = (gradients @ gradients.T).astype(float)
+    expected = weights_of(method, exact) @ exact
+    found = weigh_gradients(method, ones, rounded, ones, method.start(3))[0] @ exact
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * np.linalg.norm(expected))
+
+
 def test_mgda_is_shorter_than_any_mean() -> None:
     gradients, random = rows(6, 9), np.random.RandomState(2)
     shortest = np.linalg.norm(weights_of(MGDA(), gradients) @ gradients)

@@ -36,7 +36,7 @@ def interrupt(folder: Path, whole: Engine, resumed: Engine, batches: Any, at: in
     assert write(folder, whole) == []
     train(whole, batches[at:], at)
     np.random.rand(), random.random()
-    assert read(folder, resumed) == []
+    assert read(folder, resumed) == {}
     train(resumed, batches[at:], at)
 
 
