@@ -164,7 +164,7 @@ def test_figures_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     engine.trainers.get()["heads"].optimizer.queue = {1}
     names = ["trainers.heads.optimizer.queue", "train_odd", "val_odd"]
     assert write(tmp_path, engine) == names
-    assert read(tmp_path, other) == names[1:]
+    assert list(read(tmp_path, other)) == names[1:]
 
 
 def test_differences_to_another_run(tmp_path: Path) -> None:
