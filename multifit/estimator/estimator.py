@@ -259,7 +259,8 @@ class MultiEstimator:
         if self._handlers.running:
             return self._fit_loop.train_batch(batch)
         self._trainers.check_none_accumulates()
-        result = self._fit_loop.train_batch(batch)
+        with self._runner.session():
+            result = self._fit_loop.train_batch(batch)
         self.state.count(result.batch.total)
         return result
 
@@ -347,7 +348,8 @@ class MultiEstimator:
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
-        return self._runner.evaluate_batch(batch)
+        with self._runner.session():
+            return self._runner.evaluate_batch(batch)
 
     def predict(self, data: Any, batch_axis: int = 0, gather: bool = True) -> dict[str, Any]:
         """Run the net on `data`.

@@ -75,6 +75,41 @@ def test_a_second_fit_goes_on_from_what_the_net_has_become() -> None:
     assert estimator.predict(BATCHES)["digit"].any()
 
 
+@pytest.mark.parametrize("fitted", [False, True], ids=["from the start", "after a fit"])
+def test_a_loop_of_ones_own_trains_the_net_itself(fitted: bool, tmp_path: Path) -> None:
+    """Between batches, the net and its trainers can be read and set without the estimator."""
+
+    def loop(engine: str) -> list[Any]:
+        estimator = estimator_of("float64", engine)
+        net, states, seen = estimator.net, str(tmp_path / engine), []
+
+        def look() -> None:
+            seen.append({name: p.data().asnumpy() for name, p in net.collect_params().items()})
+
+        if fitted:
+            estimator.fit(BATCHES, epochs=1, event_handlers=[])
+        for batch in BATCHES[:3]:
+            estimator.fit_batch(batch)
+            look()
+        estimator.trainers["trainer"].save_states(states)
+        estimator.fit_batch(BATCHES[3])
+        estimator.trainers["trainer"].load_states(states)
+        for parameter in net.collect_params().values():
+            parameter.set_data(parameter.data() / 2)
+        for _ in range(2):
+            seen.append(estimator.predict(BATCHES))
+            losses = estimator.evaluate_batch(BATCHES[0]).views()["loss"]
+            seen.append({name: loss[0].asnumpy() for name, loss in losses.items()})
+            estimator.fit_batch(BATCHES[1])
+            look()
+        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+        look()
+        return seen
+
+    for one, other in zip(loop("mxnet"), loop("torch")):
+        assert_equal(dict(enumerate(one.values())), dict(enumerate(other.values())), 1e-10)
+
+
 def test_handlers_see_the_values_of_the_running_batch() -> None:
     seen: list[Any] = []
 

@@ -69,6 +69,7 @@ class Evaluation:
                     raise_problems(network.bind(batch.slots[0])[1])
             try:
                 raise_problems(refusals.of_network(network))
+                self._parameters.take_lent()
                 parts = self._parameters, self._uploads, self._current_stage().carried
                 self._predictor = Predictor(network, batch, *parts, self._compiles)
             except SpecError as error:
@@ -84,7 +85,7 @@ class Evaluation:
         """Let all ranks have the first one's parameters, before a first batch that is not trained on."""
         if not self._engine.shared.are_shared:
             self._engine.begin_stage(EVALUATE, batch)
-            self._parameters.take()
+            self._parameters.lent = True
 
     def _current_stage(self) -> Stage:
         stage = self._engine.stages[EVALUATE]

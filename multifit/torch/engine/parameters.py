@@ -16,7 +16,8 @@ class Parameters:
     """The values of a net's parameters on a device of torch, by structural name.
 
     Between runs the net itself holds the values. A run takes them, and gives them back when somebody may look
-    at them. If somebody may have set some, `lent` says so, and :meth:`take_lent` takes them again.
+    at them. `lent` says that the net holds them, where somebody may set some: :meth:`take_lent` then takes
+    them before a batch.
 
     `tensors` are the values; those that receive gradients are `torch.nn.Parameter`.
     """
@@ -24,7 +25,7 @@ class Parameters:
     def __init__(self, parameters: Mapping[str, Any], device: torch.device) -> None:
         self._parameters, self.device = parameters, device
         self.tensors: dict[str, torch.Tensor] = {}
-        self.lent = False
+        self.lent = True
 
     def variables(self) -> dict[str, str]:
         """Return the structural name of each variable of a symbol that is a parameter."""
@@ -51,7 +52,7 @@ class Parameters:
                     tensor.copy_(new)
 
     def take_lent(self) -> None:
-        """Copy the values from the net if somebody may have set some."""
+        """Copy the values from the net if it holds them."""
         if self.lent:
             self.take()
 

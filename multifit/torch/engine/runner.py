@@ -102,17 +102,18 @@ class Runner(engines.Runner):
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Hold the values of the parameters within the outermost block."""
+        """Hold the values of parameters and optimizers' states within the outermost block."""
         if self._running:
             yield
             return
         self._running = True
         try:
-            self._parameters.take()
             yield
         finally:
             self._running = False
-            self._give_back()
+            self.publish()
+            if self._trainers is not None:
+                self._trainers.lent = True
 
     def check(self, engine: Engine, run: DryRun) -> None:
         """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run of an engine."""
@@ -143,21 +144,16 @@ class Runner(engines.Runner):
         self.publish()
         try:
             with block:
-                self._parameters.take()
                 yield
         finally:
-            self._parameters.take()
+            self._parameters.lent = True
 
     def train_step(self) -> TrainStep:
         """Return what trains on a batch; raises SpecError or TrainerError for what it cannot train."""
         engine = self._engine
         raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
-        if engine.world.alone:
-            self._parameters.take_new()
-        else:
-            self._parameters.take()  # the first rank's
+        self._parameters.take()  # also those that the check has initialised; the first rank's
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
-        self._trainers.take()
         of_device = self._parameters, self._device, self._uploads, self._compiles
         splitter, stage = engine.splitter(TRAIN), Stage(engine.stages[TRAIN], *of_device)
         parts = splitter, stage, self._trainers, self._parameters, self._scaling
@@ -202,9 +198,12 @@ class Runner(engines.Runner):
 
     def publish(self) -> None:
         """Copy the values of parameters and optimizers' states to the net and its trainers."""
-        if self._running:
-            self._give_back()
-            self._parameters.lent = True
+        if self._trainers is not None and self._trainers.moved:
+            self._parameters.give_back()
+            self._trainers.give_back()
+            if self._step is not None:
+                self._step.gradients.give_back()
+        self._parameters.lent = True
 
     def refresh(self) -> None:
         """Copy the values of the net and of its trainers' states to the device."""
@@ -229,13 +228,6 @@ class Runner(engines.Runner):
     def load(self, state: Mapping[str, Any]) -> None:
         """Take the scale of gradients."""
         self._scaling.load(state)
-
-    def _give_back(self) -> None:
-        if self._trainers is not None and self._trainers.moved:
-            self._parameters.give_back()
-            self._trainers.give_back()
-            if self._step is not None:
-                self._step.gradients.give_back()
 
     def _predict_batch(self, engine: Engine, raw: Any) -> list[evaluation.Piece]:
         """Predict a batch; with MXNet, if the net is not a graph of torch."""

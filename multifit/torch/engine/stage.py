@@ -56,10 +56,10 @@ class Stage:
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
+        self._parameters.take_lent()
         if not batch.contexts:  # no sample is this process's
             self.gluon.run(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
-        self._parameters.take_lent()
         if self.carried is not None:
             self.carried.begin()
         graph, scale, values, result = self._compute(batch, state, self.gluon.training)

@@ -64,6 +64,7 @@ class TrainStep:
 
     def train(self, batch: Batch) -> Result:
         """Train on a batch that is named, cast and placed."""
+        self._trainers.take_lent()
         self._trainers.moved = True  # running statistics, at least
         result = self._stage.run(batch, self._state)
         if self._of_losses is not None:

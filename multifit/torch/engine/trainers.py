@@ -19,11 +19,12 @@ OfTrainer = Mapping[str, torch.Tensor]
 class Trainers:
     """Moves parameters as trainers say, whose optimizers keep their options, schedules and counts.
 
-    `moved` says whether states and parameters are newer than those of the trainers and the net.
+    `moved` says whether states and parameters are newer than those of the trainers and the net; `lent`, that
+    the optimizers hold the states, between runs, where somebody may load others.
     """
 
     def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
-        self._trainers, self.moved = trainers, False
+        self._trainers, self.moved, self.lent = trainers, False, True
         self._names: dict[tuple[str, ...], frozenset[str]] = {}  # by the trainers that are due
         self._movers = {
             name: _Mover(
@@ -72,8 +73,14 @@ class Trainers:
 
     def take(self) -> None:
         """Copy the optimizers' states from the trainers."""
+        self.lent = False
         for mover in self._movers.values():
             mover.take()
+
+    def take_lent(self) -> None:
+        """Copy the optimizers' states from the trainers if these hold them."""
+        if self.lent:
+            self.take()
 
     def give_back(self) -> None:
         """Copy the optimizers' states to the trainers; this waits for the device."""
