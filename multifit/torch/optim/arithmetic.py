@@ -34,9 +34,13 @@ def rescaled(options: Any, gradients: Column) -> Column:
 
 
 def clipped(options: Any, gradients: Column) -> Column:
-    """Return gradients within plus and minus ``clip_gradient``; the same tensors without that option."""
+    """Return gradients within plus and minus ``clip_gradient``; the same tensors without that option.
+
+    0 and less mean none, as in MXNet's operators. Adamax and others, which MXNet clips in Python, would turn
+    gradients around there.
+    """
     bound = single(options.clip_gradient or 0)
-    if not bound:
+    if bound <= 0:
         return gradients
     return list(torch._foreach_clamp_min(torch._foreach_clamp_max(gradients, bound), -bound))
 

@@ -42,6 +42,6 @@ def _ratios(options: Any, weights: Column, steps: Column) -> Column:
     above, below = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, steps))
     if options.lower_bound:
         above.clamp_min_(single(options.lower_bound))
-    if options.upper_bound:
+    if (options.upper_bound or 0) > 0:
         above.clamp_max_(single(options.upper_bound))
     return list(torch.where((above == 0) | (below == 0), 1.0, above / below).unbind())

@@ -36,6 +36,6 @@ def move(options: Any, group: Group) -> None:
         below = roots_of_sums(squares, epsilon)
         torch._foreach_addcdiv_(group.weights, gradients, below, negative)
     bound = single(options.clip_weights or 0)
-    if bound:
+    if bound > 0:
         torch._foreach_clamp_max_(group.weights, bound)
         torch._foreach_clamp_min_(group.weights, -bound)

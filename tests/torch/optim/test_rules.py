@@ -21,6 +21,8 @@ COMMON = {
     "clipped": {"clip_gradient": 0.3, "wd": 0.1},
     "rescaled": {"rescale_grad": 0.5},
 }
+BELOW_0 = {"rmsprop": {"clip_weights": -0.6}, "lamb": {"lower_bound": -0.5, "upper_bound": -1.0}}
+CLIPPED_IN_PYTHON = ["adadelta", "adagrad", "adamax", "groupadagrad", "nadam"]
 CASES = [
     ("adadelta", {}),
     ("adagrad", {}),
@@ -96,6 +98,16 @@ def test_weights_and_states_are_mxnets(name, options, common):
         options.pop("wd", None)
     theirs, ours = both_after_steps(name, options, "float64")
     assert_equal(theirs, ours, 1e-10)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES}))
+def test_bounds_below_0_are_none_as_in_mxnets_operators(name):
+    negative = {"clip_gradient": -0.3, **BELOW_0.get(name, {})}
+    expected, _ = both_after_steps(name, {}, "float64")
+    theirs, ours = both_after_steps(name, negative, "float64")
+    assert_equal(expected, ours, 1e-10)
+    if name not in CLIPPED_IN_PYTHON:
+        assert_equal(theirs, ours, 1e-10)
 
 
 @pytest.mark.parametrize("common", COMMON)
