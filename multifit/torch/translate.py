@@ -89,7 +89,8 @@ def translate(
         Whether dropout drops, and batches are normalised by their own statistics.
     names : mapping of str to str, optional
         The names of variables in the module, such as ``body.0.weight``; by default those in the symbol. A
-        part that every module of torch has an attribute of, such as "type", becomes "type_".
+        part that every module of torch has an attribute of, such as "type", becomes "type_", and so does a
+        keyword of Python, such as "class".
 
     Returns
     -------
@@ -163,14 +164,14 @@ class _Translation:
 
 
 def _free_path(target: str) -> str:
-    """Return a path whose parts are not names of a module's own attributes; equal only for equal ones."""
+    """Return a path whose parts can be attributes of a module in Python's code; equal only for equal ones."""
     parts = target.split(".")
-    return ".".join(f"{each}_" if each.rstrip("_") in _attributes_of_modules() else each for each in parts)
+    return ".".join(f"{each}_" if each.rstrip("_") in _taken() else each for each in parts)
 
 
 @cache
-def _attributes_of_modules() -> frozenset[str]:
-    return frozenset(dir(fx.GraphModule(torch.nn.Module(), fx.Graph())))
+def _taken() -> frozenset[str]:
+    return frozenset([*keyword.kwlist, *dir(fx.GraphModule(torch.nn.Module(), fx.Graph()))])
 
 
 def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:

@@ -116,8 +116,8 @@ def test_a_program_that_takes_batches_of_one_size_says_so(tmp_path, caplog):
     assert 'format="torch" writes a net that takes any' in caplog.text
 
 
-def test_parts_may_be_named_as_attributes_of_modules(tmp_path):
-    names = ("type", "type_", "train", "graph", "code", "children")
+def test_parts_may_be_named_as_attributes_of_modules_and_keywords(tmp_path):
+    names = ("type", "type_", "train", "graph", "code", "children", "class", "class_", "None")
     layers = {name: nn.Dense(2, in_units=3) for name in names}
     estimator = estimator_of(
         lambda net, F, x: [getattr(net, name)(x) for name in names], outputs=names, **layers
