@@ -19,6 +19,9 @@ from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple
 from .graph import Graph, Node, Output, read_graph
 from .operators.catalogue import OPERATORS
 
+# by the code of torch.fx and of exported files
+USED_BY_CODE = frozenset([*keyword.kwlist, "self", "_ops", "torch", "getattr", "inf", "nan", "device"])
+
 
 def untranslated(symbol: str) -> list[Problem]:
     """Return what of a symbol cannot be translated: operators, and values of their attributes.
@@ -188,10 +191,13 @@ def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """Return names of arguments: other characters than letters and digits become underscores."""
+    """Return names of arguments that hide nothing which the code of a module uses.
+
+    Other characters than letters and digits become underscores.
+    """
     identifiers: list[str] = []
     for name in names:
         plain = re.sub(r"\W|^(?=\d)", "_", name)
-        plain += "_" if keyword.iskeyword(plain) else ""
+        plain += "_" if plain in USED_BY_CODE else ""
         identifiers.append(plain + "_" * identifiers.count(plain))
     return identifiers

@@ -21,6 +21,7 @@ It evaluates; `net.train()` lets dropout drop and running statistics move.
 from __future__ import annotations
 
 import math
+from math import inf, nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Optional
@@ -76,7 +77,8 @@ def module_text(module: fx.GraphModule, outputs: Sequence[str], parameters: str)
     code = module.graph.python_code("self")
     ours = {name: each for name, each in code.globals.items() if _is_ours(each)}
     signature, body = _body(code.src, ours, outputs)
-    words = {"inputs": signature.removeprefix("self, "), "outputs": ", ".join(outputs)}
+    listed = ", ".join(outputs).replace("\\", r"\\").replace('"', r"\"")  # in docstrings
+    words = {"inputs": signature.removeprefix("self, "), "outputs": listed}
     sections = [
         HEADER.format(**words),
         collect_sources(ours.values()) + "\n",

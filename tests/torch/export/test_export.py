@@ -176,6 +176,29 @@ def test_what_has_no_translation_is_refused_and_nothing_is_written(format, tmp_p
     assert not list(tmp_path.rglob("net*"))
 
 
+def infinite(net, F, x):
+    return F.clip(net.body(x), 0, float("inf")), F.maximum(x, -float("inf"))
+
+
+@pytest.mark.parametrize("name", ["image", "torch", "_ops", "getattr", "inf", "nan", "device", "max"])
+def test_inputs_may_be_named_as_what_the_code_uses(name, tmp_path):
+    layers = sequential(nn.Dense(5), nn.Activation("relu"))
+    estimator = estimator_of(infinite, [name], ["clipped", "same"], body=layers)
+    rows = X[:, :, 0, 0]
+    expected = estimator.predict([rows])
+    estimator.export(tmp_path, [rows], format="torch")
+    for key, values in load(tmp_path)(torch.from_numpy(rows)).items():
+        np.testing.assert_allclose(values.detach(), expected[key], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ['"""', '"', "\\", r"\N", r"\x", "{x}", "it's", 'a\\"""b'])
+def test_outputs_may_have_any_name(name, tmp_path):
+    estimator = estimator_of(lambda net, F, x: x + 1, outputs=[name])
+    estimator.export(tmp_path, [X], format="torch")
+    net = load(tmp_path)
+    assert list(net(torch.from_numpy(X))) == [name] and name in type(net).__doc__
+
+
 def test_inputs_whose_names_are_no_arguments(tmp_path):
     inputs = ("a.b", "a_b", "class")
     estimator = estimator_of(lambda net, F, x, y, z: x + 2 * y - z, inputs, ["out"])
