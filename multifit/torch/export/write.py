@@ -88,20 +88,26 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     module = _translated(net)
     auto = getattr(torch.export.Dim, "AUTO", None)  # before torch 2.6, sizes are those of the batch
     sizes = tuple(dict.fromkeys(net.open_axes[name], auto) for name in net.example) if auto else None
+    times = 2 if auto and _has_one_sample(net) else 1  # torch.export takes a size of 1 for a constant
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.export.export(module, _batch(net, 1), dynamic_shapes=sizes, strict=False)
+            program = torch.export.export(module, _batch(net, times), dynamic_shapes=sizes, strict=False)
     except Exception as error:
         raise ValueError(
             f"torch.export failed ({type(error).__name__}: {_first_line(error)}); "
             'format="torch" writes the net as a module instead'
         ) from error
-    _log_fixed_sizes(net, program)
+    _log_fixed_sizes(net, program, times)
     with atomic_path(folder / PROGRAM) as temporary:
         record = json.dumps({"format": "pt2", **net.record})
         torch.export.save(program, temporary, extra_files={RECORD: record})
     return [folder / PROGRAM]
+
+
+def _has_one_sample(net: PlainNet) -> bool:
+    """Whether an axis that may have any size has the size 1 in the example."""
+    return any(shape[axis] == 1 for name, (shape, _) in net.example.items() for axis in net.open_axes[name])
 
 
 def _batch(net: PlainNet, times: int) -> tuple[torch.Tensor, ...]:
@@ -113,15 +119,16 @@ def _batch(net: PlainNet, times: int) -> tuple[torch.Tensor, ...]:
     return tuple(tensors)
 
 
-def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram) -> None:
+def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram, times: int) -> None:
     """Log whether a program refuses a larger batch than the one that it was made with."""
     try:
-        program.module()(*_batch(net, 2))
+        program.module()(*_batch(net, 2 * times))
     except Exception as error:  # what it raises differs between versions of torch
-        shapes = ", ".join(f'"{name}" {shape}' for name, (shape, _) in net.example.items())
+        made_with = zip(net.example, _batch(net, times))
+        shapes = ", ".join(f'"{name}" {tuple(tensor.shape)}' for name, tensor in made_with)
         logging.getLogger("multifit").warning(
-            f"{PROGRAM} takes batches of the sizes of the last one only ({shapes}), to which torch.export "
-            f'fixed it: {_first_line(error)}; format="torch" writes a net that takes any'
+            f"{PROGRAM} takes batches of these sizes only: {shapes}, to which torch.export fixed it: "
+            f'{_first_line(error)}; format="torch" writes a net that takes any'
         )
 
 

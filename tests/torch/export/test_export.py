@@ -91,12 +91,13 @@ def test_a_module_needs_torch_alone(exported):
     assert result.stdout == "['last', 'scores', 'split']\n", result.stderr
 
 
-def test_a_program_takes_batches_of_any_size(tmp_path):
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_a_program_takes_batches_of_any_size(samples, tmp_path):
     estimator = estimator_of(two_outputs, body=body())
     expected = estimator.predict([X])
-    (path,) = estimator.export(tmp_path, [X], format="pt2")
+    (path,) = estimator.export(tmp_path, [X[:samples]], format="pt2")
     program = torch.export.load(path).module()
-    for count in (5, 3):
+    for count in (5, 3, 1):
         found = program(torch.from_numpy(X[:count]))
         for name, output in zip(OUTPUTS, found):
             np.testing.assert_allclose(output.detach(), expected[name][:count], rtol=1e-4, atol=1e-5)
@@ -106,13 +107,14 @@ def suppressed(net, F, boxes):
     return F.contrib.box_nms(boxes)
 
 
-def test_a_program_that_takes_batches_of_one_size_says_so(tmp_path, caplog):
+@pytest.mark.parametrize("samples,fixed", [(5, 5), (1, 2)])
+def test_a_program_that_takes_batches_of_one_size_says_so(samples, fixed, tmp_path, caplog):
     estimator = estimator_of(
         lambda net, F, x: F.slice(x, begin=(None,), end=(None,), step=(-1,)), outputs=["out"]
     )
     with caplog.at_level("WARNING", logger="multifit"):
-        estimator.export(tmp_path, [X], format="pt2")
-    assert 'of the last one only ("image" (5, 3, 8, 8))' in caplog.text
+        estimator.export(tmp_path, [X[:samples]], format="pt2")
+    assert f'takes batches of these sizes only: "image" ({fixed}, 3, 8, 8)' in caplog.text
     assert 'format="torch" writes a net that takes any' in caplog.text
 
 
