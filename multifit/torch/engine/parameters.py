@@ -65,12 +65,6 @@ class Parameters:
         for tensor, copy in zip(statistics, copies):
             tensor.copy_(copy)
 
-    def take_new(self) -> None:
-        """Copy the values of parameters that were initialised since :meth:`take`."""
-        new = {name: p for name, p in self._parameters.items() if name not in self.tensors}
-        for name, value in values_of(new).items():
-            self.tensors[name] = self._tensor(name, torch.from_numpy(value))
-
     def give_back(self) -> None:
         """Copy the values to the net; this waits for the device."""
         self._give_back(self.tensors)

@@ -31,7 +31,6 @@ class Program:
     def __init__(
         self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool | str = False
     ) -> None:
-        parameters.take_new()
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
         tensors = tensors_of(traced.constants, device=parameters.device)

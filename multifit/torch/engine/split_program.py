@@ -32,7 +32,6 @@ class SplitProgram:
         training: bool,
         compiles: bool | str = False,
     ) -> None:
-        parameters.take_new()
         names = {variable: name for variable, name in parameters.variables().items() if variable in moved}
         cut = cut_traced(traced, tasks, {v for v, name in names.items() if name in parameters.trained})
         # what is compiled is passed back once; a CUDA graph's memory would be used again by the other part
