@@ -77,13 +77,18 @@ def raising() -> Iterator[float]:
         ),
         (lambda given: [None], "Adds.change_objective returned None among the objectives; return a list of"),
         (lambda given: {"loss": given[0]}, "Adds.change_objective returned 'loss' among the objectives"),
+        (lambda given: [], "Adds.change_objective returned no objectives, so that nothing would be trained"),
+        (
+            lambda given: [*given, np.ones(8)],
+            "Adds.change_objective returned .8,. float64 among the objectives; return a list of arrays of",
+        ),
     ],
 )
 def test_objectives_must_be_arrays(changed: Any, message: str) -> None:
     adds = handler("Adds", change_objective=lambda est, objectives: changed(objectives))
     after = handler(change_objective=lambda est, objectives: pytest.fail("the next one is called"))
     with pytest.raises(HandlerError, match=message):
-        hooks(adds, after).change_objective([1j])
+        hooks(adds, after).change_objective([np.ones(1)])
 
 
 def test_where_no_sample_is_this_processs_there_is_no_objective() -> None:
@@ -111,8 +116,6 @@ SAMPLES = [
     (lambda slots: {name: slots[name][:, :5] for name in "xy"}, '"x" as (3, 5) float64'),
     (lambda slots: {"z": np.ones((16, 16))[:, 1:]}, '"z" as (16, 15) float64'),
     (lambda slots: {"x": np.ones(16)}, '"x" as (16,) float64'),
-    (lambda slots: {"x": [1] * 16}, '"x" as list'),
-    (lambda slots: {"x": 16}, '"x" as int'),
 ]
 
 
@@ -126,6 +129,26 @@ def test_a_batch_keeps_its_number_of_samples(change: Any, found: str | None) -> 
     message = f"Cuts.change_batch returned {found}, and the slots hold 16 samples along axis 1"
     with pytest.raises(HandlerError, match=re.escape(message)):
         changes.change_batch(SLOTS, batch_axis=1)
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        (lambda given: given.astype("float64"), '"x" as .3, 1. float64, and the output is .3, 1. float32'),
+        (lambda given: given.tolist(), '"x" as builtins.list; return ndarrays, as the handler is given'),
+        (lambda given: 3, '"x" as builtins.int; return ndarrays'),
+        (lambda given: None, '"x" as None, and the output is .3, 1. float32; return arrays of the same'),
+    ],
+)
+def test_hooks_must_return_arrays_like_those_given(returned: Any, found: str) -> None:
+    given = np.ones((3, 1), "float32")
+    wrong = handler("Wrong", change_outputs=lambda est, outputs: {"x": returned(outputs["x"])})
+    with pytest.raises(HandlerError, match=f"Wrong.change_outputs returned {found}"):
+        hooks(wrong).change_outputs({"x": given}, {})
+    wrong = handler("Wrong", change_batch=lambda est, slots: {"x": returned(slots["x"])})
+    if isinstance(returned(given), (list, int)):  # labels may be left out, or become soft ones
+        with pytest.raises(HandlerError, match=f"Wrong.change_batch returned {found}"):
+            hooks(wrong).change_batch({"x": given})
 
 
 def test_context_managers_that_cannot_be_entered_are_named() -> None:

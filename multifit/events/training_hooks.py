@@ -75,7 +75,9 @@ class TrainingHooks:
         """Return one device's outputs as they are passed to the losses and metrics."""
         for method in self._events.methods("change_outputs"):
             replacements = self._events.call(method, {"outputs": dict(outputs), "slots": slots})
-            outputs = _replaced(method, outputs, replacements)
+            changed = _replaced(method, outputs, replacements)
+            _check_types(method, outputs, changed)
+            outputs = changed
         return dict(outputs)
 
     def change_objective(self, objectives: list[Any], **views: Any) -> list[Any]:
@@ -136,12 +138,19 @@ class TrainingHooks:
             arrays = list(changed)
         except Exception as error:  # not iterable, or an iterator that raises
             raise self._events.handler_error(method, error) from error
-        for array in arrays:
-            if given and not isinstance(array, type(given[0])):
+        if given and not arrays:
+            raise HandlerError(
+                f"{_name(method)} returned no objectives, so that nothing would be trained; return None to "
+                "leave them as they are, or leave the batch out in the loader"
+            )
+        for array in arrays if given else ():
+            is_array = isinstance(array, type(given[0]))
+            if not is_array or getattr(array, "shape", ()) != getattr(given[0], "shape", ()):
+                found = describe.array(array) if is_array else shown(array)
                 raise HandlerError(
-                    f"{handler_name(method.handler)}.{method.event} returned {shown(array)} among the "
-                    "objectives; return a list of arrays of shape (1,), computed from what the handler is "
-                    "given or from parameters: a constant would change nothing"
+                    f"{_name(method)} returned {found} among the objectives; return a list of arrays of "
+                    "shape (1,), computed from what the handler is given or from parameters: a constant "
+                    "would change nothing"
                 )
         return arrays
 
@@ -150,9 +159,13 @@ class TrainingHooks:
         return ", ".join(handler_name(method.handler) for method in self._events.methods(event))
 
 
+def _name(method: HandlerMethod) -> str:
+    return f"{handler_name(method.handler)}.{method.event}"
+
+
 def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: Any) -> Mapping[str, Any]:
     """Return `arrays` with a hook's replacements, which must have the same names."""
-    hook = f"{handler_name(method.handler)}.{method.event}"
+    hook = _name(method)
     if replacements is None:
         return arrays
     if not isinstance(replacements, Mapping):
@@ -163,7 +176,26 @@ def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: An
         if name not in arrays:
             near = suggest(str(name), arrays)
             raise HandlerError(f'{hook} returned "{name}"{near}; valid are {quoted(arrays)}')
+    kinds = tuple({type(array) for array in arrays.values() if array is not None})
+    for name, array in replacements.items():
+        if array is not None and not isinstance(array, kinds):
+            given = next(each for each in arrays.values() if each is not None)
+            raise HandlerError(
+                f'{hook} returned "{name}" as {type(array).__module__}.{type(array).__name__}; return '
+                f"{type(given).__name__}s, as the handler is given"
+            )
     return {**arrays, **replacements}
+
+
+def _check_types(method: HandlerMethod, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raise HandlerError unless each output has the type of elements that it had before."""
+    for name, array in after.items():
+        given = before[name]
+        if array is not given and getattr(array, "dtype", None) != getattr(given, "dtype", None):
+            raise HandlerError(
+                f'{_name(method)} returned "{name}" as {describe.array(array)}, and the output is '
+                f"{describe.array(given)}; return arrays of the same dtype"
+            )
 
 
 def _check_samples(
@@ -176,7 +208,7 @@ def _check_samples(
             continue
         if getattr(array, "shape", ())[batch_axis : batch_axis + 1] != (samples,):
             raise HandlerError(
-                f'{handler_name(method.handler)}.change_batch returned "{name}" as {describe.array(array)}, '
+                f'{_name(method)} returned "{name}" as {describe.array(array)}, '
                 f"and the slots hold {counted(samples, 'sample')} along axis {batch_axis}; return arrays of "
                 "as many samples, and leave others out in the loader"
             )
