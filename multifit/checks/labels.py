@@ -46,12 +46,16 @@ def label_problems(
     return [Problem("spec", f"{where}: {label} holds {found}: {fix}")]
 
 
-def counted_labels_problem(where: str, name: str, classes: int | None, count: int, batch: int) -> Problem:
+def counted_labels_problem(
+    where: str, name: str, classes: int | None, of_pass: str, count: int, batch: int
+) -> Problem:
     """Return the problem of labels that :func:`label_problems` would have found in a later batch.
 
-    `count` is how many there are in all batches, and `batch` the number of the first batch that has some.
+    `count` is how many there are in all batches of a pass, an "epoch" or an "evaluation", and `batch` the
+    number of the first batch that has some.
     """
-    held = f'{where}: the label "{name}" held {counted(count, "value")}, first in batch {batch}, '
+    first = f"first in batch {batch} of the {of_pass}"
+    held = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
     if classes is None:
         return Problem(
             "data", f"{held}that {'is' if count == 1 else 'are'} NaN or infinite: {_not_finite(name)}"

@@ -149,9 +149,14 @@ def test_classes_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, kind: str, d
     data = later(setup.data, 1, {6: WRONG, 8: WRONG})
     data[2] = [array[:3] for array in data[2]]
     where = 'labels["digit"]' if "LabelSpec" in kind else 'losses["digit"]'
-    held = f'{where}: the label "digit" held {2 * len(WRONG)} values, first in batch 6, not among'
-    for use in (setup.but(data=data).fit, partial(setup.make().evaluate, data, [])):
-        with pytest.raises(DataError, match=re.escape(held)):
+    held = f'{where}: the label "digit" held {2 * len(WRONG)} values, first in batch 6 of the '
+    uses = {
+        "epoch, not": setup.but(data=data).fit,
+        "evaluation, not": setup.but(val_data=data).fit,
+        "evaluation, not among": partial(setup.make().evaluate, data, []),
+    }
+    for read, use in uses.items():
+        with pytest.raises(DataError, match=re.escape(held + read)):
             use()
     setup.but(data=later(setup.data, 1, {6: [2, 0]}), epochs=2).trains()
 
@@ -163,7 +168,9 @@ def test_numbers_that_are_not_finite(batch: int) -> None:
     with pytest.raises(DataError) as raised:
         faulty.fit()
     held = (
-        "(8, 1) float32 holds nan: fix it" if batch == 1 else "held 2 values, first in batch 2, that are NaN"
+        "(8, 1) float32 holds nan: fix it"
+        if batch == 1
+        else "held 2 values, first in batch 2 of the epoch, that are NaN"
     )
     assert f'losses["amount"]: the label "amount" {held}' in str(raised.value)
     setup = new_setup()

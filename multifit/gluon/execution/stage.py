@@ -83,7 +83,9 @@ class Stage:
         self.network = network
         self.balanced, self._rank = balanced, world.rank
         one_device = len(contexts) == 1 and world.alone
-        self.figures = StageFigures(self.spec, metrics, one_device, finite_only, balanced.means)
+        self.figures = StageFigures(
+            self.spec, metrics, one_device, finite_only, balanced.means, network.stage
+        )
         self._host_metrics = HostMetrics(world, self.figures, exact=not training)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective

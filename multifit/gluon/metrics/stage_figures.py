@@ -12,6 +12,7 @@ from ...protocols import Slots
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
+from ...stages import TRAIN
 from ..user_code import user_code
 from .base import DeviceMetric
 from .label_checks import LabelChecks, LabelRows, label_checks
@@ -41,8 +42,8 @@ class StageFigures:
 
     Some metrics can be computed on the device only if there is one device, so that batches are not split.
     `finite_only` says whether labels that are not finite are an error. `means` are further figures, which
-    their owners add up. `constant_classes` are the classes of rules for labels, by key; None where their
-    number may differ between batches.
+    their owners add up, and `stage` is whose figures they are. `constant_classes` are the classes of rules
+    for labels, by key; None where their number may differ between batches.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class StageFigures:
         one_device: bool,
         finite_only: bool = True,
         means: Sequence[Union[Means, LoaderCounts]] = (),
+        stage: str = TRAIN,
     ) -> None:
+        self._pass = "epoch" if stage == TRAIN else "evaluation"
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
         self._finite_only, self.means = finite_only, list(means)
@@ -181,7 +184,7 @@ class StageFigures:
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [
-            counted_labels_problem(rule.where, rule.label.name, rule.classes, *wrong[key])
+            counted_labels_problem(rule.where, rule.label.name, rule.classes, self._pass, *wrong[key])
             for key, rule in self._rules.items()
             if key in wrong
         ]
