@@ -9,7 +9,6 @@ from typing import Any, Callable, ContextManager, Mapping, Protocol
 
 from .balance import Sum
 from .errors import last_line
-from .events import TrainingHooks
 from .plan import Plan
 from .protocols import Array, BatchResult
 
@@ -37,8 +36,8 @@ class Runner(Protocol):
     here is right if it does not.
     """
 
-    def restart(self, hooks: TrainingHooks) -> None:
-        """Begin a fit, with these hooks of its handlers."""
+    def restart(self) -> None:
+        """Begin a fit, or a loop without one."""
 
     def session(self) -> ContextManager[None]:
         """Return a block in which batches are run; sessions within it change nothing."""

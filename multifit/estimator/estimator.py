@@ -17,6 +17,7 @@ from ..engines import AUTO, CUDA_GRAPHS, ENGINES, Runner, choose_engine, runner_
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..gluon.balance.make import make_balancer
 from ..gluon.data.seeding import preserve_rng
+from ..gluon.data.shares import FirstBatches, Peeked
 from ..gluon.engine import Engine
 from ..gluon.export.export import export
 from ..gluon.export.formats import FORMATS
@@ -149,7 +150,7 @@ class MultiEstimator:
         self._runner: Runner = self._runners.Runner(engine, self._context, self._log_once, self._compiles)
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(engine, self._runner, run, self._handlers, self._log_once)
-        self._fit_loop = FitLoop(engine, self._runner, run, self._handlers, self._log_once)
+        self._fit_loop: FitLoop | None = None  # of the fit that runs, or of batches without one
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -206,7 +207,10 @@ class MultiEstimator:
         with self.world.guarded():
             check_limits(epochs, batches)
             train_data, val_data = task_loaders(self._engine, train_data, val_data, sampling, epochs == 1)
-            return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
+            try:
+                return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
+            finally:  # what its handlers change ends with it
+                self._fit_loop = self._engine.hooks = None
 
     def _fit(
         self,
@@ -223,11 +227,8 @@ class MultiEstimator:
         log_oversubscription(self._log_once, train_data)
         events, val_batch = fit_events(self, event_handlers, val_data, self._engine)
         hooks = TrainingHooks(events)
-        self._engine.restart(hooks if hooks.active() else None)
-        self._runner.restart(hooks)
+        loop = self._fit_loop = self._new_loop(hooks if hooks.active() else None, val_batch)
         self._run.start(epochs, batches)
-        parts = self._engine, self._runner, self._run, self._handlers, self._log_once
-        loop = self._fit_loop = FitLoop(*parts, val_batch)
         with self._engine.samples_along(batch_axis):
             loop.read_tasks(train_data)
         stages = self._engine.stages
@@ -249,13 +250,20 @@ class MultiEstimator:
             self._engine.shared.average_statistics()
         return self._run.history
 
+    def _new_loop(self, hooks: TrainingHooks | None, val_batch: Peeked | FirstBatches | None) -> FitLoop:
+        self._engine.restart(hooks)
+        self._runner.restart()
+        return FitLoop(self._engine, self._runner, self._run, self._handlers, self._log_once, val_batch)
+
     def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
 
-        The first batch of a fit is checked, and trained on only if everything fits. In a loop of your own,
-        without a fit, batches are counted but handlers are not called; raises TrainerError if a trainer
-        accumulates gradients, which begins and ends with a fit.
+        The first batch of a fit is checked, and trained on only if everything fits. So is the first one of a
+        loop of your own, without a fit, in which batches are counted but handlers are not called; raises
+        TrainerError if a trainer accumulates gradients, which begins and ends with a fit.
         """
+        if self._fit_loop is None:
+            self._fit_loop = self._new_loop(None, None)
         if self._handlers.running:
             return self._fit_loop.train_batch(batch)
         self._trainers.check_none_accumulates()

@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 
 from multifit import LossSpec, MultiEstimator, TrainerError, TrainerSpec
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from multifit.gluon.handlers import (
+    GradientAccumulation,
+    GradientNoise,
+    LabelSmoothing,
+    MixUp,
+    WeightAveraging,
+)
+from tests.common.compare import (
+    assert_same_parameters,
+    assert_unchanged,
+    copy_parameters,
+    snapshot,
+    twins,
+)
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
@@ -85,3 +98,38 @@ def test_a_loop_of_ones_own_after_a_check(batches: Any) -> None:
             result = estimator.fit_batch(batch)
         losses.append(float(result.objectives[0].asscalar()))
     assert losses[-1] < 0.5 * losses[0]
+
+
+class Holding:
+    def hold_update(self, estimator: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        GradientAccumulation(4), GradientNoise(1.0), LabelSmoothing(0.5), MixUp(),
+        WeightAveraging("ema", 0.5), Holding(),
+    ],
+    ids=lambda handler: type(handler).__name__,
+)  # fmt: skip
+def test_what_handlers_change_ends_with_their_fit(handler: Any, batches: Any) -> None:
+    after_fit, by_itself = twins(two_heads, *[batch[:1] for batch in batches[0][:1]])
+    fitted, new = (
+        MultiEstimator(net, two_head_spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
+        for net in (after_fit, by_itself)
+    )
+    fitted.fit(batches, epochs=1, event_handlers=[handler])
+    copy_parameters(by_itself, after_fit)
+    assert fitted.evaluate(batches) == new.evaluate(batches)
+    for batch in batches:
+        fitted.fit_batch(batch), new.fit_batch(batch)
+    assert_same_parameters(after_fit, by_itself)
+    assert fitted.evaluate(batches) == new.evaluate(batches)
+
+
+def test_a_loop_of_ones_own_after_a_fit_on_several_loaders(batches: Any) -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec())
+    names = "image", "digit", "size"
+    estimator.fit({"both": [dict(zip(names, batch)) for batch in batches]}, epochs=1)
+    assert estimator.fit_batch(batches[0]).batch.samples == len(batches[0][0])

@@ -15,7 +15,6 @@ import torch
 from ... import engines
 from ...balance import Sum
 from ...errors import raise_problems
-from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
 from ...gluon.data.seeding import SEEDERS
@@ -89,8 +88,11 @@ class Runner(engines.Runner):
         self._running = False
         self._discard()
 
-    def restart(self, hooks: TrainingHooks) -> None:
-        """Begin a fit: all graphs are traced again, and other parameters may be trainable now."""
+    def restart(self) -> None:
+        """Begin a fit, or a loop without one.
+
+        All graphs are traced again, and other parameters may be trainable now.
+        """
         self._discard()
         self._parameters.tensors.clear()
         self._trainers = None
