@@ -53,6 +53,10 @@ class _ProblemsError(_Placed, ValueError):
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__(_numbered(self.problems))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy from the problems, not from the message, which would become a problem itself."""
+        return type(self), (self.problems,), {**self.__dict__, "args": self.args}
+
 
 class SpecError(_ProblemsError):
     """The TaskSpec contradicts itself, the net or the data. `problems` lists everything that is wrong."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -86,6 +88,17 @@ def test_an_error_of_one_message(error: Any) -> None:
     raised = error("something is wrong")
     assert str(raised) == "1 problem found:\n  1. something is wrong"
     assert [(p.kind, str(p)) for p in raised.problems] == [(error.kind, "something is wrong")]
+
+
+@pytest.mark.parametrize("error", [SpecError, DataError, TrainerError])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]
+)
+def test_a_copied_error_is_the_same(error: Any, copied: Any) -> None:
+    raised = error([Problem(error.kind, "a"), Problem("data", "b")])
+    raised.at("epoch 3, batch 8")
+    same = copied(raised)
+    assert (type(same), str(same), same.problems) == (error, str(raised), raised.problems)
 
 
 def test_the_place_comes_first() -> None:
