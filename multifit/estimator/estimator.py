@@ -200,8 +200,8 @@ class MultiEstimator:
             Something does not fit; nothing has moved. With `resume` also: the spec, the net or the trainers
             are not those of the checkpoint.
         ValueError
-            `epochs` and `batches` both or neither, a handler that cannot work here, a `resume` in which all
-            checkpoints are damaged, or a negative `batch_axis`.
+            `epochs` and `batches` both or neither, a handler that cannot work here, a `resume` that is a
+            file, or in which all checkpoints are damaged, or a negative `batch_axis`.
         """
         self._check_idle("fit")
         with self.world.guarded():

@@ -73,8 +73,8 @@ class RunCheckpointer:
     def resume(self, folder: str | os.PathLike[str]) -> Path | None:
         """Restore the newest intact checkpoint of a folder; return its path, or None if there is none yet.
 
-        Raises ValueError if there are checkpoints, but none is intact; SpecError if the spec, the net or the
-        trainers are not those of the checkpoint.
+        Raises ValueError if it is a file, or if there are checkpoints, but none is intact; SpecError if the
+        spec, the net or the trainers are not those of the checkpoint.
         """
         run, logger, world = self._run, self._log_once.logger, self._engine.world
         self._shared = SharedCheckpoint(world, self._newest(Path(folder)) if world.first else None)
@@ -118,6 +118,11 @@ class RunCheckpointer:
 
     def _newest(self, folder: Path) -> Path | None:
         logger = self._log_once.logger
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(
+                f"resume={str(folder)!r} is a file; give a run's folder, a folder of checkpoints or one "
+                "checkpoint, which is a folder too; net.load_parameters reads a file of parameters"
+            )
         checkpoint, damaged = newest_checkpoint(folder) if folder.is_dir() else (None, [])
         for line in damaged:
             logger.warning("skipped: %s", line)
