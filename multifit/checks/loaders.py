@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..distributed import unwrapped
-from ..errors import Problem, shown
+from ..errors import Problem, last_line, shown
 
 
 def one_shot(data: object) -> bool:
@@ -19,21 +19,29 @@ def one_shot(data: object) -> bool:
 
 def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     """Check a loader before it is read; `once` if it will be read only once."""
-    data = unwrapped(data)
+    wrong = _wrong(unwrapped(data), once)
+    return [Problem("data", f"{name} {wrong}")] if wrong else []
+
+
+def _wrong(data: object, once: bool) -> str:
+    """Return what is wrong with a loader, or ``""``."""
     if isinstance(data, Mapping):
-        wrong = "is a dict; only fit, check and evaluate take a loader for each task"
-    elif isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():
-        wrong = _no_loader(data)
-    elif batch_count(data) == 0:
-        wrong = 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
-    elif not once and one_shot(data):
-        wrong = (
-            f"is a {type(data).__name__}, which can be read only once, but every epoch needs it; "
-            "give a DataLoader or a list"
+        return "is a dict; only fit, check and evaluate take a loader for each task"
+    if isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():
+        return _no_loader(data)
+    try:
+        if batch_count(data) == 0:
+            return 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
+    except Exception as error:
+        why = f"{type(error).__name__}: {last_line(error)}"
+        way_out = "correct its __len__, or what that reads, such as a batch_size of 0"
+        return f"cannot tell how many batches it has ({why}); {way_out}"
+    if not once and one_shot(data):
+        kind = type(data).__name__
+        return (
+            f"is a {kind}, which can be read only once, but every epoch needs it; give a DataLoader or a list"
         )
-    else:
-        return []
-    return [Problem("data", f"{name} {wrong}")]
+    return ""
 
 
 def _no_loader(data: Any) -> str:
@@ -53,8 +61,16 @@ def _no_loader(data: Any) -> str:
 
 
 def batch_count(data: Any) -> int | None:
-    """Return the number of batches; None if the loader does not know it."""
+    """Return the number of batches; None if the loader does not know it.
+
+    Raises what its ``__len__`` does, unless that means the same.
+    """
     try:
         return len(data)
-    except (TypeError, ValueError, OverflowError):  # no __len__, or one that is of no use
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        NotImplementedError,
+    ):  # no __len__, or one that is of no use
         return None

@@ -57,6 +57,9 @@ NO_LOADERS = {
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),
     "dict of what is empty": ({"digit": []}, '["digit"] is empty: it yields no batch; give it at least one'),
+    "a batch size of 0": (
+        gluon.data.DataLoader(gluon.data.SimpleDataset([1]), 0),
+        "cannot tell how many batches it has (ZeroDivisionError: integer"),
     "empty list": ([], 'is empty: it yields no batch; give it at least one (check last_batch="discard")'),
 }
 # fmt: on
@@ -114,10 +117,12 @@ def test_other_methods_raise_the_same_errors(setup: Setup) -> None:
         estimator.evaluate(3)
 
 
-@pytest.mark.parametrize("length", [-1, "two", 10**400])
+@pytest.mark.parametrize("length", [-1, "two", 10**400, NotImplementedError()])
 def test_a_length_of_no_use_is_ignored(setup: Setup, length: Any) -> None:
     class Odd(list):
         def __len__(self) -> int:
+            if isinstance(length, Exception):
+                raise length
             return length
 
     setup.but(data=Odd(setup.data)).trains()
