@@ -202,12 +202,66 @@ def test_softmax_output_ignores_its_weight() -> None:
         lambda a, b: -mx.nd.log_softmax(a).pick(b),
         lambda a, b: mx.nd.relu(a - 100).sum(axis=1),  # all gradients are 0: undecidable, and no offence
         lambda a, b: mx.nd.BlockGrad(a).sum(axis=1) + mx.nd.ones_like(b),
-        lambda a, b: mx.nd.ones_like(b),  # is no part of the graph at all
+        lambda a, b: mx.nd.zeros_like(b),  # is no part of the graph at all: no sample had anything to learn
     ],
-    ids=["masked", "log_softmax", "flat", "detached", "constant"],
+    ids=["masked", "log_softmax", "flat", "detached", "nothing to learn"],
 )
 def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> None:
     setup.with_loss(loss, **BOTH).trains()
+
+
+CONSTANT: dict[str, Callable[..., Any]] = {
+    "from labels alone": lambda a, b: mx.nd.ones_like(b),
+    "asnumpy": lambda a, b: mx.nd.array(a.asnumpy()[:, 0]) + b,
+    "detach": lambda a, b: a.detach().square().sum(axis=1),
+    "pause": lambda a, b: paused(lambda: a.square().sum(axis=1)),
+}
+
+
+def paused(function: Callable[[], Any]) -> Any:
+    with mx.autograd.pause():
+        return function()
+
+
+@pytest.mark.parametrize("loss", CONSTANT.values(), ids=CONSTANT)
+@pytest.mark.parametrize("weight", [1.0, lambda state: 0.5], ids=["number", "function"])
+def test_a_loss_without_a_gradient_is_refused_unless_its_weight_is_0(
+    setup: Setup, loss: Any, weight: Any
+) -> None:
+    setup.with_loss(loss, **BOTH, weight=weight).refused(
+        SpecError, 'losses["digit"]: returns numbers that autograd has not computed from the outputs'
+    )
+    figures = setup.with_loss(loss, **BOTH).make().evaluate(setup.data, [])
+    assert figures["digit"] > 0
+    setup.with_loss(loss, **BOTH, weight=0).trains()
+
+
+def test_a_loss_may_have_its_gradient_in_training_alone(setup: Setup) -> None:
+    def loss(a: Any, b: Any) -> Any:
+        return a.square().sum(axis=1) if mx.autograd.is_training() else mx.nd.ones_like(b)
+
+    setup.with_loss(loss, **BOTH).trains()
+
+
+def test_outputs_without_a_gradient_are_refused() -> None:
+    net = around(lambda dense, x: paused(lambda: dense(x)), losses={"digit": CE()})
+    net.refused(SpecError, "outputs: autograd has computed none of them from parameters that are trained")
+
+
+class OwnParameter(gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = self.params.get("scale", shape=(1,), init="ones")
+
+    def hybrid_forward(self, F: Any, a: Any, b: Any, scale: Any) -> Any:
+        return F.broadcast_mul(a, scale).square().sum(axis=1)
+
+
+def test_a_loss_may_train_what_it_has_behind_a_frozen_net(setup: Setup) -> None:
+    loss = OwnParameter()
+    frozen = setup.with_loss(loss, **BOTH).but(estimator={"frozen": [setup.net]})
+    frozen.fit()
+    assert float(loss.scale.data().asscalar()) != 1
 
 
 def test_a_net_may_return_its_loss() -> None:

@@ -13,6 +13,7 @@ from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.label_rules import has_slots
+from ..optim.gradients import is_recorded
 from ..user_code import user_code
 from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
 
@@ -43,9 +44,9 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     for term in stage.spec.terms:
         if not has_slots(term, arrays):
             continue
-        problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems)
+        problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
         problems += _averages_samples(term, arrays, batch)
-    problems += _unchangeable(stage)
+    problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
     stage.checked = not problems
     return outputs, problems
 
@@ -101,6 +102,16 @@ def _unchangeable(stage: Stage) -> list[Problem]:
         for term in stage.spec.terms
         if term.key in stage.graphs.own_gradients
     ]
+
+
+def _outside_autograd(stage: Stage, outputs: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem if no output leads back to a parameter of the net, though some are trained."""
+    trained = any(parameter.grad_req != "null" for parameter in stage.network.net.collect_params().values())
+    if not (stage.training and trained) or any(map(is_recorded, outputs.values())):
+        return []
+    message = "autograd has computed none of them from parameters that are trained, so losses train nothing"
+    way_out = "let the net compute them without autograd.pause(), detach() or asnumpy()"
+    return [Problem("spec", f"outputs: {message}; {way_out}")]
 
 
 def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:

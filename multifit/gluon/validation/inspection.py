@@ -75,7 +75,7 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
 
 
 def inspect_term(
-    term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], labels_fit: bool
+    term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], labels_fit: bool, training: bool
 ) -> list[Problem]:
     """Check shapes on one device's arrays and, if the labels' values fit, the loss's result and gradient."""
     outputs = [(ref.name, arrays[ref]) for ref in term.args if ref.space == OUTPUTS]
@@ -84,7 +84,7 @@ def inspect_term(
     if outputs and slots and not problems:
         problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])
         problems = problems or inspect_sample_weights(term, arrays)
-    return problems or (check_loss_gradient(term, arrays, own_gradients) if labels_fit else [])
+    return problems or (check_loss_gradient(term, arrays, own_gradients, training) if labels_fit else [])
 
 
 def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:

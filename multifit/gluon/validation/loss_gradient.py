@@ -14,17 +14,28 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..execution.loss_calls import call_loss, detached
 from ..losses import SegmentationCELoss
+from ..optim.gradients import is_recorded
 from ..user_code import user_code
 
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses follow their weight
 
 
-def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str]) -> list[Problem]:
+NO_GRADIENT = (
+    "returns numbers that autograd has not computed from the outputs, so they train nothing; compute "
+    "them from the outputs, without asnumpy(), detach() or autograd.pause(), or give weight=0 to have the "
+    "figure alone"
+)
+
+
+def check_loss_gradient(
+    term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], training: bool
+) -> list[Problem]:
     """Check the result of a loss, and that its gradient follows its weight, on copies of its arguments.
 
     A loss built on an operator with its own gradient (SoftmaxOutput) silently ignores its weight and its
     normalizer. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
-    returns. No parameter and no gradient of the net is changed.
+    returns. A loss without a gradient is an error when `training`, unless it is 0: then nothing was to learn.
+    No parameter and no gradient of the net is changed.
     """
     copies = detached(term, arrays)
     outputs = [copies[ref] for ref in term.args if ref.space == OUTPUTS]
@@ -41,7 +52,10 @@ def check_loss_gradient(term: Term, arrays: Mapping[Ref, Any], own_gradients: se
         with user_code(lambda: term.where, *((str(ref), copy) for ref, copy in copies.items())):
             for loss in losses:
                 loss.wait_to_read()  # errors of the engine are raised here, where their place is known
-        message = _weight_problem(term, copies, losses, variables, own_gradients) if variables else None
+        if variables and training and _is_constant(term, copies, losses):
+            message = NO_GRADIENT
+        elif variables:
+            message = _weight_problem(term, copies, losses, variables, own_gradients)
     return [] if message is None else [Problem("spec", f"{term.where}: {message}")]
 
 
@@ -77,6 +91,18 @@ def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None
     if nested and not batch_scope:
         return f'returns {returned}, lists within parts; that is for scope="batch" only'
     return None
+
+
+def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> bool:
+    """Whether a loss that counts is not 0, but does not come from its outputs either."""
+    if term.spec.weight == 0 or any(map(is_recorded, losses)) or not any(map(_is_not_0, losses)):
+        return False
+    with mx.autograd.record():  # it may have a gradient in training alone
+        return not any(map(is_recorded, _minimized(term, _call(term, copies))))
+
+
+def _is_not_0(loss: Array) -> bool:
+    return bool(loss.asnumpy().any())
 
 
 def _weight_problem(
