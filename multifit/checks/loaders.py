@@ -67,10 +67,5 @@ def batch_count(data: Any) -> int | None:
     """
     try:
         return len(data)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        NotImplementedError,
-    ):  # no __len__, or one that is of no use
+    except (TypeError, ValueError, OverflowError, NotImplementedError):  # none, or one that is of no use
         return None
