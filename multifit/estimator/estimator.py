@@ -125,23 +125,22 @@ class MultiEstimator:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
         self._log_once = LogOnce(self.logger)
-        self.net = net
-        self.spec: TaskSpec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
+        spec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
         self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         self._runners, self._context = runner_module(name), context
         self._compiles: bool | str = checked_value("compile", compile, _Compile)
         host = self._runners.host(context)
         self._model = Model(
-            net, self.spec, host, initializer, precision, self._log_once, self._runners.precision_of
+            net, spec, host, initializer, precision, self._log_once, self._runners.precision_of
         )
         self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
         first = self._model.contexts[0]
         arrays = self._runners.arrays(context, first)
-        balancer = make_balancer(balance, self.spec, first, world, self._model.parameters, arrays)
+        balancer = make_balancer(balance, spec, first, world, self._model.parameters, arrays)
         state = self._run.state
         gluon_engine = Engine(
-            self._model, self._trainers, self.spec, state, self._log_once, balancer=balancer, world=world
+            self._model, self._trainers, spec, state, self._log_once, balancer=balancer, world=world
         )
         self._assemble(gluon_engine, self._run)
 
@@ -520,6 +519,17 @@ class MultiEstimator:
         return export(self._engine, folder, data, format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
+
+    @property
+    def net(self) -> Net:
+        """The net; another one needs an estimator of its own."""
+        net: Net = self._model.net
+        return net
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The declarations of outputs, labels, losses and metrics; others need another estimator too."""
+        return self._engine.spec
 
     @property
     def context(self) -> list[Context]:

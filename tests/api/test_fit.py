@@ -241,3 +241,12 @@ def test_weights_follow_the_state(batches: Any) -> None:
 
 def test_repr(estimator: MultiEstimator) -> None:
     assert repr(estimator).startswith("MultiEstimator(PlainHeads, ")
+
+
+@pytest.mark.parametrize("name", ["net", "spec"])
+def test_another_net_or_spec_needs_another_estimator(name: str) -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec())
+    before = getattr(estimator, name)
+    with pytest.raises(AttributeError):
+        setattr(estimator, name, before)
+    assert getattr(estimator, name) is before
