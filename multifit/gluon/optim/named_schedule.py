@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from math import isfinite
+from math import inf
 from typing import Any, Iterator
 
 import numpy as np
@@ -21,7 +21,7 @@ def named_schedule(trainer: str, optimizer: mx.optimizer.Optimizer) -> Iterator[
     """Name a trainer in the errors of its schedule, which its optimizer asks within.
 
     The optimizer asks as often as it ever does, and before it moves the first parameter. Raises UserCodeError
-    if the schedule raises, and TrainerError if it returns something other than a finite number.
+    if the schedule raises, and TrainerError if it returns something other than a finite number of at least 0.
     """
     schedule = optimizer.lr_scheduler
     if schedule is None:
@@ -57,7 +57,7 @@ class _Named(Wrapper):
         """Return the rate after a number of updates."""
         try:
             rate: Any = self.scheduler(num_update)
-            return rate if type(rate) is float and isfinite(rate) else self._read(rate, num_update)
+            return rate if type(rate) is float and 0 <= rate < inf else self._read(rate, num_update)
         except Exception as error:
             if self.error is None:
                 self.error, self.call = error, f"{self._name}({num_update})"
@@ -65,7 +65,7 @@ class _Named(Wrapper):
 
     def _read(self, rate: Any, num_update: int) -> float:
         number = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
-        if not is_finite_number(number):
-            call = f"{self._name}({num_update})"
-            raise TrainerError(f"{call} returned {shown(rate)}; it must return a finite number")
+        if not (is_finite_number(number) and number >= 0):
+            call, valid = f"{self._name}({num_update})", "a finite number of at least 0"
+            raise TrainerError(f"{call} returned {shown(rate)}; it must return {valid}")
         return float(number)

@@ -134,6 +134,8 @@ NO_RATES: dict[str, tuple[Any, type, str]] = {
     "None": (lambda: None, TrainerError, " returned None; it must return a finite number"),
     "NaN": (lambda: NAN, TrainerError, " returned nan; it must return a finite number"),
     "infinite": (lambda: math.inf, TrainerError, " returned inf; it must return a finite number"),
+    "negative": (lambda: -0.1, TrainerError, " returned -0.1; it must return a finite number of at least 0"),
+    "a negative whole number": (lambda: -1, TrainerError, " returned -1; it must return a finite number of"),
     "an array": (lambda: np.ones(2), TrainerError, " returned array([1., 1.]); it must"),
 }
 
