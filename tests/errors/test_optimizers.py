@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import threading
 from typing import Any
 
@@ -16,7 +17,7 @@ from mxnet import gluon
 from .setups import Setup
 
 ALL = ".*"
-RATE = "it must be a finite number of at least 0"
+RATE, SHARE = "valid is a finite number of at least 0", "valid is a finite number of at least 0 and below 1"
 SCHEDULER = mx.lr_scheduler.PolyScheduler(9)
 # fmt: off
 FAULTS = {
@@ -37,13 +38,23 @@ FAULTS = {
         f"learning_rate is '1e-3'; {RATE}"),
     "rate is None": (TrainerSpec(ALL, "sgd", {"learning_rate": None}), f"learning_rate is None; {RATE}"),
     "decay is a string": (TrainerSpec(ALL, "adam", {"wd": "1e-4"}),
-        "trainers: wd is '1e-4'; it must be a finite number, as its default 0.0"),
+        "trainers: wd is '1e-4'; valid is a finite number of at least 0"),
     "momentum is None": (TrainerSpec(ALL, "sgd", {"momentum": None}),
-        "trainers: momentum is None; it must be a finite number, as its default 0.0"),
+        "trainers: momentum is None; valid is a finite number of at least 0 and below 1"),
     "clipping is a list": (TrainerSpec(ALL, "adam", {"clip_gradient": [1]}),
         "trainers: adam cannot make a step with its options: MXNetError"),
     "beta is NaN": (TrainerSpec(ALL, "adam", {"beta1": float("nan")}),
-        "trainers: beta1 is nan; it must be a finite number, as its default 0.9"),
+        "trainers: beta1 is nan; valid is a finite number of at least 0 and below 1"),
+    "negative decay": (TrainerSpec(ALL, "sgd", {"wd": -1}), f"wd is -1; {RATE}"),
+    "negative epsilon": (TrainerSpec(ALL, "adam", {"epsilon": -1e-8}), f"epsilon is -1e-08; {RATE}"),
+    "negative eps": (TrainerSpec(ALL, "adagrad", {"eps": -1.0}), f"eps is -1.0; {RATE}"),
+    "negative momentum": (TrainerSpec(ALL, "sgd", {"momentum": -0.5}), f"momentum is -0.5; {SHARE}"),
+    "momentum of 1": (TrainerSpec(ALL, "nag", {"momentum": 1.0}), f"momentum is 1.0; {SHARE}"),
+    "beta of 2": (TrainerSpec(ALL, "adam", {"beta2": 2}), f"beta2 is 2; {SHARE}"),
+    "gamma of 1": (TrainerSpec(ALL, "rmsprop", {"gamma1": 1}), f"gamma1 is 1; {SHARE}"),
+    "rho of 1": (TrainerSpec(ALL, "adadelta", {"rho": 1}), f"rho is 1; {SHARE}"),
+    "endless number": (TrainerSpec(ALL, "lars", {"eta": math.inf}), "eta is inf; valid is a finite number"),
+    "MXNet's dummy": (TrainerSpec(ALL, "test"), "there is no optimizer 'test'"),
     "a step beyond float32": (TrainerSpec(ALL, "sgd", {"learning_rate": 1e30, "wd": 1e30}),
         "trainers: a step of sgd with its options is not finite; change its optimizer_params"),
     "scheduler is a number": (TrainerSpec(ALL, "sgd", lr_scheduler=0.1),

@@ -9,13 +9,18 @@ from typing import Any, Iterable, Mapping
 
 import numpy as np
 
-from ...arguments import Count, as_float, checked_value, is_finite_number
+from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
 from ...errors import Problem, counted, last_line, quoted, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
 
 MATRIX = (2, 2)  # the shape of an array to try an optimizer on
 KNOWN = ("mxnet.", "gluonnlp.")  # where optimizers are whose options are known
+# What is valid for options of MXNet's optimizers; of all other numbers, those that are finite.
+LIMITS: dict[str, Any] = {
+    **dict.fromkeys(("learning_rate", "wd", "epsilon", "eps"), NotNegative),
+    **dict.fromkeys(("momentum", "beta1", "beta2", "gamma1", "gamma2", "rho"), Share),
+}
 INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 
 
@@ -52,7 +57,7 @@ def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
         return spec.optimizer, messages
     known = mx.optimizer.Optimizer.opt_registry
     kind = known.get(spec.optimizer.lower()) if isinstance(spec.optimizer, str) else None
-    if kind is None:
+    if kind in (None, mx.optimizer.Test):  # a dummy, which adds gradients instead
         return None, [*messages, _unknown(where, spec.optimizer)]
     messages += _option_problems(where, kind, options, spec.lr_scheduler)
     return (None, messages) if messages else _build(where, kind, options, spec.lr_scheduler)
@@ -94,14 +99,12 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
         for name in options
         if name not in valid
     ]
-    messages += [
-        f"{where}: {name} is {shown(value)}; it must be a finite number, as its default {valid[name]}"
-        for name, value in options.items()
-        if is_finite_number(valid.get(name)) and name != "learning_rate" and not is_finite_number(value)
-    ]
-    rate = options.get("learning_rate", 0.0)
-    if not (is_finite_number(rate) and rate >= 0):
-        messages.append(f"{where}: learning_rate is {shown(rate)}; it must be a finite number of at least 0")
+    for name, value in options.items():
+        if name == "learning_rate" or is_finite_number(valid.get(name)):
+            try:
+                checked_value(f"{where}: {name}", value, LIMITS.get(name, float))
+            except ValueError as error:
+                messages.append(str(error))
     if "lr_scheduler" in options and scheduler is not None:
         messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
     return messages + _scheduler_problems(where, options.get("lr_scheduler"))

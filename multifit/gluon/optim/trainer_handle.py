@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
-from ...arguments import NotNegative, Share, checked_value
+from ...arguments import checked_value
 from ...errors import TrainerError, quoted, shown
 from ..compat import mx
 from .named_schedule import named_schedule
-from .optimizers import build_optimizer
+from .optimizers import LIMITS, build_optimizer
 from .schedules import ScaledSchedule
 
 CONTROLS = ("learning_rate", "weight_decay", "momentum", "betas")
@@ -71,7 +71,7 @@ class TrainerHandle:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        rate = checked_value(self._where("learning_rate"), rate, NotNegative)
+        rate = checked_value(self._where("learning_rate"), rate, LIMITS["learning_rate"])
         optimizer = self._optimizer("learning_rate")
         scheduler = optimizer.lr_scheduler
         if scheduler is None:
@@ -98,7 +98,7 @@ class TrainerHandle:
 
     @weight_decay.setter
     def weight_decay(self, value: float) -> None:
-        value = checked_value(self._where("weight_decay"), value, NotNegative)
+        value = checked_value(self._where("weight_decay"), value, LIMITS["wd"])
         self._write("weight_decay", [value])
 
     @property
@@ -108,7 +108,8 @@ class TrainerHandle:
 
     @momentum.setter
     def momentum(self, value: float) -> None:
-        before, value = self.momentum, checked_value(self._where("momentum"), value, Share)
+        value = checked_value(self._where("momentum"), value, LIMITS["momentum"])
+        before = self.momentum
         self._write("momentum", [value])
         if before is not None and before == 0 != value and self._attributes("momentum") == ("momentum",):
             self._reset_states(before)
@@ -124,7 +125,7 @@ class TrainerHandle:
         values = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else []
         if len(values) != 2:
             raise ValueError(f"{where} is {shown(pair)}; valid are two numbers, such as (0.9, 0.999)")
-        self._write("betas", [checked_value(where, value, Share) for value in values])
+        self._write("betas", [checked_value(where, value, LIMITS["beta1"]) for value in values])
 
     @property
     def settable(self) -> tuple[str, ...]:
