@@ -10,6 +10,7 @@ import numpy as np
 from ...arguments import Names, Positive, Seed, checked
 from ...errors import SpecError, quoted, suggest
 from ...events import EstimatorProtocol
+from ...spec.missing import presence
 from ...spec.names import SLOTS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
@@ -91,8 +92,10 @@ class MixUp:
                 "other slots with inputs="
             )
         labels = {ref.name for term in self._blend.terms for ref in self._labels_of(term)}
+        masks = {ref.name for term in self._blend.terms for ref in term.present}
+        # Each of them once, though several losses may read it: it must not be permuted twice.
         self._labels = [name for name in spec.slot_names if name in labels]
-        self._labels += [ref.name for term in self._blend.terms for ref in term.present]
+        self._labels += [mask for mask in map(presence, self._labels) if mask in masks]
 
     def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Draw the share of each sample's own input and label."""

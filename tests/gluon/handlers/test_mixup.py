@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LossSpec, SpecError, TaskSpec
+from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
 from multifit.gluon.handlers import MixUp
 from tests.common.grids import two_settings
 from tests.common.specs import CE
@@ -92,6 +92,20 @@ def test_inputs_that_are_labels_too_are_not_permuted() -> None:
     handler = MixUp(random=1)
     fit(handler, losses=losses, epochs=1)
     assert [term.key for term in handler._blend.terms] == ["ce"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_present_is_permuted_once_whoever_reads_it(count: int) -> None:
+    data = [(x, mx.nd.where(mx.nd.array([0, 0, 1, 0, 1, 0]), -mx.nd.ones_like(y), y)) for x, y in DATA]
+    losses = {str(i): LossSpec(CE, "y", "label", weight=1 / count) for i in range(count)}
+    spec = TaskSpec(["y"], [LabelSpec("label", missing=-1)], losses)
+
+    def loss(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
+        own, other = ((label >= 0) * CE(out, label.relu()) for label in (y, permuted))
+        return (kept * own + (1 - kept) * other) * len(y) / (y >= 0).sum()
+
+    ours = fit(MixUp(random=7), spec=spec, data=data)
+    assert_close(ours, by_hand(mixed(np.random.RandomState(7), loss), data))
 
 
 def test_its_own_generator_continues_from_a_checkpoint() -> None:
