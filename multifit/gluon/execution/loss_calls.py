@@ -11,15 +11,15 @@ from ..user_code import user_code
 from .present_losses import present_loss
 
 
-def call_loss(term: Term, arrays: Mapping[Ref, Any], fused: Callable[..., Any] | None = None) -> list[Any]:
-    """Return the parts that a term's loss returns, or the fused function in its place."""
+def call_loss(term: Term, arrays: Mapping[Ref, Any], function: Callable[..., Any] | None = None) -> list[Any]:
+    """Return the parts that a term's loss returns, or a function of the same arguments in its place."""
     arguments = [arrays[ref] for ref in term.args]
     if term.spec.fn is None:
         return arguments[:1]
     if term.present:
-        return present_loss(term, arrays)
+        return present_loss(term, arrays, function)
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = (fused or term.spec.fn)(*arguments)
+        parts = (function or term.spec.fn)(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
 
 

@@ -5,7 +5,7 @@ The functions run on NDArrays and on symbols, which have no shapes: what a loss 
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ...errors import SpecError
 from ...protocols import Tensor
@@ -20,13 +20,16 @@ from ..user_code import user_code
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 
 
-def present_loss(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
-    """Return the parts of a term's loss, computed where all its labels are present.
+def present_loss(
+    term: Term, arrays: Mapping[Ref, Any], function: Callable[..., Any] | None = None
+) -> list[Any]:
+    """Return the parts of a term's loss, or of `function` in its place, where all its labels are present.
 
     Stock losses that compare element by element, or take class indices, leave out single values; so does
     SegmentationCELoss. Of all others, a sample counts if it is present as a whole.
     """
     fn: Any = term.spec.fn
+    call = function or fn
     arguments = [arrays[ref] for ref in term.args]
     F = mx.nd if isinstance(arguments[0], mx.nd.NDArray) else mx.sym
     masks = [arrays[ref] for ref in term.present]
@@ -34,12 +37,12 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
         if _weighs_values(term):
             weight = _as_weight(F, fn, arguments, masks[0])
             weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
-            return _parts(fn(*arguments[:2], weight))
+            return _parts(call(*arguments[:2], weight))
         if _ignores_values(term):
             scores, label, *weights = arguments
             label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
-            return _parts(fn(scores, label, *weights))
-        parts = _parts(fn(*arguments))
+            return _parts(call(scores, label, *weights))
+        parts = _parts(call(*arguments))
     rows = _rows(F, masks)
     return [_masked(F, term, part, rows) for part in parts]
 

@@ -11,9 +11,9 @@ from ...errors import SpecError
 from ...events import EstimatorProtocol
 from ...spec.terms import Term
 from ..compat import mx
+from ..execution.loss_calls import call_loss
 from ..execution.loss_weights import BatchLossScale
 from ..losses import SegmentationCELoss, SequenceCELoss
-from ..user_code import user_code
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 
@@ -23,8 +23,8 @@ class LabelSmoothing:
     .. math:: \tilde L = (1 - \varepsilon) L(x, y) + \varepsilon \frac{1}{C} \sum_c L(x, c)
 
     that is, the cross entropy with :math:`(1 - \varepsilon)` of the label's distribution and
-    :math:`\varepsilon` of the uniform one. Weights, normalisation, padding and ignored labels are those of
-    the losses. Figures, in training and validation, are computed with the original labels.
+    :math:`\varepsilon` of the uniform one. Weights, normalisation and padding are those of the losses, and so
+    are ignored and missing labels. Figures, in training and validation, are computed with the original ones.
 
     Together with `MixUp`, the mixture of labels is smoothed if all losses of the spec are smoothed; if only
     some are, only each sample's own label is.
@@ -88,15 +88,9 @@ class LabelSmoothing:
         """Replace a share of each loss by its mean over all classes."""
         uniform: dict[str, list[Any]] = {}
         for term in self._blend.computed(loss):
-            arguments = [[arrays[ref] for ref in term.args] for arrays in self._blend.arguments(pred, label)]
-            uniform[term.key] = _uniform_values(term, arguments)
+            function, arguments = _uniform_loss(term), self._blend.arguments(pred, label)
+            uniform[term.key] = [call_loss(term, arrays, function)[0] for arrays in arguments]
         return self._blend.blend(objectives, self.epsilon, loss, uniform, scale, estimator.batch_axis)
-
-
-def _uniform_values(term: Term, arguments: list[list[Any]]) -> list[Any]:
-    function: Any = _uniform_loss(term)
-    with user_code(lambda: f"{term.where}, smoothed"):
-        return [function(*arrays) for arrays in arguments]
 
 
 def _uniform_loss(term: Term) -> Callable[..., Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, SpecError, TaskSpec
+from multifit import LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.gluon.execution.loss_weights import BatchLossScale
 from multifit.gluon.handlers import LabelSmoothing, MixUp
 from multifit.losses import SegmentationCELoss, SequenceCELoss
@@ -119,6 +119,58 @@ def test_ignored_labels_are_not_smoothed() -> None:
     mixed = np.where(valid, 0.7 * sharp + 0.3 * -log_prob.mean(axis=1), 0)
     expected = (mixed.sum((1, 2)) / np.maximum(valid.sum((1, 2)), 1)).mean()
     assert objective_of(SegmentationCELoss(), 0.3, logits, label) == pytest.approx(expected, rel=1e-5)
+
+
+class AddBias(gluon.nn.HybridBlock):
+    """Adds a bias to a sample's scores; its change is the sum of the scores' gradients."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.bias = self.params.get("bias", shape=shape, init="zeros")
+
+    def hybrid_forward(self, F: Any, x: Any, bias: Any) -> Any:
+        return F.broadcast_add(x, F.expand_dims(bias, axis=0))
+
+
+WEIGHTS, LENGTHS = np.array([[1], [2], [0.5], [1]], "float32"), np.array([3, 2, 1, 3], "float32")
+
+
+@pytest.mark.parametrize("mark", [-7, "nan"])
+@pytest.mark.parametrize(
+    ("loss", "shape", "classes", "more"),
+    [
+        (CE, (5,), 0, []),
+        (Softmax(weight=3), (5,), 0, []),
+        (CE, (5,), 0, [WEIGHTS]),
+        (Softmax(axis=1), (5, 3, 2), 0, []),
+        (Softmax(), (3, 2, 5), 2, []),
+        (SegmentationCELoss(), (5, 3, 2), 0, []),
+        (SegmentationCELoss(None), (5, 3, 2), 0, []),
+        (SegmentationCELoss(), (5, 3, 2), 0, [WEIGHTS[:, 0]]),
+        (SequenceCELoss(), (3, 5), 1, [LENGTHS]),
+        (SequenceCELoss(axis=1), (5, 3), 0, [LENGTHS, WEIGHTS[:, 0]]),
+    ],
+)
+def test_samples_without_a_label_are_left_out(
+    loss: Any, shape: Any, classes: int, more: Any, mark: Any
+) -> None:
+    """They change as little as if the batch did not hold them."""
+    random = np.random.RandomState(0)
+    scores = random.randn(4, *shape).astype("float32")
+    label = random.randint(0, 5, (4, *np.delete(shape, classes))).astype("float32")
+    label[[1, 3]] = float(mark)
+
+    def change(rows: Any, slot: Any) -> Any:
+        net = AddBias(*shape)
+        net.initialize()
+        names = ["more", "weight"][: len(more)]
+        spec = TaskSpec(["y"], [slot, *names], {"ce": LossSpec(loss, "y", ["label", *names])})
+        batch = [array[rows] for array in (scores, label, *more)]
+        estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1.0}))
+        estimator.fit([batch], epochs=1, event_handlers=LabelSmoothing(0.5))
+        return net
+
+    assert_close(change([0, 1, 2, 3], LabelSpec("label", missing=mark)), change([0, 2], "label"))
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
