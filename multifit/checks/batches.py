@@ -39,7 +39,7 @@ def bind_slots(
 
 
 def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem]:
-    """Check dtypes and numbers of samples; None stands for an input that is left out."""
+    """Check dtypes, masks and numbers of samples; None stands for an input that is left out."""
     arrays = {name: array for name, array in slots.items() if array is not None}
     messages = [message for name, array in arrays.items() for message in _slot(name, array, batch_axis)]
     if not messages and len({array.shape[batch_axis] for array in arrays.values()}) > 1:
@@ -131,5 +131,8 @@ def _slot(name: str, array: Any, batch_axis: int) -> Iterator[str]:
     if getattr(array.dtype, "kind", "f") not in "fiub":
         fix = "encode it, or leave it out with batch_fn="
         yield f"{where}, which a net cannot take; valid are floats, integers and bool: {fix}"
+    elif np.ma.is_masked(array):
+        fill = f'fill a label, as with array.filled(-1), and declare LabelSpec("{name}", missing=-1)'
+        yield f"{where}, some of it masked, and masks are lost on the way to a device; {fill}"
     elif len(array.shape) <= batch_axis:
         yield f"{where}, which has no batch axis {batch_axis}; a batch holds one row for each sample"

@@ -43,6 +43,9 @@ FAULTS = [
         'the slot "digit" is (8,) string, which a net cannot take; valid are floats, integers and bool'),
     fault("objects", lambda x, d, a: [x, OBJECTS, a],
         'the slot "digit" is (8,) object, which a net cannot take'),
+    fault("masked", lambda x, d, a: [x, d, np.ma.masked_less(a, a.max())],
+        'the slot "amount" is (8, 1) float32, some of it masked',
+        'fill a label, as with array.filled(-1), and declare LabelSpec("amount", missing=-1)'),
     fault("complex", lambda x, d, a: [x * 1j, d, a], 'the slot "x" is (8, 6) complex64, which a net cannot'),
     fault("dates", lambda x, d, a: [x, np.array(["2026-01-01"] * 8, "M8[D]"), a],
         "(8,) datetime64[D], which a net"),
@@ -190,3 +193,11 @@ def test_predicting_takes_the_inputs_alone_or_everything(setup: Setup) -> None:
 def test_one_slot_is_in_the_singular() -> None:
     (problem,) = bind_slots(["x"], ["x"], [1, 2])[1]
     assert 'declared 1 slot: "x"' in problem.message
+
+
+def test_a_mask_is_refused_in_later_batches_too_but_not_an_empty_one(setup: Setup) -> None:
+    x, digit, amount = setup.data[0]
+    setup.but(data=[[x, digit, np.ma.masked_array(amount)]] * 2).trains()
+    later = setup.but(data=[[x, digit, amount], [x, digit, np.ma.masked_less(amount, amount.max())]])
+    with pytest.raises(DataError, match=r"epoch 1, batch 2: .*\n?.*some of it masked"):
+        later.fit()

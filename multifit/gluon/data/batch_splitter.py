@@ -134,7 +134,7 @@ class BatchSplitter:
         arrays = {name: array for name, array in named.items() if name in self.spec.slot_names}
         if not problems and self.labels and self._missing:
             arrays, problems = self._missing.fill_in(arrays, self.batch_axis)
-        signature = tuple((getattr(a, "shape", None), getattr(a, "dtype", None)) for a in arrays.values())
+        signature = tuple(map(_kind, arrays.values()))
         if not problems and signature not in self._checked:
             problems = slot_problems(arrays, self.batch_axis)
             if not problems and self.labels:
@@ -233,3 +233,8 @@ class BatchSplitter:
             if dtype is not None:
                 before = np.dtype(array.dtype).name
                 self._log_once(f'the slot "{name}" is {before} and is cast to {dtype}, batch by batch')
+
+
+def _kind(array: Any) -> tuple[Any, ...]:
+    """Return what is checked of an array."""
+    return getattr(array, "shape", None), getattr(array, "dtype", None), np.ma.is_masked(array)
