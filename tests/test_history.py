@@ -63,6 +63,13 @@ def test_recording_before_an_epoch_is_an_error() -> None:
         History().record({"loss": 1.0})
 
 
+def test_the_name_of_a_figure_is_a_string(history: History) -> None:
+    before = history.to_json()
+    with pytest.raises(TypeError, match="3 is no name of a figure; give a string"):
+        history.record({"lr": 2.0, 3: 1.0})
+    assert history.to_json() == before
+
+
 def test_an_unknown_figure_names_the_nearest(history: History) -> None:
     with pytest.raises(KeyError) as caught:
         history["val_los"]
