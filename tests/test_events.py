@@ -266,6 +266,37 @@ def test_the_message_about_handlers_that_cannot_be_used_is_short(handlers: Any, 
     assert len(str(caught.value)) < 10_000
 
 
+@pytest.mark.parametrize(
+    ("event", "method", "text"),
+    [
+        ("train_end", lambda: None, r"Lost.train_end\(\) cannot .*; it must take the estimator alone"),
+        (
+            "epoch_end",
+            lambda est, epoch: None,
+            r"epoch_end\(est, epoch\) cannot be called: missing .*'epoch'",
+        ),
+        (
+            "batch_end",
+            lambda batch, loss: None,
+            'it must take the estimator, and may take "batch", "pred", "l',
+        ),
+        ("hold_update", lambda est, *, pred: None, 'hold_update.*; it must .*, and may take "loss" by name'),
+        ("epoch_end", lambda *args, **facts: None, None),
+        ("epoch_end", lambda est, complete, epoch=0, **_: None, None),
+        ("epoch_end", type("Odd", (), {"__signature__": 3, "__call__": nothing})(), None),
+    ],
+)
+def test_a_method_that_cannot_be_called_is_an_error_before_training(
+    event: str, method: Any, text: str | None
+) -> None:
+    lost = handler("Lost", **{event: method})
+    with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):
+        EventDispatcher(SimpleNamespace(), lost)
+    if event == "epoch_end":
+        with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):
+            EventDispatcher(SimpleNamespace(), Every(2, "epoch", lost))
+
+
 def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
     calls: list[str] = []
 

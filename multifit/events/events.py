@@ -32,6 +32,23 @@ HOOKS = (
     "around_fit",
 )
 
+# What methods may take besides the estimator; those of other events and hooks take nothing.
+_OF_BATCH = ("batch", "pred", "label", "loss")
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "epoch_begin": ("batches",),
+    "batch_begin": ("batch",),
+    "batch_end": _OF_BATCH,
+    "epoch_end": ("complete",),
+    "evaluate_begin": ("batches",),
+    "evaluate_batch_begin": ("batch",),
+    "evaluate_batch_end": _OF_BATCH,
+    "evaluate_end": ("figures",),
+    "change_batch": ("slots",),
+    "change_outputs": ("outputs", "slots"),
+    "change_objective": ("objectives", "pred", "label", "loss", "scale"),
+    "hold_update": ("loss",),
+}
+
 # What handlers that Gluon's Estimator calls before its update have in ``batch_end``; see `TrainingHooks`.
 BEFORE_UPDATE = "before_update"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from ..errors import quoted, shown, suggest
 from ..triggers import Every
-from .events import EVALUATION_EVENTS, EVENTS, HOOKS, TRAINING_EVENTS, Priority, implements
+from .events import ARGUMENTS, EVALUATION_EVENTS, EVENTS, HOOKS, TRAINING_EVENTS, Priority, implements
 
 MOST = 20  # problems in one message
 
@@ -71,6 +72,24 @@ def _problems(handler: object) -> Iterator[str]:
     priority = getattr(handler, "priority", Priority.NORMAL)
     if not isinstance(priority, numbers.Real) or math.isnan(priority):
         yield f"{handler_name(handler)} has the priority {shown(priority)}; valid is a number"
+    for event in EVENTS + HOOKS:
+        if implements(handler, event):
+            yield from _signature_problems(handler, event)
+
+
+def _signature_problems(handler: object, event: str) -> Iterator[str]:
+    """Find out whether a method can be called with those of the event's arguments that it takes."""
+    try:
+        signature = inspect.signature(getattr(handler, event))
+    except (TypeError, ValueError):  # a compiled function may have no signature
+        return
+    valid = ARGUMENTS.get(event, ())
+    try:
+        signature.bind(None, **{name: None for name in valid if name in signature.parameters})
+    except TypeError as error:
+        more = f", and may take {quoted(valid)} by name" if valid else " alone"
+        call = f"{handler_name(handler)}.{event}{signature} cannot be called: {error}"
+        yield f"{call}; it must take the estimator{more}"
 
 
 def _implements_any(handler: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 import tqdm
 
 from multifit import HandlerError, MultiEstimator, ProgressBar, UserCodeError
-from multifit.events import EVENTS
+from multifit.events import EVENTS, HOOKS
+from multifit.events.events import ARGUMENTS
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 
@@ -48,6 +50,23 @@ def fail(estimator: Any) -> None:
 @pytest.fixture
 def estimator() -> MultiEstimator:
     return MultiEstimator(two_heads(), two_head_spec())
+
+
+def test_methods_are_called_with_what_their_signatures_are_checked_against(
+    estimator: MultiEstimator, batches: Any
+) -> None:
+    found: dict[str, set[str]] = {}
+
+    def recording(event: str) -> Any:
+        def method(self: Any, estimator: Any, **arguments: Any) -> Any:
+            found[event] = set(arguments)
+            return nullcontext() if event.startswith("around") else None
+
+        return method
+
+    every = type("Every_", (), {event: recording(event) for event in EVENTS + HOOKS})()
+    estimator.fit(batches, batches[:1], epochs=1, event_handlers=every)
+    assert found == {event: set(ARGUMENTS.get(event, ())) for event in EVENTS + HOOKS}
 
 
 def test_events_are_called_in_order(estimator: MultiEstimator, batches: Any) -> None:
