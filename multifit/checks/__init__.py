@@ -1,6 +1,6 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
-from .batches import bind_slots, form_problems, slot_problems
+from .batches import bind_slots, form_problems, is_masked, slot_problems
 from .labels import (
     axis_problem,
     counted_labels_problem,
@@ -20,6 +20,7 @@ __all__ = [
     "counted_labels_problem",
     "elementwise_problem",
     "form_problems",
+    "is_masked",
     "label_problems",
     "loader_problems",
     "one_shot",

@@ -54,6 +54,11 @@ def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem
     return [Problem("data", message) for message in messages]
 
 
+def is_masked(array: Any) -> bool:
+    """Return whether some of a NumPy array is masked; records have masks by field, and never are."""
+    return isinstance(array, np.ma.MaskedArray) and array.dtype.names is None and bool(np.any(array.mask))
+
+
 def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[str, Any]) -> list[Problem]:
     """Check that slots have the form of the first batch, whose arrays are described in `first`.
 
@@ -131,7 +136,7 @@ def _slot(name: str, array: Any, batch_axis: int) -> Iterator[str]:
     if getattr(array.dtype, "kind", "f") not in "fiub":
         fix = "encode it, or leave it out with batch_fn="
         yield f"{where}, which a net cannot take; valid are floats, integers and bool: {fix}"
-    elif np.ma.is_masked(array):
+    elif is_masked(array):
         fill = f'fill a label, as with array.filled(-1), and declare LabelSpec("{name}", missing=-1)'
         yield f"{where}, some of it masked, and masks are lost on the way to a device; {fill}"
     elif len(array.shape) <= batch_axis:

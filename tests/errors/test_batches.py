@@ -46,6 +46,8 @@ FAULTS = [
     fault("masked", lambda x, d, a: [x, d, np.ma.masked_less(a, a.max())],
         'the slot "amount" is (8, 1) float32, some of it masked',
         'fill a label, as with array.filled(-1), and declare LabelSpec("amount", missing=-1)'),
+    fault("masked records", lambda x, d, a: [x, np.ma.masked_array(np.zeros(8, [("a", "f4")])), a],
+        'the slot "digit" is (8,) void32, which a net cannot take'),
     fault("complex", lambda x, d, a: [x * 1j, d, a], 'the slot "x" is (8, 6) complex64, which a net cannot'),
     fault("dates", lambda x, d, a: [x, np.array(["2026-01-01"] * 8, "M8[D]"), a],
         "(8,) datetime64[D], which a net"),

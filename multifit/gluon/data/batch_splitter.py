@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
-from ...checks import bind_slots, form_problems, slot_problems
+from ...checks import bind_slots, form_problems, is_masked, slot_problems
 from ...errors import DataError, Problem, counted, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
@@ -237,4 +237,4 @@ class BatchSplitter:
 
 def _kind(array: Any) -> tuple[Any, ...]:
     """Return what is checked of an array."""
-    return getattr(array, "shape", None), getattr(array, "dtype", None), np.ma.is_masked(array)
+    return getattr(array, "shape", None), getattr(array, "dtype", None), is_masked(array)
