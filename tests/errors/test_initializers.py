@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from multifit import DataError, MultiEstimator, TaskSpec, TrainerError, TrainerSpec
+from multifit import DataError, MultiEstimator, SpecError, TaskSpec, TrainerError, TrainerSpec
 
 import mxnet as mx  # isort: skip
+from mxnet import gluon
 
-from .setups import Setup, new_setup
+from .setups import Setup, around, new_setup
 
 # fmt: off
 FAULTS = {
@@ -49,6 +50,15 @@ def test_an_initializer_that_cannot_fill_a_parameter() -> None:
         "no such table",
     )
     MultiEstimator(fresh.net, TaskSpec(**fresh.spec), initializer=mx.init.Xavier()).fit(fresh.data, epochs=1)
+
+
+@pytest.mark.parametrize("initializer", [None, mx.init.Xavier()], ids=["default", "Xavier"])
+@pytest.mark.parametrize("size", [-1, -3])
+def test_a_negative_size_is_that_of_the_net(size: int, initializer: Any) -> None:
+    net = around(lambda dense, x: dense(x))
+    net.net.dense = gluon.nn.Dense(size)
+    text = f'net: "dense.weight" has the shape ({size}, 0); give its layer sizes above 0'
+    net.but(estimator={"initializer": initializer}).refused(SpecError, text)
 
 
 @pytest.mark.parametrize("name", ["xavier", "Xavier", "zeros", "ones", "msraprelu"])

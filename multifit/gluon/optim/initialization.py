@@ -33,6 +33,10 @@ def initialize(
     for name in uninitialized:
         value = next((value for pattern, value in rules if pattern.fullmatch(name)), None)
         parameter = parameters[name]
+        if any(length < 0 for length in parameter.shape or ()):
+            message = f'net: "{name}" has the shape {tuple(parameter.shape)}; give its layer sizes above 0'
+            problems.append(Problem("spec", message))
+            continue
         try:
             _initialize(parameter, value, contexts, isinstance(initializer, Mapping))
         except Exception as error:
