@@ -7,26 +7,39 @@ log, write checkpoints or call any other handler.
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from typing import Annotated, Any, Callable, Optional
 
 from .arguments import Count, FromZero, checked, one_of
 from .state import RunState
 
-# For each unit, its events, and the number of the current epoch or batch at these, counted from 1. The run's
-# own counters are used, so counting goes on over a second fit and over a resumed one.
+_STEP_HOOKS = (
+    "change_batch",
+    "change_outputs",
+    "change_objective",
+    "hold_update",
+    "change_gradients",
+    "around_step",
+)
+
+# For each unit, its events and hooks, and the number of the current epoch or batch at these, counted from 1.
+# The run's own counters are used, so counting goes on over a second fit and over a resumed one.
 _UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {
-    "epoch": {"epoch_begin": lambda state: state.epoch + 1, "epoch_end": lambda state: state.epoch + 1},
-    "batch": {"batch_begin": lambda state: state.step + 1, "batch_end": lambda state: state.step},
+    "epoch": dict.fromkeys(("epoch_begin", "epoch_end"), lambda state: state.epoch + 1),
+    "batch": {
+        **dict.fromkeys(("batch_begin", *_STEP_HOOKS), lambda state: state.step + 1),
+        "batch_end": lambda state: state.step,
+    },
 }
 
 
 class Every:
     """Every n-th epoch or batch: a trigger, or a handler that calls another one at this interval.
 
-    ``Every(5, "batch", handler)`` is a handler. It passes every fifth ``batch_begin`` and ``batch_end`` on to
-    the wrapped handler (unit "epoch": ``epoch_begin`` and ``epoch_end``). All other events are passed on, and
-    attributes such as ``priority``, ``monitor`` and ``mode`` are the wrapped handler's. Epochs and batches
-    are counted over all fits.
+    ``Every(5, "batch", handler)`` is a handler. It calls the wrapped handler in every fifth batch:
+    ``batch_begin``, ``batch_end`` and the hooks that change a step (unit "epoch": ``epoch_begin`` and
+    ``epoch_end``). All other events and hooks are passed on, and attributes such as ``priority``, ``monitor``
+    and ``mode`` are the wrapped handler's. Epochs and batches are counted over all fits.
 
     Parameters
     ----------
@@ -43,7 +56,8 @@ class Every:
     Raises
     ------
     ValueError
-        `n`, `unit` or `skip` is not valid, or `handler` is a class or has none of the unit's events.
+        `n`, `unit` or `skip` is not valid, or `handler` is a class, has none of the unit's events and hooks,
+        or must be called in every batch because it accumulates gradients.
     """
 
     @checked
@@ -63,7 +77,7 @@ class Every:
         return count > self.skip and (count - self.skip) % self.n == 0
 
     def due(self, state: RunState, event: str) -> bool:
-        """Return whether the current epoch or batch is an n-th one; `event` is one of the unit's events."""
+        """Return whether the current epoch or batch is an n-th one; `event` is one of the unit's."""
         return self.fires(_UNITS[self.unit][event](state))
 
     def __getattr__(self, name: str) -> Any:
@@ -81,7 +95,9 @@ class Every:
     def _gated(self, event: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(estimator: Any, *args: Any, **kwargs: Any) -> Any:
-            return method(estimator, *args, **kwargs) if self.due(estimator.state, event) else None
+            if self.due(estimator.state, event):
+                return method(estimator, *args, **kwargs)
+            return nullcontext() if event == "around_step" else None
 
         return call
 
@@ -94,4 +110,9 @@ class Every:
             raise ValueError(
                 f'Every({self.n}, "{self.unit}") would change nothing: the handler {type(handler).__name__} '
                 f"has neither {' nor '.join(events)}; implement one of them, or use the other unit"
+            )
+        if self.unit == "batch" and hasattr(handler, "batches_per_update"):
+            raise ValueError(
+                f'Every({self.n}, "batch"): the handler {type(handler).__name__} accumulates gradients, and '
+                "must see every batch; pass it without Every"
             )

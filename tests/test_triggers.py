@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from multifit.events import HOOKS
 from multifit.state import RunState
 from multifit.triggers import Every
 
@@ -103,6 +105,24 @@ def test_counting_continues_in_a_second_fit() -> None:
     assert called(recorder, "epoch_end") == []
     run(Every(5, "epoch", recorder), epochs=3, batches=1, state=state)
     assert called(recorder, "epoch_end") == [4]
+
+
+@pytest.mark.parametrize("unit", ["epoch", "batch"])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_of_a_step_belong_to_its_batch(hook: str, unit: str) -> None:
+    called = []
+
+    def method(estimator: Any) -> Any:
+        called.append(estimator.state.step)
+        return nullcontext()
+
+    handler = SimpleNamespace(**{hook: method}, batch_begin=print, epoch_begin=print)
+    for step in range(4):
+        answer = getattr(Every(2, unit, handler), hook)(SimpleNamespace(state=RunState(step=step)))
+        with answer if hook.startswith("around") else nullcontext():
+            pass
+    is_gated = unit == "batch" and hook not in ("around_fit", "around_evaluation")
+    assert called == ([1, 3] if is_gated else [0, 1, 2, 3])
 
 
 def test_return_values_are_passed_on() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+from multifit import Every, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.gluon.execution.loss_weights import BatchLossScale
 from multifit.gluon.handlers import LabelSmoothing, MixUp
 from multifit.losses import SegmentationCELoss, SequenceCELoss
@@ -36,6 +37,15 @@ def test_training_equals_a_hand_written_loop(devices: Any, hybrid: bool) -> None
 
 def test_an_epsilon_of_0_changes_nothing() -> None:
     assert_close(fit(LabelSmoothing(0), epochs=1), fit(epochs=1))
+
+
+def test_every_second_batch_is_smoothed() -> None:
+    steps = itertools.count(1)
+
+    def objective(net: Any, x: Any, y: Any) -> Any:
+        return DENSE(net(x), smoothed(y, 0 if next(steps) % 2 else 0.3))
+
+    assert_close(fit(Every(2, "batch", LabelSmoothing(0.3))), by_hand(objective))
 
 
 def test_one_loss_among_others() -> None:

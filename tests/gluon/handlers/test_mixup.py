@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
+from multifit import Every, LabelSpec, LossSpec, SpecError, TaskSpec
 from multifit.gluon.handlers import MixUp
 from tests.common.grids import two_settings
 from tests.common.specs import CE
@@ -71,6 +72,15 @@ def test_one_loss_among_others(by: str | None) -> None:
         return 0.7 / (1 if by is None else 2) * plain(out, y, *rest) + CE(out, y)
 
     assert_close(ours, by_hand(mixed(np.random.RandomState(7), loss)))
+
+
+def test_every_second_batch_is_mixed() -> None:
+    steps, mixing = itertools.count(1), mixed(np.random.RandomState(7), plain)
+
+    def objective(net: Any, x: Any, y: Any) -> Any:
+        return CE(net(x), y) if next(steps) % 2 else mixing(net, x, y)
+
+    assert_close(fit(Every(2, "batch", MixUp(random=7))), by_hand(objective))
 
 
 def test_figures_compare_with_the_samples_own_labels() -> None:

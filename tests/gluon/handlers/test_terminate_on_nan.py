@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, RunState, TrainerSpec
+from multifit import Every, LossSpec, MultiEstimator, RunState, TrainerSpec
 from multifit.gluon.handlers import TerminateOnNaN
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
@@ -56,6 +56,15 @@ def test_it_stops_before_the_update(devices: Any, row: int, caplog: Any) -> None
     plain = run(batches(), devices=devices)[1]
     assert len(after) == 4
     np.testing.assert_equal([after[2], after[3]], [plain[2], plain[2]])
+
+
+@pytest.mark.parametrize("bad", [2, 3])  # what the third batch breaks is seen in the fourth
+def test_every_few_batches_are_checked_and_restored_as_a_whole(bad: int) -> None:
+    own, its = run(batches(bad), TerminateOnNaN(2))
+    wrapped, theirs = run(batches(bad), Every(2, "batch", TerminateOnNaN()))
+    assert "(epoch 1, batch 4)" in own.state.stop_reason
+    assert wrapped.state.stop_reason == own.state.stop_reason
+    np.testing.assert_equal(theirs, its)
 
 
 def test_all_losses_are_named_as_nan_or_infinite() -> None:
