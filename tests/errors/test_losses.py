@@ -13,7 +13,7 @@ from multifit.losses import SegmentationCELoss, SequenceCELoss
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
-from .setups import BOTH, CE, L2, Setup, around, fault
+from .setups import BOTH, CE, L2, Setup, around, fault, new_setup
 
 WEIGHT = "it must be a finite number of at least 0, or a function of the state"
 
@@ -102,6 +102,20 @@ NO_SUMS = [-5.0, float("nan"), np.array([2.0, -3.0]), np.array([1.0, float("nan"
 def test_a_normalizer_that_would_train_uphill_or_spoil_everything(setup: Setup, value: Any) -> None:
     faulty = setup.with_loss(CE(), **BOTH, normalize_by=lambda slots: value)
     faulty.refused(SpecError, f"normalize_by is {value!r}; it must be, or return,", "whose sum is at least 0")
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", [np.asarray, mx.nd.array], ids=["numpy", "ndarray"])
+@pytest.mark.parametrize("by", ["count", lambda slots: slots["count"] * 2], ids=["slot", "function"])
+@pytest.mark.parametrize("contexts", [mx.cpu(0), [mx.cpu(0), mx.cpu(1)]], ids=["one device", "two devices"])
+def test_slots_whose_sum_is_no_normalizer(value: float, kind: Any, by: Any, contexts: Any) -> None:
+    setup = new_setup().with_loss(CE(), **BOTH, normalize_by=by)
+    unused = ["count"] if callable(by) else []  # as far as the spec can know
+    setup = setup.but(labels=["digit", "amount", "count"], unused=unused, estimator={"context": contexts})
+    counts = np.full((8,), value, "float32"), np.float32([-1] + [1] * 7)
+    wrong, right = (setup.but(data=[[*setup.data[0], kind(count)]]) for count in counts)
+    wrong.refused(SpecError, 'losses["digit"]: the sum of normalize_by is ', "whose sum is at least 0")
+    right.trains()
 
 
 @pytest.mark.parametrize(("change", "texts"), FAULTS)

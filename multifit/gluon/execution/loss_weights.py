@@ -22,6 +22,7 @@ from ..user_code import user_code
 from .loss_graph import LossGraph
 from .present_losses import present_share
 
+VALID_NORMALIZER = "it must be, or return, an array or a finite number, whose sum is at least 0"
 MAX_VECTORS = 256  # cached on the devices; more only if weights change with every batch
 
 
@@ -78,7 +79,7 @@ class LossScaler:
         if self._constant and key in self._scales:
             return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
-        own = {term.key: _norm(term, batch) for term in self.terms if not term.counts_samples}
+        own = {term.key: normalizer(term, batch) for term in self.terms if not term.counts_samples}
         sums = self._normalizers.add_up(batch, own)
         norms, parts = (
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
@@ -148,7 +149,11 @@ def _weight(term: Term, state: RunState | None) -> float:
     return float(value)
 
 
-def _norm(term: Term, batch: Batch) -> Any:
+def normalizer(term: Term, batch: Batch) -> Any:
+    """Return this process's part of a term's normalizer: a float, or an NDArray of shape (1,).
+
+    Raises SpecError if it is known, without waiting for the engine, that a loss cannot be divided by it.
+    """
     if not term.optional.isdisjoint(batch.absent):
         return 0.0
     if term.optional and term.spec.normalize_by is None and not term.present:
@@ -161,8 +166,7 @@ def _norm(term: Term, batch: Batch) -> Any:
         is_valid = isinstance(value, (mx.nd.NDArray, np.ndarray)) or is_finite_number(value)
         total = _sum(value) if is_valid else math.nan
         if isinstance(total, float) and not 0 <= total < math.inf:
-            valid = "it must be, or return, an array or a finite number, whose sum is at least 0"
-            raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {valid}")
+            raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {VALID_NORMALIZER}")
         sums.append(total)
     if all(isinstance(value, float) for value in sums):
         return sum(sums, 0.0)

@@ -16,6 +16,7 @@ from ..metrics.label_rules import has_slots
 from ..optim.gradients import is_recorded
 from ..user_code import user_code
 from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
+from .normalizers import inspect_normalizer
 
 
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
@@ -45,6 +46,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         if not has_slots(term, arrays):
             continue
         problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
+        problems += inspect_normalizer(term, batch)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
     stage.checked = not problems
