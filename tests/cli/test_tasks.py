@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 SHARED = """
 class TwoHeads(nn.HybridBlock):
@@ -60,6 +61,7 @@ def test_tasks_that_share_nothing_are_an_error(write, multifit):
 
 def test_ctrl_c(write, multifit):
     """The table has the batches so far."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     stopping = """
 import signal
 both = data

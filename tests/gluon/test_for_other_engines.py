@@ -83,7 +83,7 @@ def test_the_graph_of_a_step_can_run_elsewhere(engine: Any, training: bool, batc
 @pytest.mark.parametrize("net", [two_heads("hybridized"), two_heads()], ids=["with the net", "behind it"])
 def test_losses_of_scope_batch_are_part_of_the_graph(net: Any) -> None:
     of_all = LossSpec(
-        hybridized(OfAll()), "size", "size", 2.0, scope="batch", normalize_by=lambda slots: slots["digit"] - 1
+        hybridized(OfAll()), "size", "size", 2.0, scope="batch", normalize_by=lambda slots: slots["digit"] + 1
     )
     engine = new_engine(net, two_head_spec(losses={"digit": CE, "all": of_all}), TrainerSpec(".*"))
     dry_run(engine, BATCHES[0])
