@@ -17,6 +17,7 @@ import inspect
 import sys
 import types
 from contextlib import contextmanager
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import decode_source
 from pathlib import Path
@@ -72,7 +73,7 @@ class TaskFile:
             name, equals, text = assignment.partition("=")
             if not equals:
                 raise UsageError(f'cannot read the setting "{assignment}": write name=value')
-            self._change(name.strip(), text.strip() or text, parse_setting)  # a space may be the value
+            self._change(name.strip(), text.strip() or text, self._parsed)  # a space may be the value
 
     def restore(self, settings: Mapping[str, Any]) -> None:
         """Restore the settings of an earlier run, as read from JSON.
@@ -80,22 +81,25 @@ class TaskFile:
         Raises UsageError if the file no longer has a setting, or the setting no longer allows the value.
         """
         for name, value in settings.items():
-            self._change(name, value, restored)
+            self._change(name, value, lambda _, value, present: restored(value, present))
 
-    def _change(self, name: str, value: Any, read: Callable[[Any, Any], Any]) -> None:
+    def _parsed(self, name: str, text: str, present: Any) -> Any:
+        value = parse_setting(text, present)
+        if attributes_of(self.module)[name] not in self._assigned and value != present:
+            raise ValueError(
+                f"the file does not assign it, and elsewhere it would stay {shown(present)}; write {name} = "
+                "... in the file, and let imported functions that need it take it as a parameter"
+            )
+        return value
+
+    def _change(self, name: str, value: Any, read: Callable[[str, Any, Any], Any]) -> None:
         if name not in self.settings:
             raise UsageError(
                 f'{self.path} has no setting "{name}"{suggest(name, self.settings)}; '
                 f"it has {quoted(self.settings)}"
             )
-        present = self.settings[name]
         try:
-            if attributes_of(self.module)[name] not in self._assigned and read(value, present) != present:
-                raise ValueError(
-                    f"it is imported, and elsewhere it would stay {shown(present)}; write {name} = ... "
-                    "in the file, and let imported functions that need it take it as a parameter"
-                )
-            change_setting(self.module, name, value, read)
+            change_setting(self.module, name, value, partial(read, name))
         except ValueError as error:
             raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
 

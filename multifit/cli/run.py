@@ -168,11 +168,11 @@ class Run:
         self.task.set(options.settings)
         self._epochs = getattr(options, "epochs", None)
         if self._epochs is not None and "epochs" in self.task.settings:  # the file's schedules may use it
-            self.task.set([f"epochs={self._epochs}"])
+            self.task.restore({"epochs": self._epochs})
 
     def _choose_precision(self, name: str | None) -> str:
         if name is not None and "precision" in self.task.settings:  # the file's functions may use it
-            self.task.set([f"precision={name}"])
+            self.task.restore({"precision": name})
         default = "float32" if self.record is None else self.record.precision
         name = self.task.settings.get("precision", default) if name is None else name
         with as_usage_error(ValueError):
@@ -180,7 +180,7 @@ class Run:
 
     def _choose_seed(self, seed: int | None) -> int:
         if seed is not None and "seed" in self.task.settings:  # the file's functions may use it
-            self.task.set([f"seed={seed}"])
+            self.task.restore({"seed": seed})
         if seed is None and self.record is not None and not self._is_changed("seed"):
             seed = self.record.seed
         seed = self.task.settings.get("seed", DEFAULT) if seed is None else seed

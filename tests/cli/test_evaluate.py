@@ -64,6 +64,20 @@ def test_a_setting_that_the_file_leaves_open_comes_back_as_it_was_set(write, mul
     assert multifit("train", path, "--resume", "--epochs", 2).code == 0
 
 
+def test_settings_that_a_file_imports(write, multifit):
+    """Options of the command set them, and a run keeps those that it had."""
+    path = write(**{"epochs = 2\n": "from of_small import epochs, seed\n"})
+    path.with_name("of_small.py").write_text("epochs = 2\nseed = 3\n")
+    assert multifit("train", path, "--epochs", 1, "--seed", 4).code == 0
+    del sys.modules["of_small"]
+    path.with_name("of_small.py").write_text("epochs = 3\nseed = 5\n")
+    assert multifit("evaluate", path, "--from", "runs/small").code == 0
+    assert multifit("train", path, "--resume", "--epochs", 2).code == 0
+    record = read_record(Path("runs/small"), path)
+    assert (record.seed, record.settings["seed"], record.epochs) == (4, 4, 2)
+    del sys.modules["of_small"]
+
+
 def test_settings_that_json_cannot_hold_are_left_out(tmp_path):
     record = RunRecord("small.py", {"heads": [len], "rate": 0.1}, seed=3, checkpoint_every=[2, "batch"])
     assert write_record(tmp_path, record) == "settings.json"
