@@ -69,7 +69,7 @@ def _cut_log(log: Path, length: int, target: Path | None) -> None:
 def _move(path: Path, target: Path) -> None:
     source = path.resolve(strict=True)
     target.parent.mkdir(exist_ok=True)
-    _remove(target)  # of a move that was cut off
+    _remove(target, moved=True)  # of a move that was cut off
     if path.is_symlink():
         link, target = target, _free_name(source)
         link.symlink_to(target)  # first: whenever the process is killed, something leads to the files
@@ -84,17 +84,18 @@ def _free_name(source: Path) -> Path:
 
 def _remove_run(folder: Path) -> None:
     """Remove a run that was set aside, and the one before it in its own folder."""
-    if recorded_pictures(folder) is not None:
+    pictures = recorded_pictures(folder)
+    if pictures is not None:
         _remove_run(folder / EARLIER)
         for name in sorted(os.listdir(folder), key=RECORD.__eq__):  # the record last
-            _remove(folder / name)
+            _remove(folder / name, moved=name in (*pictures, *_FILES))
 
 
-def _remove(path: Path) -> None:
-    """Remove a file or a folder if it is there; of a link also what :func:`_move` made it point to."""
+def _remove(path: Path, moved: bool) -> None:
+    """Remove a file or a folder if it is there; if :func:`_move` made it, also what it links to."""
     with suppress(OSError):
-        if path.is_symlink():
+        if moved and path.is_symlink():
             target = path.resolve()
             if f".{EARLIER}" in target.name:
-                _remove(target)
+                _remove(target, moved=False)
         path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)

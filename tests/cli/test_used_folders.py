@@ -128,11 +128,16 @@ def test_what_links_of_a_run_point_to_is_set_aside_with_it(write, multifit):
     assert len([*Path("scratch").iterdir()]) == 2 * len(names) + 1  # nothing of older runs is left there
     assert Path("scratch/one-final.earlier.params").read_text() == "of mine"
     earlier = runs[0] / "earlier"
+    own = Path("scratch/corpus.earlier")
+    own.mkdir()
+    (own / "text").write_text("of mine")
+    (earlier / "data").symlink_to(own.absolute())
     assert multifit("train", write(), "--resume", "--epochs", 3, "--output", earlier).code == 0
     assert len(history_of(earlier)["train_loss"]) == 3 and (earlier / "final.params").is_symlink()
     assert multifit("train", write(), "--output", earlier).code == 0
     assert multifit("train", write(), "--output", runs[0]).code == 0
-    assert len([*Path("scratch").iterdir()]) == 2 * len(names) + 1
+    assert (own / "text").read_text() == "of mine"
+    assert len([*Path("scratch").iterdir()]) == 2 * len(names) + 2
 
 
 OPERATIONS = [
