@@ -46,6 +46,7 @@ class AlignedMTL(GramianMethod):
         tasks = len(gramian)
         values, vectors = np.linalg.eigh(gramian, UPLO="U")
         positive = values > values.max() * tasks * np.finfo(np.float64).eps
+        # those that the cosines show to be rounding; among the Gramian's, short gradients would look like it
         positive[: tasks - rank(gramian)] = False
         values, vectors = values[positive], vectors[:, positive]
         scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}

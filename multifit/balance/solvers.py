@@ -89,8 +89,7 @@ def solved(system: Numbers, right: Numbers) -> Numbers:
 
 def rank(gramian: Numbers) -> int:
     """Return how many of the gradients are independent of each other, as far as float32 can tell."""
-    values = np.linalg.eigvalsh(_cosines(gramian))
-    return int(np.sum(values > DEPENDENT * values[-1]))
+    return len(_independent(gramian)[1])
 
 
 def equal_projections(gramian: Numbers) -> Numbers:
@@ -98,13 +97,16 @@ def equal_projections(gramian: Numbers) -> Numbers:
 
     They are :math:`D^{-1} R^+ 1`, D being the gradients' lengths and R their cosines.
     """
-    inverse = np.linalg.pinv(_cosines(gramian), rcond=DEPENDENT, hermitian=True)
-    return np.asarray(inverse.sum(axis=1) / np.sqrt(np.diag(gramian)))
+    lengths, values, vectors = _independent(gramian)
+    return np.asarray(vectors @ (vectors.sum(axis=0) / values) / lengths)
 
 
-def _cosines(gramian: Numbers) -> Numbers:
+def _independent(gramian: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the gradients' lengths, and the eigenvalues and vectors of their cosines but for rounding."""
     lengths = np.sqrt(np.diag(gramian))
-    return np.asarray(gramian / np.outer(lengths, lengths))
+    values, vectors = np.linalg.eigh(gramian / np.outer(lengths, lengths))
+    kept = values > DEPENDENT * values[-1]
+    return lengths, values[kept], vectors[:, kept]
 
 
 def _step_to_bound(w: Numbers, free: list[int], candidate: Numbers) -> tuple[Numbers, list[int]]:
