@@ -205,7 +205,9 @@ class MultiEstimator:
         self._check_idle("fit")
         with self.world.guarded():
             check_limits(epochs, batches)
-            train_data, val_data = task_loaders(self._engine, train_data, val_data, sampling, epochs == 1)
+            train_data, val_data = task_loaders(
+                self._engine, train_data, val_data, sampling, once=epochs == 1
+            )
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
             finally:  # what its handlers change ends with it

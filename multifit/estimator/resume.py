@@ -95,7 +95,8 @@ class RunCheckpointer:
             if not tree["complete"]:
                 run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
                 snapshot.set_random_state(run.order_state)  # raises if it is none
-            restarted = snapshot.read(checkpoint, self._engine, ranks, tree["complete"])  # random states
+            # sets the random states, too
+            restarted = snapshot.read(checkpoint, self._engine, ranks, tree["complete"])
             if (checkpoint / f"{ENGINE}.json").exists():
                 self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
             self._engine.shared.are_shared = True  # and running statistics are each rank's own

@@ -55,6 +55,12 @@ def test_non_maximum_suppression(seed, overlap, valid, topk, force, ids, forms):
     assert_agree(partial(S.contrib.box_nms, **options), detections(12, seed))
 
 
+def test_boxes_of_infinite_size_in_another_format():
+    rows = np.array([[0, 0.9, 1, 2, np.inf, 1], [0, 0.8, 5, 5, 1, 1]])
+    change = partial(S.contrib.box_nms, in_format="center", out_format="corner")
+    assert_agree(change, rows, constant=(0,))
+
+
 def test_a_chain_of_suppressions():
     rows = [[0, 1 - i / 10, i, 0, i + 3, 1] for i in range(8)]
     assert_agree(partial(S.contrib.box_nms, overlap_thresh=0.4), np.array(rows))

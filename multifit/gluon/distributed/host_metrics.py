@@ -33,16 +33,16 @@ class HostMetrics:
         self._agreed: set[frozenset[str]] = set()
 
     def due(self, absent: frozenset[str]) -> list[StageMetric]:
-        """Return the metrics to update with a batch, which lacks slots: on all ranks the same if exact.
+        """Return the metrics to update with a batch that lacks slots; if exact, all ranks have the same.
 
         The ranks agree on a loader's first batch: those of other loaders say nothing of its metrics.
         """
-        counted: list[StageMetric] = []
+        on_device_so_far: list[StageMetric] = []
         if self._gathers and absent not in self._agreed:
             self._agreed.add(absent)
-            counted = self._agree()
-        on_host = self._figures.on_host
-        return [m for m in on_host if m.term.optional.isdisjoint(absent) and m not in counted]
+            on_device_so_far = self._agree()
+        due = [metric for metric in self._figures.on_host if metric not in on_device_so_far]
+        return [metric for metric in due if metric.term.optional.isdisjoint(absent)]
 
     def _agree(self) -> list[StageMetric]:
         """Let the metrics on the host be exact; return those that the device has counted the batch for.

@@ -93,7 +93,8 @@ def _formatted(rows: Tensor, corners: Tensor, start: int, old: str, new: str) ->
     """Return the columns from the boxes on, the boxes in another format."""
     boxes = rows[..., start : start + 4]
     if old != new:
-        boxes = (corners if new == "corner" else as_centers(corners, "corner")) + (boxes - boxes.detach())
+        gradient = (boxes - boxes.detach()).nan_to_num(nan=0.0)  # of value 0, for boxes of infinite size too
+        boxes = (corners if new == "corner" else as_centers(corners, "corner")) + gradient
     return boxes, rows[..., start + 4 :]
 
 
