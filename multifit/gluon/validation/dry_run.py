@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ...errors import DataError, Problem, UserCodeError, raise_problems
@@ -24,16 +24,18 @@ NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSp
 
 @dataclass(frozen=True)
 class DryRun:
-    """What was computed from the first batch of the training data, and of validation data if there is any.
+    """What was computed from the first batch of each loader, by stage; none if there is no validation data.
 
-    `others` are from the first batches of all but the first of several loaders, by stage; `loaders` say what
-    training takes of each.
+    `loaders` say what training takes of each of several loaders.
     """
 
-    train: StepResult
-    evaluate: StepResult | None = None
-    others: Mapping[str, Sequence[StepResult]] = field(default_factory=dict)
+    results: Mapping[str, Sequence[StepResult]]
     loaders: Sequence[LoaderPlan] = ()
+
+    @property
+    def train(self) -> StepResult:
+        """What was computed from the first training batch."""
+        return self.results[TRAIN][0]
 
 
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
@@ -69,11 +71,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise_problems(problems)  # these may be why it failed, and are easier to fix
         raise
     raise_problems(problems)
-    trainers = engine.trainers.get()
-    unreached = engine.trainers.unreached()
-    raise_problems(
-        unreached or engine.gradients.problems(trainers) + out_of_step(engine) + stuck_biases(engine)
-    )
+    raise_problems(engine.trainers.unreached())
+    joint_problems = engine.gradients.problems(engine.trainers.get())
+    raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine))
     for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
         check(raw)
     results: dict[str, list[StepResult]] = {TRAIN: [], EVALUATE: []}
@@ -82,10 +82,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(shared_out_of_step(engine, results[TRAIN]))
     if isinstance(raw, FirstBatches):
         engine.stages[TRAIN].reset()
-    [train, *others], evaluated = results[TRAIN], results[EVALUATE]
-    further = {TRAIN: others, EVALUATE: evaluated[1:]}
-    plans = raw.plans if isinstance(raw, FirstBatches) else ()
-    return DryRun(train, evaluated[0] if evaluated else None, further, plans)
+        return DryRun(results, raw.plans)
+    return DryRun(results)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:

@@ -29,21 +29,18 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     Which losses reach which trainer is found with backward passes. They are left out if the batch will be
     `trained` on: MXNet computes other gradients in a second pass through Dropout.
     """
-    results = {
-        TRAIN: [run.train, *run.others.get(TRAIN, ())],
-        EVALUATE: [*([run.evaluate] if run.evaluate else []), *run.others.get(EVALUATE, ())],
-    }
-    for message in dict.fromkeys(m for each in results[TRAIN] for m in opposing_losses(engine, each)):
+    trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
+    for message in dict.fromkeys(m for each in trained_on for m in opposing_losses(engine, each)):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
-    for each in () if trained else results[TRAIN]:
+    for each in () if trained else trained_on:
         for name, reaching in losses_by_trainer(engine, each).items():
             losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
         samples=run.train.batch.samples,
-        train=_stage(engine.stages[TRAIN], results[TRAIN]),
-        evaluate=_stage(engine.stages[EVALUATE], results[EVALUATE]) if run.evaluate else None,
+        train=_stage(engine.stages[TRAIN], trained_on),
+        evaluate=_stage(engine.stages[EVALUATE], evaluated) if evaluated else None,
         trainers=tuple(_trainer(engine, name, losses.get(name, ())) for name in engine.trainers.get()),
         frozen=tuple(engine.trainers.frozen()),
         notices=tuple(log_once),
