@@ -8,7 +8,7 @@ from ..errors import quoted, suggest
 from ..plots import select_figures
 from ..sampling import COUNTS
 from ..spec import TaskSpec
-from ..spec.names import OUTPUTS
+from ..spec.names import Ref
 from ..spec.terms import MetricTerm, Term
 from ..stages import PREFIXES, TRAIN, split_figure
 
@@ -60,9 +60,9 @@ def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
 
 
 def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
-    of_loss = {figure: _outputs(term) for term in spec.terms for figure in term.figures}
+    of_loss = {figure: term.outputs for term in spec.terms for figure in term.figures}
     keys: dict[str, int] = {}  # the key figures, and the position of the first output that they are about
-    covered: set[str] = set()
+    covered: set[Ref] = set()
     known = {"loss"}
     terms: list[MetricTerm | Term] = [*spec.metric_terms, *spec.terms]
     for term in terms:
@@ -70,16 +70,13 @@ def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
         known.update(figures)
         is_metric = isinstance(term, MetricTerm)
         losses = term.losses if isinstance(term, MetricTerm) else ()
-        outputs = _outputs(term).union(*(of_loss[loss] for loss in losses))
+        outputs = set(term.outputs).union(*(of_loss[loss] for loss in losses))
         if figures and outputs and covered.isdisjoint(outputs):
             covered |= outputs
             if is_metric or len(spec.terms) > 1:  # a single loss is the objective
-                keys[figures[-1] if is_metric else figures[0]] = min(map(spec.output_names.index, outputs))
+                first = min(spec.output_names.index(ref.name) for ref in outputs)
+                keys[figures[-1] if is_metric else figures[0]] = first
     objective = [name for name in names if name == "loss"]
     # how much was taken of several loaders hardly changes
     others = [n for n in names if n not in known and "." not in n and n.partition("_")[0] not in COUNTS]
     return [*objective, *sorted(keys, key=keys.__getitem__), *others]
-
-
-def _outputs(term: Term | MetricTerm) -> set[str]:
-    return {ref.name for ref in term.args if ref.space == OUTPUTS}

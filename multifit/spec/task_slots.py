@@ -7,7 +7,6 @@ from typing import Collection, Mapping
 
 from .declarations import Declared, changed
 from .missing import NAN
-from .names import SLOTS
 from .terms import Taker
 
 TaskSlots = Mapping[str, str]
@@ -49,7 +48,7 @@ def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
 
 def _slots(spec: Declared, taker: Taker) -> frozenset[str]:
     """Return the names of all slots that a loss or a metric takes, those that mask or normalise included."""
-    taken = {ref.name for ref in taker.args if ref.space == SLOTS}
+    taken = {ref.name for ref in taker.labels}
     by = getattr(taker.spec, "normalize_by", None)
     taken |= {by} if isinstance(by, str) else set()
     masks = {label.missing for name, label in spec.label_specs.items() if name in taken}

@@ -11,7 +11,7 @@ from ..signatures import arity_problem
 from ..stages import EVALUATE, STAGES
 from .declarations import Declarations
 from .missing import coverage, is_missable
-from .names import OUTPUTS, PRINTABLE, is_name, listed
+from .names import PRINTABLE, is_name, listed
 from .terms import MetricTerm, Term
 
 SCOPES = ("device", "batch")
@@ -55,7 +55,7 @@ def _loss(term: Term) -> Iterator[str]:
     if loss.fn is None and len(term.args) > 1:
         args = ", ".join(map(str, term.args))
         yield f"{where}: with fn=None one output is the loss itself, but {len(term.args)} are named: {args}"
-    if term.args and not any(ref.space == OUTPUTS for ref in term.args):
+    if term.args and not term.outputs:
         yield f"{where}: takes no output of the net, so there is nothing to train; name one with outputs="
     problem = weight_problem(where, loss.weight)
     if problem:

@@ -166,7 +166,7 @@ class MixUp:
         return True
 
     def _labels_of(self, term: Term) -> list[Ref]:
-        slots = [ref for ref in term.args if ref.space == SLOTS and ref.name not in self._inputs]
+        slots = [ref for ref in term.labels if ref.name not in self._inputs]
         return [ref for ref in slots if self.label is None or ref.name in listed(self.label)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from ...errors import Problem, quoted, raise_problems
-from ...spec.names import OUTPUTS, Ref
+from ...spec.names import Ref
 from ...spec.terms import Term
 from ...state import RunState
 from ..data.batches import Batch
@@ -124,7 +124,7 @@ def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> li
     axis, samples = getattr(term.spec.fn, "_batch_axis", None), batch.sizes[0]
     if len(batch.contexts) == 1 or not isinstance(axis, int):
         return []
-    shapes = {str(ref): arrays[ref].shape for ref in term.args if ref.space == OUTPUTS}
+    shapes = {str(ref): arrays[ref].shape for ref in term.outputs}
     wrong = [
         f"{name} {shape}"
         for name, shape in shapes.items()

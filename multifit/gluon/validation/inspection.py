@@ -11,7 +11,7 @@ from ...errors import Problem, counted, last_line
 from ...protocols import Array, Metric
 from ...signatures import arity_problem
 from ...spec import TaskSpec
-from ...spec.names import OUTPUTS, SLOTS, Ref
+from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..data.arrays import joined
@@ -49,7 +49,7 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
     """Check that no slot is missing that something takes."""
     first = devices[0]
     takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
-    read = {ref.name for item in takers for ref in item.args if ref.space == SLOTS}
+    read = {ref.name for item in takers for ref in item.labels}
     return [
         Problem(
             "data", f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
@@ -78,8 +78,8 @@ def inspect_term(
     term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], labels_fit: bool, training: bool
 ) -> list[Problem]:
     """Check shapes on one device's arrays and, if the labels' values fit, the loss's result and gradient."""
-    outputs = [(ref.name, arrays[ref]) for ref in term.args if ref.space == OUTPUTS]
-    slots = [(ref.name, arrays[ref]) for ref in term.args if ref.space != OUTPUTS]
+    outputs = [(ref.name, arrays[ref]) for ref in term.outputs]
+    slots = [(ref.name, arrays[ref]) for ref in term.labels]
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
         problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])

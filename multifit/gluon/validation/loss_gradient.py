@@ -9,7 +9,7 @@ import numpy as np
 from ...checks import describe
 from ...errors import Problem, counted
 from ...protocols import Array
-from ...spec.names import OUTPUTS, Ref, listed
+from ...spec.names import Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
 from ..execution.loss_calls import call_loss, detached
@@ -38,7 +38,7 @@ def check_loss_gradient(
     No parameter and no gradient of the net is changed.
     """
     copies = detached(term, arrays)
-    outputs = [copies[ref] for ref in term.args if ref.space == OUTPUTS]
+    outputs = [copies[ref] for ref in term.outputs]
     trusted = type(term.spec.fn).__module__ in TRUSTED
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]
     for variable in variables:

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 
 from ...errors import quoted
-from ...spec.names import OUTPUTS, Ref
+from ...spec.names import Ref
 from ...spec.terms import Term
 from ...stages import TRAIN
 from ..compat import mx
@@ -103,7 +103,7 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
 def _output_gradients(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, np.ndarray]:
     """Return the gradients of a loss with respect to the outputs that it takes, where there are any."""
     copies = detached(term, arrays)
-    outputs = [ref for ref in term.args if ref.space == OUTPUTS and np.dtype(arrays[ref].dtype).kind == "f"]
+    outputs = [ref for ref in term.outputs if np.dtype(arrays[ref].dtype).kind == "f"]
     variables: dict[Ref, Any] = {ref: copies[ref] for ref in outputs}
     for variable in variables.values():
         variable.attach_grad()
