@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import reprlib
 from dataclasses import dataclass
-from itertools import islice
 from typing import Iterable, Sequence
 
 MAX_SHOWN = 50  # problems of an error, and names in a list; more would hide what is wrong
@@ -141,13 +140,14 @@ def nearest(name: object, valid: Iterable[object]) -> str | None:
 
 def quoted(valid: Iterable[object]) -> str:
     """Return the names quoted and separated by commas, or ``none``; of many only the first."""
-    every = list(valid)
-    first = [
-        f'"{name if isinstance(name, str) and len(name) <= 200 else shown(name)}"'
-        for name in every[:MAX_SHOWN]
-    ]
-    first += [f"and {len(every) - MAX_SHOWN} more"] if len(every) > MAX_SHOWN else []
-    return ", ".join(first) or "none"
+    names = (name if isinstance(name, str) and len(name) <= 200 else shown(name) for name in valid)
+    return ", ".join(limited([f'"{name}"' for name in names])) or "none"
+
+
+def limited(lines: Sequence[str], most: int = MAX_SHOWN) -> list[str]:
+    """Return the lines; of many only the first, and how many more there are."""
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    return [*lines[:most], *more]
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
@@ -206,6 +206,5 @@ _SHORT.maxstring = _SHORT.maxlong = 400
 
 
 def _numbered(problems: Sequence[Problem]) -> str:
-    lines = [f"  {i}. {problem.message}" for i, problem in enumerate(islice(problems, MAX_SHOWN), 1)]
-    more = [f"  and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
-    return "\n".join([f"{counted(len(problems), 'problem')} found:", *lines, *more])
+    lines = limited([f"{i}. {problem.message}" for i, problem in enumerate(problems, 1)])
+    return "\n  ".join([f"{counted(len(problems), 'problem')} found:", *lines])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from ..errors import limited
 from .atomic import remove_checkpoint, write_checkpoint
 from .integrity import verify
 from .manifest import MANIFEST, CheckpointInfo, NewerFormatError, read_info
@@ -163,5 +164,4 @@ def _is_checkpoint(path: Path) -> bool:
 def _skipped(path: Path, problems: list[str]) -> list[str]:
     if not problems or is_temp_name(path.name):  # no more than what a killed process left
         return []
-    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    return [f"{path}: {'; '.join(problems[:_SHOWN] + more)}"]
+    return [f"{path}: {'; '.join(limited(problems, _SHOWN))}"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, Protocol
 
+from ..errors import limited
+
 MOST = 8  # arrays that are listed
 DEEPEST = 4  # levels of nested arrays that are listed
 
@@ -31,9 +33,7 @@ def array(value: object) -> str:
 
 def arrays(values: Iterable[object]) -> str:
     """Return the arrays separated by commas; of many, the first ones and the number of the others."""
-    texts = [array(value) for value in values]
-    more = f" and {len(texts) - MOST} more" if len(texts) > MOST else ""
-    return (", ".join(texts[:MOST]) or "nothing") + more
+    return ", ".join(limited([array(value) for value in values], MOST)) or "nothing"
 
 
 def structure(tree: object, depth: int = 0) -> str:

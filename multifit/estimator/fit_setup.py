@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable
 
 from ..checks import loader_problems, one_shot
 from ..distributed import unwrapped
-from ..errors import MAX_SHOWN, quoted, raise_problems, suggest
+from ..errors import limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, handler_name
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.data.shares import FirstBatches, Peeked
@@ -117,7 +117,5 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
                     f'{kind}: it is not known whether "{figure}" is better low or high; '
                     'say mode="min" or "max" in the MetricSpec or in the handler'
                 )
-    if len(messages) > MAX_SHOWN:
-        messages[MAX_SHOWN:] = [f"and {len(messages) - MAX_SHOWN} more"]
     if messages:
-        raise ValueError("\n".join(messages))
+        raise ValueError("\n".join(limited(messages)))

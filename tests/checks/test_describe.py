@@ -39,7 +39,7 @@ def test_a_dtype_that_is_a_class() -> None:
 def test_arrays() -> None:
     assert describe.arrays([]) == "nothing"
     assert describe.arrays([None, 3]) == "None, int"
-    assert describe.arrays([3] * 11).endswith("int, int and 3 more")
+    assert describe.arrays([3] * 11).endswith("int, int, and 3 more")
 
 
 def test_structure() -> None:

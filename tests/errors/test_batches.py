@@ -36,7 +36,7 @@ FAULTS = [
     fault("string", lambda x, d, a: "abc", "the batch has 1 array: str",
         "strings are not arrays: encode them"),
     fault("list of strings", lambda x, d, a: [x, ["a"] * 8, a],
-        "the batch has 10 arrays: (8, 6) float32, str, str, str, str, str, str, str and 2 more"),
+        "the batch has 10 arrays: (8, 6) float32, str, str, str, str, str, str, str, and 2 more"),
     fault("list of numbers", lambda x, d, a: [x, d.tolist(), a], "the batch has 10 arrays",
         "a list of numbers counts as one array per number: make it one array"),
     fault("strings", lambda x, d, a: [x, STRINGS, a],

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ...distributed import World
-from ...errors import DataError, Problem, SpecError, counted, raise_problems
+from ...errors import DataError, Problem, SpecError, counted, limited, raise_problems
 from ..compat import mx
 from ..data.batches import Batch
 from ..optim.parameters import statistics
@@ -83,10 +83,8 @@ class SharedParameters:
             if other.get(name) != every[0].get(name)
         ]
         if lines:
-            more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-            raise SpecError(
-                "the net's parameters are not the same on all ranks: " + "; ".join([*lines[:SHOWN], *more])
-            )
+            found = "; ".join(limited(lines, SHOWN))
+            raise SpecError(f"the net's parameters are not the same on all ranks: {found}")
 
 
 def _form(parameter: mx.gluon.Parameter) -> str:
