@@ -12,25 +12,6 @@ from typing import Any, Optional, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = [
-    "Array",
-    "BatchResult",
-    "Context",
-    "Figures",
-    "Loader",
-    "Loss",
-    "Metric",
-    "Net",
-    "Numbers",
-    "Optimizer",
-    "Parameter",
-    "Schedule",
-    "Shape",
-    "Slots",
-    "Tensor",
-    "Trainer",
-]
-
 Numbers = np.ndarray[Any, Any]
 """NumPy's arrays, as opposed to :class:`Array`."""
 Shape = tuple[int, ...]

@@ -86,7 +86,8 @@ def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namesp
     """Train, write everything, then print the last figures and what was written, also if not all was."""
     plan = task.check()
     _print(f"{plan}\n", options)
-    every = _checkpoint_schedule(task, options)
+    earlier = None if task.record is None else task.record.schedule  # on which its seeding depends
+    every = options.checkpoint_every or earlier
 
     @cache
     def describe() -> list[str]:
@@ -134,13 +135,6 @@ def _check_seed(task: Run) -> None:
             f"{task.shown_output} is trained with seed {task.record.seed}, which a resumed run keeps: "
             f"leave out seed {task.seed}, or train from scratch without --resume"
         )
-
-
-def _checkpoint_schedule(task: Run, options: argparse.Namespace) -> Every | None:
-    """Return the schedule of checkpoints; a resumed run keeps its own, on which its seeding depends."""
-    earlier = None if task.record is None else task.record.schedule
-    new: Every | None = options.checkpoint_every
-    return new or earlier
 
 
 def _handlers(task: Run, options: argparse.Namespace, every: Every | None) -> list[Any]:

@@ -427,10 +427,7 @@ class MultiEstimator:
         ValueError
             A rate or number is not valid.
         """
-        self._check_idle("find_learning_rate")
-        self._check_alone("find_learning_rate")
-        self._runner.check_tool("find_learning_rate")
-        engine = self._scratch(None)._engine
+        engine = self._scratch("find_learning_rate", None)._engine
         with engine.samples_along(batch_axis):
             return find_learning_rate(engine, data, start, end, batches, trainer)
 
@@ -476,10 +473,7 @@ class MultiEstimator:
         ValueError
             `batches` is not a whole number of at least 1, or a handler cannot be used.
         """
-        self._check_idle("profile")
-        self._check_alone("profile")
-        self._runner.check_tool("profile")
-        scratch = self._scratch(batches)
+        scratch = self._scratch("profile", batches)
         engine, run_handlers = scratch._engine, scratch._handlers.fit
         scratch.history.open_row()
         with engine.samples_along(batch_axis):
@@ -691,13 +685,6 @@ class MultiEstimator:
                 f"{method} was called by an event handler, in the middle of a run; call it before or after"
             )
 
-    def _check_alone(self, method: str) -> None:
-        if not self.world.alone:
-            raise RuntimeError(
-                f"{method} works in one process, and {self.world.size} train together; call it in a run "
-                "without world=: what it finds holds for several processes too"
-            )
-
     def _needs_outputs(self, stage: str) -> bool:
         """Whether outputs and losses are read: by a handler, or by an overridden step."""
         if stage == TRAIN:
@@ -706,8 +693,15 @@ class MultiEstimator:
         overridden = type(self).evaluate_batch is not MultiEstimator.evaluate_batch
         return overridden or self._handlers.needs_outputs(EVALUATION_EVENTS)
 
-    def _scratch(self, max_batch: int | None) -> MultiEstimator:
+    def _scratch(self, tool: str, max_batch: int | None) -> MultiEstimator:
         """Return an estimator for the same net and trainers, whose run, figures and handlers are its own."""
+        self._check_idle(tool)
+        if not self.world.alone:
+            raise RuntimeError(
+                f"{tool} works in one process, and {self.world.size} train together; call it in a run "
+                "without world=: what it finds holds for several processes too"
+            )
+        self._runner.check_tool(tool)
         scratch = copy.copy(self)
         run = Run(replace(self.state))
         run.start(None, max_batch)

@@ -52,8 +52,7 @@ class Run:
 
     def agree_on_seed(self) -> None:
         """Take the first rank's seed; all ranks must call this."""
-        if not self.world.alone:
-            self.state.seed = self.world.gather_json(self.state.seed, "the seed")[0]
+        self.state.seed = self.world.gather_json(self.state.seed, "the seed")[0]
 
     def seed_epoch(self, epoch: int) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and an epoch."""

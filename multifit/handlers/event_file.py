@@ -50,19 +50,21 @@ class EventFile:
 
     def add_figure(self, tag: str, value: float, step: int) -> None:
         """Write a number."""
-        self._write(step, self._summary.scalar(tag, value))
+        self._record(step=step, summary=self._summary.scalar(tag, value))
 
     def add_histogram(self, tag: str, values: np.ndarray[Any, Any], step: int) -> None:
         """Write the histogram of finite values."""
-        self._write(step, self._summary.histogram(tag, values, [*-BINS[::-1], 0, *BINS]))
+        summary = self._summary.histogram(tag, values, [*-BINS[::-1], 0, *BINS])
+        self._record(step=step, summary=summary)
 
     def add_picture(self, tag: str, figure: Any, step: int) -> None:
         """Write a matplotlib figure."""
-        self._write(step, self._summary.image(tag, self._utils.figure_to_image(figure, close=False)))
+        image = self._utils.figure_to_image(figure, close=False)
+        self._record(step=step, summary=self._summary.image(tag, image))
 
     def add_text(self, tag: str, text: str, step: int) -> None:
         """Write a text in Markdown."""
-        self._write(step, self._summary.text(tag, text))
+        self._record(step=step, summary=self._summary.text(tag, text))
 
     def flush(self) -> None:
         """Write what is buffered to the disk."""
@@ -72,9 +74,6 @@ class EventFile:
         """Close the file; a disk that refuses the last of it has said so before."""
         with suppress(OSError):
             self._records.close()
-
-    def _write(self, step: int, summary: Any) -> None:
-        self._record(step=step, summary=summary)
 
     def _record(self, **fields: Any) -> None:
         event = self._event(wall_time=self._clock(), **fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 from ..arguments import is_finite_number
 from ..errors import quoted, shown, suggest
@@ -67,9 +67,7 @@ def _loss(term: Term) -> Iterator[str]:
         isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
     ):
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
-    if not isinstance(loss.scope, str) or loss.scope not in SCOPES:
-        near = suggest(loss.scope, SCOPES)
-        yield f"{where}: scope is {shown(loss.scope)}{near}; valid are {quoted(SCOPES)}"
+    yield from _choice(where, "scope", loss.scope, SCOPES)
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
         yield f"{where}: trainers is empty; name at least one, or leave it out to move all parameters"
@@ -103,12 +101,16 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
         )
     if spec.transform is not None and not callable(spec.transform):
         yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"
-    if spec.mode is not None and not (isinstance(spec.mode, str) and spec.mode in MODES):
-        yield f"{where}: mode is {shown(spec.mode)}{suggest(spec.mode, MODES)}; valid are {quoted(MODES)}"
+    if spec.mode is not None:
+        yield from _choice(where, "mode", spec.mode, MODES)
     yield from _strings(where, "names", spec.names)
     for stage in listed(spec.stage) or (None,):
-        if not isinstance(stage, str) or stage not in STAGES:
-            yield f"{where}: stage is {shown(stage)}{suggest(stage, STAGES)}; valid are {quoted(STAGES)}"
+        yield from _choice(where, "stage", stage, STAGES)
+
+
+def _choice(where: str, field: str, value: object, valid: Sequence[str]) -> Iterator[str]:
+    if not isinstance(value, str) or value not in valid:
+        yield f"{where}: {field} is {shown(value)}{suggest(value, valid)}; valid are {quoted(valid)}"
 
 
 def _strings(where: str, field: str, value: Any) -> Iterator[str]:

@@ -17,14 +17,14 @@ from ..data.batch_splitter import SlotSignature
 from ..steps.evaluation import batches_of, predict_batch
 from .formats import FORMATS
 from .onnx_model import require_onnx
-from .torch_files import require_torch
+from .torch_files import FUNCTIONS, require_torch
 from .tracing import trace
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
 # what raises ImportError before anything is traced, by format
-REQUIRED = {"onnx": require_onnx, "torch": require_torch, "pt2": require_torch}
+REQUIRED = {"onnx": require_onnx, **dict.fromkeys(FUNCTIONS, require_torch)}
 MAX_BATCHES = 31  # of a loader, that are read for their shapes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -12,7 +13,7 @@ from ...files import atomic_path, atomic_write, sha256
 from ..compat import mx
 from ..installed import installed_versions
 from .onnx_model import onnx_model
-from .torch_files import write_torch
+from .torch_files import FUNCTIONS, write_torch
 from .traced_net import PortType, TracedNet
 
 SYMBOL, PARAMETERS, RECORD, ONNX = "net-symbol.json", "net-0000.params", "export.json", "net.onnx"
@@ -38,19 +39,14 @@ def _write_onnx(net: TracedNet, folder: Path) -> list[Path]:
     return [folder / ONNX]
 
 
-def _write_torch(net: TracedNet, folder: Path) -> list[Path]:
-    return write_torch("torch", net, _description(net), folder)
-
-
-def _write_pt2(net: TracedNet, folder: Path) -> list[Path]:
-    return write_torch("pt2", net, _description(net), folder)
+def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:
+    return write_torch(format, net, _description(net), folder)
 
 
 FORMATS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {
     "gluon": _write_gluon,
     "onnx": _write_onnx,
-    "torch": _write_torch,
-    "pt2": _write_pt2,
+    **{format: partial(_write_torch, format) for format in FUNCTIONS},
 }
 
 

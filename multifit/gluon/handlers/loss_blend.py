@@ -43,7 +43,7 @@ class LossBlend:
         self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]
     ) -> list[dict[Ref, Any]]:
         """Return the arrays that the losses can read, by reference, for each device."""
-        return [by_reference(_at(pred, i), slots) for i, slots in enumerate(self._final_slots(label))]
+        return [by_reference(_at(pred, i), {**s, **_at(label, i)}) for i, s in enumerate(self._slots)]
 
     def blend(
         self,
@@ -70,9 +70,6 @@ class LossBlend:
                 factor = scale.factor(term, array.context).astype(value.dtype)
                 blended.append(value * as_variable(factor) * share)
         return blended
-
-    def _final_slots(self, label: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-        return [{**slots, **_at(label, i)} for i, slots in enumerate(self._slots)]
 
 
 def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None) -> list[Term]:
