@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,26 +11,17 @@ from ..errors import Problem, counted
 from . import describe
 
 
-def label_problems(
-    where: str,
-    name: str,
-    values: np.ndarray[Any, Any],
-    classes: int | None,
-    ignore: float | Sequence[float] | None = None,
-) -> list[Problem]:
+def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes: int | None) -> list[Problem]:
     """Check that the labels of a batch, of any shape, are class indices ``0 … classes - 1``.
 
-    Without `classes` they must be finite. `where` says what takes them; `ignore` has the values that mean "no
-    label".
+    Without `classes` they must be finite. `where` says what takes them.
     """
-    labels = values[~np.isin(values, np.atleast_1d(ignore))] if ignore is not None else values
-    label = f'the label "{name}" {describe.array(values)}'
-    is_float = labels.dtype.kind == "f"
+    label = f'the label "{name}" {describe.array(labels)}'
+    infinite = ~np.isfinite(labels)
     if classes is None:
-        wrong = labels[~np.isfinite(labels)] if is_float else labels[:0]
-        message = f"{where}: {label} holds {wrong.flat[0]:g}: {_not_finite(name)}" if wrong.size else ""
-        return [Problem("data", message)] if message else []
-    fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))] if is_float else labels[:0]
+        wrong = [f"{value:g}: {_not_finite(name)}" for value in labels[infinite][:1]]
+        return [Problem("data", f"{where}: {label} holds {each}") for each in wrong]
+    fractions = labels[infinite | (labels != np.floor(labels))]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
         found = f"{fractions.flat[0]:g}, which is not a class index and would be truncated; {valid}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import errno
-import platform
 import sys
 import traceback
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Sequence
 
 from .. import __version__
+from ..distributed.connect import versions
 from ..errors import CLEAR
 from ..taskfile import UsageError
 from .arguments import usage
@@ -76,16 +76,9 @@ def print_error(message: str, status: int) -> int:
 
 def _version_line() -> str:
     """Return the versions, without importing mxnet."""
-    return f"multifit {__version__}, mxnet {_mxnet_version()}, Python {platform.python_version()}"
-
-
-def _mxnet_version() -> str:
-    for package in ("mxnet", "mxnet-cu112", "mxnet-cu117"):  # the builds have names of their own
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return "not installed"
+    found = versions()
+    mxnet = next((found[name] for name in found if name.startswith("mxnet")), "not installed")
+    return f"multifit {__version__}, mxnet {mxnet}, Python {found['Python']}"
 
 
 def _place_in(file: object, error: OSError) -> str:

@@ -21,31 +21,29 @@ class HandlerRunner:
 
     def __init__(self, estimator: EstimatorProtocol) -> None:
         self._estimator = estimator
-        self._events: EventDispatcher | None = None
+        self._events = self._idle = EventDispatcher(estimator)
 
     @property
     def running(self) -> bool:
         """Whether a fit or an evaluation is running."""
-        return self._events is not None
+        return self._events is not self._idle
 
     @property
     def handlers(self) -> list[object]:
         """The handlers of the run."""
-        return [] if self._events is None else self._events.handlers
+        return self._events.handlers
 
     def emit(self, event: str, **arguments: Any) -> None:
         """Call the handlers of an event."""
-        if self._events is not None:
-            self._events.emit(event, **arguments)
+        self._events.emit(event, **arguments)
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end."""
-        if self._events is not None:
-            self._events.emit_result(event, batch, views)
+        self._events.emit_result(event, batch, views)
 
     def needs_outputs(self, events: PassEvents) -> bool:
         """Whether a handler takes a batch's outputs or losses; without a run, the caller may."""
-        return self._events is None or self._events.takes_outputs(events)
+        return not self.running or self._events.takes_outputs(events)
 
     def limit_reached(self) -> str | None:
         """Return the limit of a `StoppingHandler` that is already reached, or None."""
@@ -95,7 +93,7 @@ class HandlerRunner:
                 raise
             events.close()
         finally:
-            self._events = None
+            self._events = self._idle
 
     @contextmanager
     def evaluation(self, handlers: Any) -> Iterator[None]:
@@ -103,7 +101,7 @@ class HandlerRunner:
         before = self._events
         if handlers is not None:
             self._events = EventDispatcher(self._estimator, adapt_for_evaluation(handlers))
-        elif before is None:
+        elif before is self._idle:
             self._events = EventDispatcher(self._estimator, ProgressBar())
         try:
             yield

@@ -109,23 +109,18 @@ class EventDispatcher:
         names = (events.batch_end, *(HOOKS_WITH_OUTPUTS if events is TRAINING_EVENTS else ()))
         return any(self.accepts(name, "pred", "loss") for name in names)
 
-    def emit(self, event: str, **arguments: Any) -> bool:
-        """Call all handlers that implement `event`, and return whether one of them stops the run.
+    def emit(self, event: str, **arguments: Any) -> None:
+        """Call all handlers that implement `event`.
 
-        A true value returned by ``batch_end`` or ``epoch_end`` does; the stop reason is then the handler's
-        name, unless the handler gave another. An exception becomes the ``__cause__`` of a HandlerError;
+        A true value returned by ``batch_end`` or ``epoch_end`` stops the run, by default with the handler's
+        name as the reason. An exception becomes the ``__cause__`` of a HandlerError;
         multifit's own errors are passed on as they are, and so is what is not an `Exception`, such as
         KeyboardInterrupt.
         """
-        stop = False
         for method in self._methods[event]:
             answer = self.call(method, arguments)
-            if answer is None or answer is False or event not in _CAN_STOP:
-                continue
-            if self.is_true(method, answer):
+            if event in _CAN_STOP and self.is_true(method, answer):
                 self._estimator.state.stop(handler_name(method.handler))
-                stop = True
-        return stop
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end; `views` returns its arrays by name, if a handler takes them."""

@@ -11,7 +11,7 @@ from ..files import parse_json, read_regular
 from ..history import History
 from ..plan import Plan
 
-FILES = ("settings.json", "plan.json", "plan.txt", "history.json")
+FILES = SETTINGS, PLAN, PLAN_TEXT, HISTORY = "settings.json", "plan.json", "plan.txt", "history.json"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 Content = TypeVar("Content")
@@ -38,10 +38,10 @@ def read_run(folder: Path) -> RunFolder:
     if not any((folder / name).is_file() for name in FILES):
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
-    run.record = _read(run, folder / FILES[0], _parse_record) or {}
-    run.plan = _read(run, folder / FILES[1], lambda data: Plan.from_dict(parse_json(data)))
-    run.plan_text = _read(run, folder / FILES[2], lambda data: data.decode("utf-8").strip()) or ""
-    run.history = _read(run, folder / FILES[3], lambda _: History.from_json(folder / FILES[3])) or run.history
+    run.record = _read(run, folder / SETTINGS, _parse_record) or {}
+    run.plan = _read(run, folder / PLAN, lambda data: Plan.from_dict(parse_json(data)))
+    run.plan_text = _read(run, folder / PLAN_TEXT, lambda data: data.decode("utf-8").strip()) or ""
+    run.history = _read(run, folder / HISTORY, lambda _: History.from_json(folder / HISTORY)) or run.history
     for path in sorted(folder.glob("*.png")):
         if not path.name.startswith(".") and path.stem != "curves":  # hidden files are being written
             picture = _read(run, path, _check_png)

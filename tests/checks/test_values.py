@@ -24,14 +24,6 @@ def test_class_indices(dtype: str) -> None:
     assert f'l: the label "y" (2,) {dtype} holds 3, which would be taken for class 2' in problem.message
 
 
-def test_ignored_values() -> None:
-    values = np.array([0.0, -1.0, 255.0])
-    assert label_problems("l", "y", values, 3, ignore=[-1, 255]) == []
-    assert label_problems("l", "y", values[:2], 3, ignore=-1) == []
-    assert len(label_problems("l", "y", values, 3, ignore=-1)) == 1
-    assert len(label_problems("l", "y", values, 3, ignore=[])) == 1
-
-
 @pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
 def test_not_a_class_index(value: float) -> None:
     (problem,) = label_problems("l", "y", np.array([0, value]), 3)

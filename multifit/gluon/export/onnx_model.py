@@ -62,7 +62,7 @@ def onnx_model(net: TracedNet) -> Any:
     symbol = net.grouped(converted_names)
     _check_operators(net, symbol)
     try:
-        with _checked_as(onnx, OPSET):
+        with _checked_by_opset(onnx):
             onnx_graph = _convert(onnx, net, symbol)
             _rename_ports(onnx_graph, converted_names, net)
             model = onnx.helper.make_model(
@@ -148,11 +148,11 @@ def _silenced() -> Iterator[None]:
 
 
 @contextmanager
-def _checked_as(onnx: Any, opset: int) -> Iterator[None]:
-    """Make onnx check nodes by an operator set; the converter asks for the newest."""
+def _checked_by_opset(onnx: Any) -> Iterator[None]:
+    """Make onnx check nodes by our operator set; the converter asks for the newest."""
     context = onnx.checker.DEFAULT_CONTEXT
     newest = context.opset_imports
-    context.opset_imports = {"": opset}
+    context.opset_imports = {"": OPSET}
     try:
         yield
     finally:

@@ -95,14 +95,11 @@ def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None
 
 def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> bool:
     """Whether a loss that counts is not 0, but does not come from its outputs either."""
-    if term.spec.weight == 0 or any(map(is_recorded, losses)) or not any(map(_is_not_0, losses)):
+    is_suspect = term.spec.weight != 0 and not any(map(is_recorded, losses))
+    if not is_suspect or not any(loss.asnumpy().any() for loss in losses):
         return False
     with mx.autograd.record():  # it may have a gradient in training alone
         return not any(map(is_recorded, _minimized(term, _call(term, copies))))
-
-
-def _is_not_0(loss: Array) -> bool:
-    return bool(loss.asnumpy().any())
 
 
 def _weight_problem(
