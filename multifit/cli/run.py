@@ -60,13 +60,7 @@ class Run:
         self._change_settings(options)
         self.precision = self._choose_precision(options.precision)
         self.seed = self._choose_seed(options.seed)
-        self.engine = options.engine or earlier_engine(record)
-        resumed = None if functions or world.size > 1 else record
-        devices = options.devices or earlier_devices(resumed, self.engine)
-        self.context, host = choose_context(devices, self.engine, options.compile)
-        self.compile: bool | str = options.compile or False
-        if not (options.compile or options.engine or functions or record is None):
-            self.compile = runs_torch(self.engine, self.context) and record.compile
+        host = self._choose_engine(options, goes_on=functions is None)
         with as_usage_error(ValueError):
             seed_everything(self.seed)
         self._handlers: list[Any] = []
@@ -167,20 +161,33 @@ class Run:
             self._restored = self.task.settings
         self.task.set(options.settings)
         self._epochs = getattr(options, "epochs", None)
-        if self._epochs is not None and "epochs" in self.task.settings:  # the file's schedules may use it
-            self.task.restore({"epochs": self._epochs})
+        self._tell_file("epochs", self._epochs)
+
+    def _choose_engine(self, options: argparse.Namespace, goes_on: bool) -> Any:
+        """Set engine, context and compilation, as of a run that goes on; return the net's own context."""
+        record = self.record if goes_on else None
+        self.engine = options.engine or earlier_engine(self.record)
+        devices = options.devices or earlier_devices(record if self._world.alone else None, self.engine)
+        self.context, host = choose_context(devices, self.engine, options.compile)
+        self.compile: bool | str = options.compile or False
+        if record is not None and not (options.compile or options.engine):
+            self.compile = runs_torch(self.engine, self.context) and record.compile
+        return host
+
+    def _tell_file(self, name: str, value: Any) -> None:
+        """Change a setting of the file, whose functions may use it, to what an option of that name says."""
+        if value is not None and name in self.task.settings:
+            self.task.restore({name: value})
 
     def _choose_precision(self, name: str | None) -> str:
-        if name is not None and "precision" in self.task.settings:  # the file's functions may use it
-            self.task.restore({"precision": name})
+        self._tell_file("precision", name)
         default = "float32" if self.record is None else self.record.precision
         name = self.task.settings.get("precision", default) if name is None else name
         with as_usage_error(ValueError):
             return named_precision(name).name
 
     def _choose_seed(self, seed: int | None) -> int:
-        if seed is not None and "seed" in self.task.settings:  # the file's functions may use it
-            self.task.restore({"seed": seed})
+        self._tell_file("seed", seed)
         if seed is None and self.record is not None and not self._is_changed("seed"):
             seed = self.record.seed
         seed = self.task.settings.get("seed", DEFAULT) if seed is None else seed

@@ -14,7 +14,7 @@ from ..balance import Balance, Sum
 from ..checks import batch_count
 from ..distributed import ALONE, World
 from ..engines import AUTO, CUDA_GRAPHS, ENGINES, Runner, choose_engine, runner_module
-from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
+from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, PassEvents, TrainingHooks
 from ..gluon.balance.make import make_balancer
 from ..gluon.data.seeding import preserve_rng
 from ..gluon.data.shares import FirstBatches, Peeked
@@ -241,9 +241,8 @@ class MultiEstimator:
             self._trainers.training(),
             self._handlers.fit(events),
         ):
-            self._engine.stages[TRAIN].needs_outputs = self._needs_outputs(TRAIN)
-            limits = {"epochs": epochs, "batches": batches}
-            start_together(self.world, self._engine, events.handlers, self._log_once, **limits)
+            stages[TRAIN].needs_outputs = self._needs_outputs("fit_batch", TRAINING_EVENTS)
+            start_together(self._engine, events.handlers, self._log_once, epochs=epochs, batches=batches)
             loop.check_tasks()
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
             with self._runner.session():
@@ -343,12 +342,13 @@ class MultiEstimator:
                 first_batches(engine, EVALUATE, data, "data")
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
-        around: ContextManager[Any] = hooks.around("evaluation") if hooks else nullcontext()
+        around: ContextManager[Any] = nullcontext()
         if hooks and hooks.active("around_evaluation"):
-            around = self._runner.replacing(around)
+            around = self._runner.replacing(hooks.around("evaluation"))
         session, along = self._runner.session(), engine.samples_along(batch_axis)
         with session, along, handlers.evaluation(event_handlers), around:
-            engine.stages[EVALUATE].needs_outputs = self._needs_outputs(EVALUATE)
+            needs_outputs = self._needs_outputs("evaluate_batch", EVALUATION_EVENTS)
+            engine.stages[EVALUATE].needs_outputs = needs_outputs
             if not self.world.alone:
                 self._runner.publish()
                 engine.shared.average_statistics()
@@ -685,13 +685,10 @@ class MultiEstimator:
                 f"{method} was called by an event handler, in the middle of a run; call it before or after"
             )
 
-    def _needs_outputs(self, stage: str) -> bool:
-        """Whether outputs and losses are read: by a handler, or by an overridden step."""
-        if stage == TRAIN:
-            overridden = type(self).fit_batch is not MultiEstimator.fit_batch
-            return overridden or self._handlers.needs_outputs(TRAINING_EVENTS)
-        overridden = type(self).evaluate_batch is not MultiEstimator.evaluate_batch
-        return overridden or self._handlers.needs_outputs(EVALUATION_EVENTS)
+    def _needs_outputs(self, step: str, events: PassEvents) -> bool:
+        """Whether outputs and losses are read: by a handler, or by a step that a subclass overrides."""
+        overridden = getattr(type(self), step) is not getattr(MultiEstimator, step)
+        return overridden or self._handlers.needs_outputs(events)
 
     def _scratch(self, tool: str, max_batch: int | None) -> MultiEstimator:
         """Return an estimator for the same net and trainers, whose run, figures and handlers are its own."""

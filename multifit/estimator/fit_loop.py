@@ -50,7 +50,7 @@ class FitLoop:
         run: Run,
         handlers: HandlerRunner,
         log_once: LogOnce,
-        val_data: Peeked | FirstBatches | None = None,
+        val_data: Peeked | FirstBatches | None,
     ) -> None:
         self._engine, self._runner, self._run, self._handlers = engine, runner, run, handlers
         self._log_once, self._val_data = log_once, val_data

@@ -32,17 +32,14 @@ def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
 
 
 def start_together(
-    world: World,
-    engine: Engine,
-    handlers: Iterable[object],
-    log_once: Callable[[str], None],
-    **limits: int | None,
+    engine: Engine, handlers: Iterable[object], log_once: Callable[[str], None], **limits: int | None
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
     `log_once` is called with a warning of what may be unintended. The first rank keeps its generators, as if
     it were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
     """
+    world = engine.world
     if world.alone:
         return
     own: dict[str, Any] = {"limits": limits, "handlers": _acting_everywhere(handlers)}
