@@ -90,16 +90,14 @@ def test_a_link_is_not_a_file(checkpoint: Path, older: Path, tmp_path: Path, nam
     assert_skipped(checkpoint, older, f"{name} is a link or a device;")
 
 
-def test_a_pipe_is_not_waited_for(checkpoint: Path, older: Path) -> None:
-    (checkpoint / "run.json").unlink()
-    os.mkfifo(checkpoint / "run.json")
-    assert_skipped(checkpoint, older, "run.json is a link or a device;")
-
-
-def test_a_pipe_in_place_of_the_manifest(checkpoint: Path, older: Path) -> None:
-    (checkpoint / "manifest.json").unlink()
-    os.mkfifo(checkpoint / "manifest.json")
-    assert_skipped(checkpoint, older, "manifest.json cannot be read: it is not a regular file")
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("run.json", "is a link or a device;"), ("manifest.json", "cannot be read: it is not a regular file")],
+)
+def test_a_pipe_is_not_waited_for(checkpoint: Path, older: Path, name: str, problem: str) -> None:
+    (checkpoint / name).unlink()
+    os.mkfifo(checkpoint / name)
+    assert_skipped(checkpoint, older, f"{name} {problem}")
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "deeper/notes.txt"])

@@ -114,31 +114,27 @@ def test_missing_mxnet_names_the_extras(monkeypatch):
         compat.load_mxnet()
 
 
-def fake_mxnet(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
-    (folder / "mxnet.py").write_text(code)
+@pytest.mark.parametrize(
+    ("code", "error", "message", "cause"),
+    [
+        (
+            "raise ModuleNotFoundError('no distutils', name='distutils')", ImportError,
+            "Python 3.12 no longer has; .*pip install setuptools", type(None),
+        ),
+        (
+            "import numpy; numpy.no_such_name", ImportError,
+            r"fails .*\(AttributeError: .*put `import multifit` first", AttributeError,
+        ),
+        ("import no_such_module", ModuleNotFoundError, "no_such_module", type(None)),
+    ],
+)  # fmt: skip
+def test_an_mxnet_that_cannot_be_imported(monkeypatch, tmp_path, code, error, message, cause):
+    (tmp_path / "mxnet.py").write_text(code)
     monkeypatch.delitem(sys.modules, "mxnet")
-    monkeypatch.syspath_prepend(folder)
-
-
-def test_missing_distutils_names_setuptools(monkeypatch, tmp_path):
-    fake_mxnet(monkeypatch, tmp_path, "raise ModuleNotFoundError('no distutils', name='distutils')")
-    with pytest.raises(ImportError, match="Python 3.12 no longer has; .*pip install setuptools"):
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(error, match=message) as caught:
         compat.load_mxnet()
-
-
-def test_an_mxnet_that_fails_asks_to_import_multifit_first(monkeypatch, tmp_path):
-    fake_mxnet(monkeypatch, tmp_path, "import numpy; numpy.no_such_name")
-    with pytest.raises(
-        ImportError, match=r"fails .*\(AttributeError: .*put `import multifit` first"
-    ) as error:
-        compat.load_mxnet()
-    assert isinstance(error.value.__cause__, AttributeError)
-
-
-def test_another_module_that_mxnet_lacks_is_named(monkeypatch, tmp_path):
-    fake_mxnet(monkeypatch, tmp_path, "import no_such_module")
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        compat.load_mxnet()
+    assert isinstance(caught.value.__cause__, cause)
 
 
 # -------------------------------------------------------------------------------- importing late

@@ -222,22 +222,16 @@ def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
     assert_unchanged(estimator.net, before)
 
 
-def test_a_loader_that_ends_early() -> None:
-    estimator = make()
-    with pytest.raises(DataError) as caught:
-        estimator.fit({**GOOD, "digit": Short()}, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
-    assert 'the loader "digit" ended after 3 batches, and its length is 5 batches; give one whose' in str(
-        caught.value
-    )
-
-
-def test_a_loader_that_cannot_start_again() -> None:
-    estimator = make()
-    with pytest.raises(DataError) as caught:
-        estimator.fit({**GOOD, "digit": Once()}, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
-    assert 'the loader "digit" yields no batch in pass 2 of the epoch: it can be read only once' in str(
-        caught.value
-    )
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (Short, "ended after 3 batches, and its length is 5 batches; give one whose"),
+        (Once, "yields no batch in pass 2 of the epoch: it can be read only once"),
+    ],
+)
+def test_a_loader_with_fewer_batches_than_its_length(loader: Any, message: str) -> None:
+    with pytest.raises(DataError, match=f'the loader "digit" {message}'):
+        make().fit({**GOOD, "digit": loader()}, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
 
 
 def test_an_evaluation_names_the_loader_that_is_empty() -> None:
