@@ -90,7 +90,7 @@ class Runner(Protocol):
         """Take what :meth:`state` returned."""
 
 
-def choose_engine(engine: str, context: Any, log_once: Callable[[str], None]) -> str:
+def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = lambda line: None) -> str:
     """Return the engine's name.
 
     "auto" is MXNet, unless the context is a CUDA device by torch's name, or a GPU that MXNet cannot use and

@@ -15,10 +15,10 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str | None
 
     Raises UsageError if the devices cannot be read or the engine cannot run there.
     """
-    name = choose_engine(engine, devices, _say_nothing)
+    name = choose_engine(engine, devices)  # the estimator logs it
     with as_usage_error(ImportError, ValueError):
         context = devices if name == "torch" or devices is None else parse_devices(devices)
-        name = choose_engine(engine, context, _say_nothing)
+        name = choose_engine(engine, context)
         if compiles and name != "torch":
             raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
         return context, runner_module(name).host(context)
@@ -46,12 +46,3 @@ def earlier_devices(record: RunRecord | None, engine: str) -> str | None:
     except ValueError:  # a run may go on elsewhere
         return None
     return devices
-
-
-def runs_torch(engine: str, context: Any) -> bool:
-    """Return whether PyTorch runs the batches."""
-    return choose_engine(engine, context, _say_nothing) == "torch"
-
-
-def _say_nothing(line: str) -> None:
-    """Leave it to the estimator to say which engine it is."""

@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
+from ..engines import choose_engine
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
@@ -19,7 +20,7 @@ from ..history import History
 from ..plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .data import explained, loaders
-from .devices import choose_context, earlier_devices, earlier_engine, runs_torch
+from .devices import choose_context, earlier_devices, earlier_engine
 from .record import NAME as RECORD
 from .record import RunRecord, read_record
 from .results import HISTORY, PARAMETERS
@@ -171,7 +172,7 @@ class Run:
         self.context, host = choose_context(devices, self.engine, options.compile)
         self.compile: bool | str = options.compile or False
         if record is not None and not (options.compile or options.engine):
-            self.compile = runs_torch(self.engine, self.context) and record.compile
+            self.compile = choose_engine(self.engine, self.context) == "torch" and record.compile
         return host
 
     def _tell_file(self, name: str, value: Any) -> None:
