@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -12,15 +11,6 @@ from ...spec.names import Ref
 from ..compat import mx
 from ..data.new_array import new_array
 from .label_rules import LabelRule, violations
-
-HOST = SimpleNamespace(
-    cast=np.ndarray.astype,
-    trunc=np.trunc,
-    relu=lambda values: np.maximum(values, 0),
-    broadcast_minimum=np.minimum,
-    broadcast_not_equal=np.not_equal,
-)
-"""What rules call, for NumPy's arrays."""
 
 
 class LabelChecks:
@@ -62,10 +52,6 @@ class LabelColumns:
         """Return the counts: float64, of shape (batches, keys)."""
         return gathered[0][:, self.slice]
 
-    def read(self, gathered: Sequence[Array]) -> np.ndarray:
-        """Return the counts, as :meth:`count` does, on the host; this waits for the engine."""
-        return self.count(gathered).asnumpy()
-
 
 class _Group(NamedTuple):
     """Rules for labels of equal shape and dtype; if of classes, the last ones, of shape (1, rules, 1)."""
@@ -101,15 +87,8 @@ class LabelRows:
         counts = []
         for group, labels in zip(self._groups, gathered):
             last = None if group.last is None else new_array(group.last, labels.context, "float32")
-            counts.append(_sum_rows(mx.nd, labels, group.rules, last))
+            counts.append(_sum_rows(labels, group.rules, last))
         return mx.nd.concat(*counts, dim=1)
-
-    def read(self, gathered: Sequence[Array]) -> np.ndarray:
-        """Return the counts on the host, where NumPy takes less time for them; this waits for the engine."""
-        with np.errstate(invalid="ignore"):  # labels that are not finite
-            pairs = zip(self._groups, gathered)
-            counts = [_sum_rows(HOST, labels.asnumpy(), *group) for group, labels in pairs]
-        return np.concatenate(counts, axis=1)
 
 
 def _last_classes(rules: Sequence[LabelRule]) -> np.ndarray | None:
@@ -124,10 +103,10 @@ def _stack(labels: Sequence[Array]) -> Array:
         return mx.nd.stack(*[label.astype("float64") for label in labels], axis=0)
 
 
-def _sum_rows(F: Any, labels: Any, rules: Sequence[LabelRule], last: Any) -> Any:
+def _sum_rows(labels: Array, rules: Sequence[LabelRule], last: Array | None) -> Array:
     """Return how many values break the rules, by batch and rule, whose labels take turns in `labels`."""
     rows = labels.reshape((len(labels) // len(rules), len(rules), -1))
-    wrong: Any = violations(F, rows, rules[0].classes, rules[0].ignored, last)
+    wrong: Any = violations(mx.nd, rows, rules[0].classes, rules[0].ignored, last)
     return wrong.sum(axis=2).astype("float64")
 
 

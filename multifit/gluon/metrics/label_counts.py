@@ -89,7 +89,7 @@ class LabelCounts:
             for key, count, score in zip(keys, *array.asnumpy()):
                 _note(found, key, int(count), int(NEVER - score))
         for source, arrays, batches in gathered:
-            counts = source.read(arrays)
+            counts = source.count(arrays).asnumpy()
             if counts.any():
                 for key, column in zip(source.keys, counts.T):
                     _note(found, key, int(column.sum()), batches[int((column != 0).argmax())])

@@ -49,9 +49,8 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     if rows is not None:
         labels = [second[refs.index(Ref("labels", name))] for name in rows.names]
         gathered = rows.gather([[mx.nd.zeros_like(label) for label in labels], labels])
-        right, wrong = rows.read(gathered)
+        right, wrong = rows.count(gathered).asnumpy()
         assert not right.any()
-        np.testing.assert_equal(rows.count(gathered).asnumpy(), [right, wrong])
         counts.update(zip(rows.keys, wrong))
     if checks is not None:
         graph = Graph(checks, refs)
