@@ -16,7 +16,7 @@ from .binary_accuracy import BinaryAccuracy
 from .loss import DeviceLoss
 from .present import Coverage, DeviceCoverage
 from .probability import DeviceCrossEntropy, DevicePerplexity
-from .regression import DeviceMAE, DeviceMSE, DeviceRMSE
+from .regression import DeviceRegression
 from .segmentation import DeviceSegmentation
 
 COVERAGE = f"{Coverage.__module__}.{Coverage.__qualname__}"
@@ -30,14 +30,14 @@ KNOWN: dict[str, tuple[str, Device]] = {
     "mxnet.metric.CrossEntropy": ("min", DeviceCrossEntropy),
     "mxnet.metric.F1": ("max", DeviceF1),
     "mxnet.metric.Loss": ("min", DeviceLoss),
-    "mxnet.metric.MAE": ("min", DeviceMAE),
+    "mxnet.metric.MAE": ("min", DeviceRegression),
     "mxnet.metric.MCC": ("max", DeviceMCC),
-    "mxnet.metric.MSE": ("min", DeviceMSE),
+    "mxnet.metric.MSE": ("min", DeviceRegression),
     "mxnet.metric.NegativeLogLikelihood": ("min", DeviceCrossEntropy),
     "mxnet.metric.PCC": ("max", None),
     "mxnet.metric.PearsonCorrelation": ("max", None),
     "mxnet.metric.Perplexity": ("min", DevicePerplexity),
-    "mxnet.metric.RMSE": ("min", DeviceRMSE),
+    "mxnet.metric.RMSE": ("min", DeviceRegression),
     "mxnet.metric.TopKAccuracy": ("max", DeviceTopKAccuracy),
     "mxnet.metric.Torch": ("min", None),
     BINARY: ("max", DeviceBinaryAccuracy),
