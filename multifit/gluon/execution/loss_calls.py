@@ -14,12 +14,11 @@ from .present_losses import present_loss
 def call_loss(term: Term, arrays: Mapping[Ref, Any], function: Callable[..., Any] | None = None) -> list[Any]:
     """Return the parts that a term's loss returns, or a function of the same arguments in its place."""
     arguments = [arrays[ref] for ref in term.args]
-    if term.spec.fn is None:
+    call = function or term.spec.fn
+    if call is None:
         return arguments[:1]
-    if term.present:
-        return present_loss(term, arrays, function)
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = (function or term.spec.fn)(*arguments)
+        parts = present_loss(term, arrays, call) if term.present else call(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
 
 

@@ -15,35 +15,30 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..losses import SegmentationCELoss
 from ..metrics.label_rules import ELEMENTWISE, class_axis
-from ..user_code import user_code
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 
 
-def present_loss(
-    term: Term, arrays: Mapping[Ref, Any], function: Callable[..., Any] | None = None
-) -> list[Any]:
-    """Return the parts of a term's loss, or of `function` in its place, where all its labels are present.
+def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]) -> Any:
+    """Return what a term's loss, which `call` calls, returns where all its labels are present.
 
     Stock losses that compare element by element, or take class indices, leave out single values; so does
     SegmentationCELoss. Of all others, a sample counts if it is present as a whole.
     """
     fn: Any = term.spec.fn
-    call = function or fn
     arguments = [arrays[ref] for ref in term.args]
     F = mx.nd if isinstance(arguments[0], mx.nd.NDArray) else mx.sym
     masks = [arrays[ref] for ref in term.present]
-    with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        if _weighs_values(term):
-            weight = _as_weight(F, fn, arguments, masks[0])
-            weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
-            return _parts(call(*arguments[:2], weight))
-        if _ignores_values(term):
-            scores, label, *weights = arguments
-            label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
-            return _parts(call(scores, label, *weights))
-        parts = _parts(call(*arguments))
-    rows = _rows(F, masks)
+    if _weighs_values(term):
+        weight = _as_weight(F, fn, arguments, masks[0])
+        weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
+        return call(*arguments[:2], weight)
+    if _ignores_values(term):
+        scores, label, *weights = arguments
+        label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
+        return call(scores, label, *weights)
+    returned, rows = call(*arguments), _rows(F, masks)
+    parts = returned if isinstance(returned, (list, tuple)) else [returned]
     return [_masked(F, term, part, rows) for part in parts]
 
 
@@ -55,10 +50,6 @@ def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
     if _ignores_values(term):
         return mx.nd.max(masks[0], axis=1)
     return _rows(mx.nd, masks)
-
-
-def _parts(returned: Any) -> list[Any]:
-    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def _weighs_values(term: Term) -> bool:
