@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 from ...errors import suggest
 from .format_1 import is_format_1, known_to_format_1, upgraded
@@ -28,10 +28,9 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], there: str, here: str) -> list[str]:
     """Return a line for everything in which two trees of named sections differ; `there` is where `one` is."""
     lines = []
-    places = Places(there, here)
     for key in {**one, **other}:  # checkpoints of older versions lack some
         path = "" if key == "spec" else key
-        section = _compare(path, key in _NAMED, one.get(key), other.get(key), places)
+        section = _compare(path, key in _NAMED, one.get(key), other.get(key), there, here)
         if key == "parameters" and len(section) > _SHOWN:
             section = [*section[:_SHOWN], f"parameters: {len(section) - _SHOWN} more differences"]
         lines += section
@@ -64,15 +63,7 @@ def _known_shape(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]
     return [known if size in (0, -1) else size for size, known in zip(shape, saved["shape"])]
 
 
-class Places(NamedTuple):
-    """Where the two compared trees are, in words."""
-
-    there: str
-    here: str
-
-
-def _compare(path: str, named: bool, saved: Any, now: Any, places: Places) -> list[str]:
-    there, here = places
+def _compare(path: str, named: bool, saved: Any, now: Any, there: str, here: str) -> list[str]:
     if not (isinstance(saved, Mapping) and isinstance(now, Mapping)):
         same = isinstance(saved, bool) is isinstance(now, bool) and saved == now
         return [] if same else [f"{path}: {_shown(saved)}{there}, {_shown(now)}{here}"]
@@ -88,7 +79,7 @@ def _compare(path: str, named: bool, saved: Any, now: Any, places: Places) -> li
             near = suggest(key, only_saved)
             lines.append(f"{child}: {_shown(now[key])}{here}, not {there}{near}")
         else:
-            lines += _compare(child, key in _NAMED and not named, saved[key], now[key], places)
+            lines += _compare(child, key in _NAMED and not named, saved[key], now[key], there, here)
     return lines
 
 
