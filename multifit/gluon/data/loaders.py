@@ -62,11 +62,14 @@ def iterate_from(
     called after the skipped batches, before the next one is loaded. `number` is that of the whole pass, as
     for :func:`iterate`.
     """
-    data = unwrapped(data)
-    if has_order(data):
-        yield from _rest_of_loader(data, skip, before_rest, number)
+    loader: Any = unwrapped(data)
+    if has_order(loader):
+        seed = seed_of_pass(loader, number)  # before the sampler draws
+        order = list(loader._batch_sampler)[skip:]
+        before_rest()
+        yield from in_order(loader, order, seed, skip)
         return
-    batches = iterate(data)
+    batches = iterate(loader)
     for _ in range(skip):
         next(batches, None)
     before_rest()
@@ -84,15 +87,6 @@ def has_order(data: Any) -> bool:
         and getattr(data, "_batch_sampler", None) is not None
         and iterates_as_gluon(data)
     )
-
-
-def _rest_of_loader(
-    data: mx.gluon.data.DataLoader, skip: int, before_rest: Callable[[], None], number: int | None
-) -> Iterator[Any]:
-    seed = seed_of_pass(data, number)  # before the sampler draws
-    order = list(data._batch_sampler)[skip:]
-    before_rest()
-    yield from in_order(data, order, seed, skip)
 
 
 def seed_of_pass(data: mx.gluon.data.DataLoader, number: int | None) -> int | None:

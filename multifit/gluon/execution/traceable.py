@@ -29,16 +29,11 @@ def _is_stock(block: Any) -> bool:
 
 
 def runs_python(net: Any) -> bool:
-    """Whether Python of a hybridized net runs at every call, which a graph would skip."""
-    return _has_hooks(net) or _has_own_call(net)
+    """Whether Python of a hybridized net runs at every call, which a graph would skip.
 
-
-def _has_hooks(net: Any) -> bool:
-    # a hybridized net calls its own hooks, and never those of its children
-    return bool(net._forward_hooks or net._forward_pre_hooks)
-
-
-def _has_own_call(net: Any) -> bool:
-    # Gluon runs the Python of these at every call, hybridized or not
+    That is so for its own hooks, not for those of its children, and for methods that Gluon calls directly.
+    """
+    if net._forward_hooks or net._forward_pre_hooks:
+        return True
     classes = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
     return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)

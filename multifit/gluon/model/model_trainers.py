@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ..optim.gradients import is_fresh, replicas
-from ..optim.parameters import sparse, trainable
+from ..optim.parameters import listing, sparse, trainable
 from ..optim.trainer_binding import DEFAULT, bind_trainers
 from ..optim.trainers import Trainers
 from .model import Model
@@ -130,9 +130,8 @@ class ModelTrainers:
         deferred = [name for name in self.moved() if parameters[name]._deferred_init]
         if not deferred:
             return []
-        shown = ", ".join(f'"{name}"' for name in deferred[:6]) + (" …" if len(deferred) > 6 else "")
         message = (
-            f"the forward pass never reached {shown}: their shape is not known, so no trainer can move them; "
+            f"the forward pass never reached {listing(deferred)}: no trainer can move what has no shape yet; "
             f'take the layer out of the net, or pass frozen=["{deferred[0].rpartition(".")[0]}.*"]'
         )
         return [Problem("trainer", message)]

@@ -8,7 +8,7 @@ from ... import engines
 from ...balance import Sum
 from ...protocols import Array
 from ..balance.arrays import MXNetArrays
-from ..data.devices import can_compute
+from ..data.devices import can_compute as has
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..gradient_meter import GradientMeter
@@ -22,11 +22,6 @@ __all__ = ["Runner", "arrays", "has", "host", "precision_of"]
 def host(context: Any) -> Any:
     """Return the context of the net's own parameters: that of the run."""
     return context
-
-
-def has(context: Any) -> bool:
-    """Whether this build of MXNet can run on a context: it may lack GPUs, or machine code for this one."""
-    return can_compute(context)
 
 
 def arrays(context: Any, host: Any) -> MXNetArrays:
