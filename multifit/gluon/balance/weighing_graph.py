@@ -8,6 +8,7 @@ from ...balance import State
 from ...balance.measured import measured_losses
 from ...protocols import Array
 from ..compat import mx
+from ..execution.cached_graph import as_list
 from .arrays import Arrays
 from .tasks import Places
 
@@ -56,8 +57,7 @@ class WeighingGraph:
 
         `given` are the rows, the epoch and the arrays of losses.
         """
-        outputs = self._operator(*[given[number] for number in self._used])
-        return outputs if isinstance(outputs, list) else [outputs]
+        return as_list(self._operator(*[given[number] for number in self._used]))
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:

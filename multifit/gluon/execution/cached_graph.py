@@ -35,9 +35,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         self, function: Callable[..., Any], parameters: Callable[[], Any], signature: Hashable = None
     ) -> None:
         super().__init__()
-        # not as attributes of a Block, which would register what they hold
-        object.__setattr__(self, "_function", function)
-        object.__setattr__(self, "_parameters", parameters)
+        self._function, self._parameters = function, parameters
         self._is_array: list[bool] = []  # which arrays were not None when it was traced
         self._arguments: GraphArguments | None = None
         self._static_ops: dict[bool, Any] = {}  # by whether gradients are recorded
@@ -88,8 +86,7 @@ class CachedGraph(mx.gluon.HybridBlock):
 
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
         """Run the graph; `planned` is the signature for which memory is planned, else None."""
-        outputs = (self._cached_op if planned is None else self._static_op())(*arguments)
-        return outputs if isinstance(outputs, list) else [outputs]
+        return as_list((self._cached_op if planned is None else self._static_op())(*arguments))
 
     def _release_plans(self) -> None:
         self._static_ops.clear()
@@ -120,6 +117,11 @@ class CachedGraph(mx.gluon.HybridBlock):
         assert self._arguments is not None
         static = not symbol.list_auxiliary_states() and self._arguments.dense and not has_control_flow(symbol)
         return mx.nd.CachedOp(symbol, [*flags, ("static_alloc", True), ("static_shape", static)])
+
+
+def as_list(outputs: Any) -> list[Any]:
+    """Return what an operator of a graph returns as a list: MXNet returns a single output as it is."""
+    return outputs if isinstance(outputs, list) else [outputs]
 
 
 def has_control_flow(symbol: Any) -> bool:

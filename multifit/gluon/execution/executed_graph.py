@@ -28,7 +28,7 @@ class ExecutedGraph(CachedGraph):
         objective: Callable[[], int],
     ) -> None:
         super().__init__(function, parameters, signature)
-        object.__setattr__(self, "_objective", objective)
+        self._objective = objective
         self._executed = ExecutedSteps(self._new_step)
 
     @property

@@ -11,7 +11,7 @@ from ..compat import mx
 from ..data.arrays import size_in_bytes
 from ..optim.parameters import listing
 from .bound_executor import BatchArrays, ExecutedSteps, suits
-from .cached_graph import CachedGraph, has_control_flow
+from .cached_graph import CachedGraph, as_list, has_control_flow
 from .cut_places import CutPlaces, cut_places
 from .executed_split import ExecutedSplit
 from .graph_cut import Cut, cut_graph
@@ -63,10 +63,8 @@ class SplitGraph(CachedGraph):
     ) -> None:
         super().__init__(function, parameters, signature)
         self._repeats, self._exact_dropout = repeats, exact_dropout
-        object.__setattr__(self, "_body_parameters", [])
-        object.__setattr__(self, "_tasks", tasks)
-        object.__setattr__(self, "_objectives", objectives)
-        object.__setattr__(self, "_moved", moved)
+        self._tasks, self._objectives, self._moved = tasks, objectives, moved
+        self._body_parameters: list[Any] = []
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
@@ -118,8 +116,7 @@ class SplitGraph(CachedGraph):
         is_planned = planned is not None
         body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
         places = self._places
-        arrays = body(*[arguments[place] for place in places.body])
-        arrays = arrays if isinstance(arrays, list) else [arrays]
+        arrays = as_list(body(*[arguments[place] for place in places.body]))
         copies = [arrays[number].detach() for number in places.copied]
         # MXNet frees what it recorded of the rest's inputs before it passes back through the body
         again = [arguments[place].detach() for place in places.in_both]
@@ -129,8 +126,7 @@ class SplitGraph(CachedGraph):
         train_mode = self._repeats and mx.autograd.is_training()
         self._recorded = Parting(rows, ends, self._body_parameters, train_mode)
         arguments += copies + again
-        outputs = rest(*[arguments[place] for place in places.rest])
-        return outputs if isinstance(outputs, list) else [outputs]
+        return as_list(rest(*[arguments[place] for place in places.rest]))
 
     def _rows_for(self, ends: Sequence[Array], context: Any) -> list[TaskRows]:
         """Return where the tasks' gradients go: the same arrays again if the shapes are those of before."""
@@ -148,7 +144,7 @@ class SplitGraph(CachedGraph):
         if cut is None:
             raise SpecError(NOTHING_SHARED)
         names = set(cut.body.list_inputs())
-        self._body_parameters[:] = [p for p in parameters if p.name in names & trained]
+        self._body_parameters = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
         return cut, cut_places(cut, self._cached_graph[1].list_inputs())
