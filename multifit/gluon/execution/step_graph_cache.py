@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Collection, Mapping, Sequence
 
 from ...spec import TaskSpec
@@ -89,16 +90,13 @@ class StepGraphCache:
             [term for term in terms if has_slots(term, arrays)] for terms in (self._traced, self._eager)
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
-        fused = self._fused(traced_terms, arrays)
         rows, labels = self._figures.label_checks(arrays, size, self._units(signature))
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
-        traced_labels, eager_labels = (labels, None) if is_graph else (None, labels)
-        common = self._dtype, self.own_gradients
-        ends = traced_labels, self._balanced.form
-        traced = LossGraph(traced_terms, traced_metrics, self.forms, fused, *common, *ends)
-        eager = LossGraph(
-            eager_terms, eager_metrics, self.forms, None, *common, eager_labels, self._balanced.form
-        )
+        new = partial(LossGraph, forms=self.forms, dtype=self._dtype, own_gradients=self.own_gradients)
+        new = partial(new, form=self._balanced.form)
+        fused = self._fused(traced_terms, arrays)
+        traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
+        eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)
         of_batch = [term for term in self._of_batch if has_slots(term, arrays)]
         graph = StepGraph(
             self._network,
