@@ -25,8 +25,7 @@ class MatchCount(DeviceMetric):
 class DeviceAccuracy(MatchCount):
     """``mx.metric.Accuracy``: outputs are classes, or, if shapes differ, scores along `axis`."""
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         if label == output:
             return partial(self._statistics, axis=None, flat=self.returns_rows and len(label) > 1)
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
@@ -52,8 +51,7 @@ class DeviceAccuracy(MatchCount):
 class DeviceBinaryAccuracy(MatchCount):
     """:class:`BinaryAccuracy`: outputs above a threshold, against labels of 0 and 1."""
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         if label[:1] != output[:1] or sample_size(label) != sample_size(output):
             return None
         flat = (self.returns_rows or len(label) != len(output)) and len(label) + len(output) > 2
@@ -75,8 +73,7 @@ class DeviceTopKAccuracy(DeviceMetric):
     by NumPy, so that the two can differ on them.
     """
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         if len(output) != 2 or output[1] < self.metric.top_k:
             return None
         return self._statistics if label[:1] == output[:1] and sample_size(label) == 1 else None

@@ -42,11 +42,11 @@ class DeviceMetric:
         self.metric = metric
         self._graphs: list[PairGraph] = []
 
-    def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
+    def _match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
         """Pair labels with outputs as the metric's own ``update`` does; None if it would raise."""
         return list(zip(labels, outputs)) if len(labels) == len(outputs) else None
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         """Return the graph for a pair of these shapes; None if they are not supported."""
         raise NotImplementedError
 
@@ -57,13 +57,13 @@ class DeviceMetric:
         axes behind the first. `samples` is the number of samples, if it is the size of the labels' first axis
         in every batch.
         """
-        pairs = self.match(labels, outputs) or []
+        pairs = self._match(labels, outputs) or []
         shapes = [label for label, _ in pairs]
         self.returns_rows = self.counts_labels and len(shapes) == 1
         self.returns_rows = self.returns_rows and shapes[0][:1] == (samples,) and sample_size(shapes[0]) == 1
         if self.counts_labels:
             self.width = 1 if self.returns_rows else 2
-        graphs = [self.graph_for(label, output) for label, output in pairs]
+        graphs = [self._graph_for(label, output) for label, output in pairs]
         self._graphs = [graph for graph in graphs if graph is not None]
         return bool(graphs) and len(self._graphs) == len(graphs)
 
@@ -74,7 +74,7 @@ class DeviceMetric:
         Returns vectors of float64 that together have `width` elements and add up over devices, and over
         batches unless `per_batch`; or the two rows if `returns_rows`. No gradient flows through them.
         """
-        pairs = self.match(labels, outputs) or []
+        pairs = self._match(labels, outputs) or []
         vectors = [graph(F, *pair) for graph, pair in zip(self._graphs, pairs)]
         return vectors[0] if len(vectors) == 1 else [F.add_n(*column) for column in zip(*vectors)]
 

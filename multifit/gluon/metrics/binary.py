@@ -27,7 +27,7 @@ class DeviceF1(DeviceMetric):
         self.per_batch = getattr(metric, self.average_field) == "macro"
         self.counts: Any = getattr(metric, self.counts_field)
 
-    def micro(self) -> float:
+    def _micro(self) -> float:
         """Return the value computed from the metric's four counts."""
         return float(self.counts.fscore)
 
@@ -36,8 +36,7 @@ class DeviceF1(DeviceMetric):
         # the denominator is 0 only without hits, and then the value is 0
         return 2 * hits / F.broadcast_maximum(predicted + positive, F.ones_like(predicted))
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         return self._statistics if len(output) == 2 and label == output[:1] else None
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
@@ -73,7 +72,7 @@ class DeviceF1(DeviceMetric):
         counts.false_positives = counts.global_false_positives = predicted - hits
         counts.false_negatives = counts.global_false_negatives = positive - hits
         counts.true_negatives = counts.global_true_negatives = size - predicted - positive + hits
-        self._set(self.micro() * size, size)
+        self._set(self._micro() * size, size)
 
 
 class DeviceMCC(DeviceF1):
@@ -81,8 +80,7 @@ class DeviceMCC(DeviceF1):
 
     average_field, counts_field = "_average", "_metrics"
 
-    def micro(self) -> float:
-        """Return the value computed from the metric's four counts."""
+    def _micro(self) -> float:
         return float(self.counts.matthewscc())
 
     def value(self, F: ModuleType, hits: Tensor, predicted: Tensor, positive: Tensor, size: Tensor) -> Tensor:

@@ -13,12 +13,11 @@ from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 class DeviceLoss(DeviceMetric):
     """``mx.metric.Loss``: the sum of all output elements, divided by their number; labels are ignored."""
 
-    def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
-        """See :meth:`DeviceMetric.match`: each output is paired with nothing."""
+    def _match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
+        """Pair each output with nothing."""
         return [((), output) for output in outputs]
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         return self._statistics
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:

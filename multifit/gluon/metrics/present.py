@@ -30,12 +30,11 @@ class Coverage(mx.metric.EvalMetric):
 class DeviceCoverage(DeviceMetric):
     """:class:`Coverage` on the device."""
 
-    def match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
-        """See :meth:`DeviceMetric.match`: each label is paired with nothing."""
+    def _match(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]] | None:
+        """Pair each label with nothing."""
         return [(label, ()) for label in labels]
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         return self._statistics
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:

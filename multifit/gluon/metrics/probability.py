@@ -16,8 +16,7 @@ class DeviceCrossEntropy(DeviceMetric):
     IndexError; a graph cannot, and the metric becomes NaN.
     """
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         return partial(self._statistics, classes=output[1]) if one_label_per_sample(label, output) else None
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor, classes: int) -> list[Tensor]:
@@ -32,8 +31,7 @@ class DeviceCrossEntropy(DeviceMetric):
 class DevicePerplexity(DeviceMetric):
     """``mx.metric.Perplexity``: exp of the mean negative log probability, ignored labels left out."""
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         known = self.metric.axis in (-1, 1) and one_label_per_sample(label, output)
         return self._statistics if known else None
 

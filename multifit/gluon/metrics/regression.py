@@ -14,8 +14,8 @@ class DeviceRegression(DeviceMetric):
 
     per_part = True
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`; shapes that NumPy would broadcast are not supported."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """Return the graph; shapes that NumPy would broadcast are not supported."""
         return self._statistics if as_column(label) == as_column(output) else None
 
     def _statistics(self, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:

@@ -29,8 +29,8 @@ class DeviceSegmentation(DeviceMetric):
         self.classes = int(metric.nclass)
         self.width = (self.classes + 2) * self.classes
 
-    def graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """See :meth:`DeviceMetric.graph_for`; fewer scores than classes are supported, more are not."""
+    def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
+        """Return the graph; fewer scores than classes are supported, more are not."""
         same = len(output) > 1 and label == output[:1] + output[2:]
         if not same or output[1] > self.classes:
             return None

@@ -63,5 +63,5 @@ def test_both_ways_truncate_labels(with_threads: Any) -> None:
 )
 def test_which_way_is_chosen(with_threads: Any, side: int, classes: int, count: int, way: str) -> None:
     with_threads(count)
-    pair = device_metric(SegmentationMetric(classes)).graph_for((1, side, side), (1, classes, side, side))
+    pair = device_metric(SegmentationMetric(classes))._graph_for((1, side, side), (1, classes, side, side))
     assert pair.func.__name__ == way
