@@ -45,7 +45,8 @@ def build_optimizer(
 
 def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
     messages = _clip_norm_problems(where, spec.clip_norm) + _scheduler_problems(where, spec.lr_scheduler)
-    messages += _rhythm_problems(where, spec)
+    messages += _value_problems(f"{where}: every", spec.every, Count)
+    messages += _value_problems(f"{where}: accumulate", spec.accumulate, bool)
     if spec.optimizer_params is not None and not isinstance(spec.optimizer_params, Mapping):
         way_out = 'give a dict, such as {"learning_rate": 1e-3}'
         return None, [*messages, f"{where}: optimizer_params is {shown(spec.optimizer_params)}; {way_out}"]
@@ -101,10 +102,7 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
     ]
     for name, value in options.items():
         if name == "learning_rate" or is_finite_number(valid.get(name)):
-            try:
-                checked_value(f"{where}: {name}", value, LIMITS.get(name, float))
-            except ValueError as error:
-                messages.append(str(error))
+            messages += _value_problems(f"{where}: {name}", value, LIMITS.get(name, float))
     if "lr_scheduler" in options and scheduler is not None:
         messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
     return messages + _scheduler_problems(where, options.get("lr_scheduler"))
@@ -156,11 +154,9 @@ def _clip_norm_problems(where: str, norm: Any) -> list[str]:
     return [f"{where}: clip_norm is {shown(norm)}; it must be a finite number above 0, or None"]
 
 
-def _rhythm_problems(where: str, spec: TrainerSpec) -> list[str]:
-    problems = []
-    for field, hint in (("every", Count), ("accumulate", bool)):
-        try:
-            checked_value(f"{where}: {field}", getattr(spec, field), hint)
-        except ValueError as error:
-            problems.append(str(error))
-    return problems
+def _value_problems(where: str, value: object, hint: Any) -> list[str]:
+    try:
+        checked_value(where, value, hint)
+    except ValueError as error:
+        return [str(error)]
+    return []

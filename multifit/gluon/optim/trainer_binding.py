@@ -36,7 +36,7 @@ def bind_trainers(
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
-    problems = [*known, *_declared_problems(declared, named)]
+    problems = [*known, *_declared_problems(named, where)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates = trainable(parameters)
     held = set() if built is None else {each for trainer in built.values() for each in trainer._params}
@@ -117,19 +117,14 @@ def _is_trainer(value: object) -> bool:
     return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
 
 
-def _declared_problems(declared: object, named: Mapping[Any, Any]) -> list[Problem]:
-    """Check that trainers are trainers with names, and that no two share an optimizer object.
-
-    `named` is `declared` as a mapping: a single trainer has the name "trainer".
-    """
+def _declared_problems(named: Mapping[Any, Any], where: Mapping[Any, str]) -> list[Problem]:
+    """Check that trainers are trainers with names, and that no two share an optimizer object."""
     messages = [
         f"trainers: {shown(name)} is not a name; name each trainer with a string"
         for name in named
         if not isinstance(name, str) or not name
     ]
-    messages += [
-        _not_a_trainer(name, value, declared) for name, value in named.items() if not _is_trainer(value)
-    ]
+    messages += [_not_a_trainer(where[name], each) for name, each in named.items() if not _is_trainer(each)]
     if not named:
         messages.append("trainers: the dict is empty; name at least one trainer, or leave trainers= out")
     owners: dict[int, list[str]] = {}
@@ -147,8 +142,7 @@ def _declared_problems(declared: object, named: Mapping[Any, Any]) -> list[Probl
     return [Problem("trainer", message) for message in messages]
 
 
-def _not_a_trainer(name: object, value: object, declared: object) -> str:
-    where = f'trainers["{name}"]' if isinstance(declared, Mapping) else "trainers"
+def _not_a_trainer(where: str, value: object) -> str:
     way_out = 'give TrainerSpec(".*", "adam")'
     if isinstance(value, (list, tuple)):
         way_out = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
