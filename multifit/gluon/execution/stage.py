@@ -243,9 +243,7 @@ class Stage:
 
         A first batch runs twice, and draws twice: without this, a resumed run would draw other numbers.
         """
-        if state is None or state.seed is None:
-            return
-        if self.reruns:
+        if state is not None and state.seed is not None and self.reruns:
             place = state.epoch, state.step, device, self._rank
             mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
 

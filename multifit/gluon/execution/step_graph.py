@@ -90,13 +90,7 @@ class StepGraph:
                 # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
                 # real error is raised again by the eager run, which can name it.
                 if self._must_trace:
-                    use, way_out = "sampling: what a batch does not reach is left out of", PARTS
-                    if self._balanced.bound is not None:
-                        use, way_out = "losses: they are bound to trainers in", ""
-                    if self._balanced.tasks is not None:
-                        use, way_out = "balance: the gradients of tasks are compared in", ""
-                    reason = last_line(error.__cause__ or error)
-                    raise SpecError(f"{use} {NOT_TRACED}: {reason}{way_out}") from error
+                    raise self._not_traced(last_line(error.__cause__ or error)) from error
                 self._is_graph = False
                 self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
             else:
@@ -141,6 +135,14 @@ class StepGraph:
         losses = f"{computed} are one graph behind it" if self._is_graph else "so do the losses and metrics"
         return f"the net runs as it is ({reason}); {losses}; {eager}"
 
+    def _not_traced(self, reason: str) -> SpecError:
+        use, way_out = "sampling: what a batch does not reach is left out of", PARTS
+        if self._balanced.bound is not None:
+            use, way_out = "losses: they are bound to trainers in", ""
+        if self._balanced.tasks is not None:
+            use, way_out = "balance: the gradients of tasks are compared in", ""
+        return SpecError(f"{use} {NOT_TRACED}: {reason}{way_out}")
+
     def _structural(self) -> dict[str, str]:
         parameters = self.network.net._collect_params_with_prefix()
         return {parameter.name: name for name, parameter in parameters.items()}
@@ -174,11 +176,6 @@ class StepGraph:
             groups[kind][name] = value
         return losses
 
-    @property
-    def _is_one_objective(self) -> bool:
-        """Whether one number, or a vector, is all that is differentiated, back through the net as well."""
-        return self._with_net and bool(self.traced.terms) and self._balanced.form != APART
-
     def _new_graph(self, full: bool, weighted: bool, signature: Hashable) -> tuple[CachedGraph, list[str]]:
         names: list[str] = []  # filled when the graph is traced
         if self._with_net:
@@ -189,7 +186,9 @@ class StepGraph:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
             return SplitGraph(*common, *of_outputs, self._balanced.moved, *repeats), names
-        if full or not weighted or not self._is_one_objective:
+        # whether one number, or a vector, is all that is differentiated, back through the net as well
+        is_one_objective = weighted and self._with_net and self.traced.terms and self._balanced.form != APART
+        if full or not is_one_objective:
             return CachedGraph(*common), names
         return ExecutedGraph(*common, lambda: names.index("objective")), names
 
