@@ -81,10 +81,8 @@ class GradientBalancer:
         """
         adding = self._adding
         if adding is not None:
-            partings = result.partings
-            adds, pending = self._on_any_rank(
-                any(each.adds for each in partings), any(each.pending for each in partings)
-            )
+            own = any(each.adds for each in result.partings), any(each.pending for each in result.partings)
+            adds, pending = self._world.meet(MOMENT, *own).any(axis=0)
             if adds:
                 self._add(adding, result, pending)
                 return
@@ -123,9 +121,6 @@ class GradientBalancer:
     def _adding(self) -> AddingGradients | None:
         """What adds up gradients over batches, if those of parameters are compared."""
         return cast(AddingGradients, self._gradients) if self._gradients.repeats else None
-
-    def _on_any_rank(self, *facts: bool) -> list[bool]:
-        return list(self._world.meet(MOMENT, *map(float, facts)).any(axis=0))
 
     def _add(self, gradients: AddingGradients, result: StepResult, pending: bool) -> None:
         """Add the gradients of a batch, task by task if it begins or continues an update with new weights.

@@ -46,7 +46,9 @@ class WeighingGraph:
             measured = measured_losses(mx.sym, tasks, first, epoch)
             weights, state = function(measured, weights, dict(zip(names, memory)), *further)
             outputs = [mx.sym.stack(weights, *(state[name] for name in names), axis=0)]
-        outputs += [mx.sym.cast(_taken(weights, places), dtype) for places, dtype in heads]
+        for places, dtype in heads:
+            of_tasks = [_element(weights, task) for task in places]
+            outputs.append(mx.sym.cast(mx.sym.concat(*of_tasks, dim=0), dtype))
         symbol = mx.sym.Group(outputs)
         order = ["rows", "epoch", *(each.name for group in inputs for each in group)]
         self._used = [order.index(name) for name in symbol.list_inputs()]
@@ -79,11 +81,6 @@ def _by_task(arrays: Sequence[Any], places: Places, tasks: int) -> Any:
             parts[task].append(_element(vector, number))
     zeros = mx.sym.zeros((1,), dtype="float64")  # of a task without a loss in this process
     return mx.sym.concat(*(mx.sym.add_n(*each) if each else zeros for each in parts), dim=0)
-
-
-def _taken(weights: Any, places: Sequence[int]) -> Any:
-    """Return the weights of the tasks at `places`."""
-    return mx.sym.concat(*(_element(weights, task) for task in places), dim=0)
 
 
 def _element(vector: Any, number: int) -> Any:

@@ -65,11 +65,11 @@ Share = Union[Slice, Part]
 WHOLE = Slice()
 
 
+@dataclass
 class CurrentShare:
     """The share of the batch that was read last: set where batches are read, used where they are split."""
 
-    def __init__(self) -> None:
-        self.share: Share = WHOLE
+    share: Share = WHOLE
 
 
 class Peeked(NamedTuple):

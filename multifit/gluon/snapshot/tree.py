@@ -132,10 +132,6 @@ def _key(key: object, where: str) -> str | int:
     raise ValueError(f"{where} has the key {shown(key)}, which cannot be saved; valid are str and int")
 
 
-def _array_on(array: np.ndarray, device: str) -> mx.nd.NDArray:
-    return new_array(array, _context(device))
-
-
 def _rows_on(rows: Sequence[np.ndarray], shape: Sequence[int], device: str) -> mx.nd.sparse.RowSparseNDArray:
     values, indices = rows
     options = {"ctx": _context(device), "dtype": values.dtype}
@@ -159,7 +155,7 @@ READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {
     "scalar": lambda content, _, arrays: arrays[content][()],
     "scalars": lambda content, _, arrays: list(arrays[content]),
     "numbers": lambda content, _, arrays: arrays[content].tolist(),
-    "ndarray": lambda content, tagged, arrays: _array_on(arrays[content], tagged["on"]),
+    "ndarray": lambda content, tagged, arrays: new_array(arrays[content], _context(tagged["on"])),
     "rows": lambda content, tagged, arrays: _rows_on(
         [arrays[i] for i in content], tagged["shape"], tagged["on"]
     ),
