@@ -9,7 +9,7 @@ from ..balance import Sum
 from ..errors import SpecError
 from ..stages import TRAIN
 from ..state import RunState
-from .balance.arrays import Arrays
+from .balance.arrays import Arrays, MXNetArrays
 from .balance.gradient_balancer import GradientBalancer
 from .compat import mx
 from .data.batches import Batch
@@ -46,10 +46,9 @@ class GradientMeter:
                 f"{type(loaders.sampling).__name__} a batch is of one loader; give sampling=Together(), or "
                 "leave the handler out"
             )
-        model = engine.model
-        self._balancer = GradientBalancer(
-            method, engine.spec, model.contexts[0], engine.world, model.parameters, arrays
-        )
+        context, parameters = engine.model.contexts[0], engine.model.parameters
+        arrays = arrays or MXNetArrays(context)
+        self._balancer = GradientBalancer(method, engine.spec, context, engine.world, parameters, arrays)
         self._run = run or _run
         self._training, self._engine = engine, engine.fork(engine.state, self._balancer)
         self._engine.readers = engine.readers  # which know what part of a batch is this process's

@@ -6,7 +6,7 @@ import copy
 from typing import Any, Mapping, Union
 
 from ...balance import Balance
-from ...distributed import ALONE, World
+from ...distributed import World
 from ...protocols import Context
 from ...spec import TaskSpec
 from ...state import RunState
@@ -14,7 +14,7 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import BY_TERM
 from ..execution.result import StepResult
 from ..metrics.means import Means
-from .arrays import Arrays, MXNetArrays
+from .arrays import Arrays
 from .device_method import DeviceMethod
 from .host_method import HostMethod
 from .tasks import tasks_of, weight_figure
@@ -36,10 +36,9 @@ class Balancer:
         method: Balance,
         spec: TaskSpec,
         context: Context,
-        world: World = ALONE,
-        arrays: Arrays | None = None,
+        world: World,
+        arrays: Arrays,
     ) -> None:
-        arrays = arrays or MXNetArrays(context)
         self.method, self.tasks = method, tasks_of(method, spec)
         self.figures = Means([weight_figure(name) for name in self.tasks.names], arrays.sums)
         self.looks_back = callable(getattr(method, "after_update", None))

@@ -10,7 +10,7 @@ import numpy as np
 from ...balance import GramianMethod
 from ...balance.answers import ask_start, check_memory
 from ...balance.weighing import weigh_gradients
-from ...distributed import ALONE, World
+from ...distributed import World
 from ...protocols import Context, Numbers
 from ...spec import TaskSpec
 from ...state import RunState
@@ -18,7 +18,7 @@ from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
 from ..execution.result import StepResult
 from ..metrics.means import Means
-from .arrays import Arrays, MXNetArrays
+from .arrays import Arrays
 from .gradient_figures import GradientFigures
 from .task_gradients import AddingGradients
 from .tasks import tasks_of, weight_figure
@@ -44,13 +44,13 @@ class GradientBalancer:
         method: GramianMethod,
         spec: TaskSpec,
         context: Context,
-        world: World = ALONE,
-        parameters: Mapping[str, Any] | None = None,
-        arrays: Arrays | None = None,
+        world: World,
+        parameters: Mapping[str, Any],
+        arrays: Arrays,
     ) -> None:
-        self._world, self._arrays = world, arrays or MXNetArrays(context)
+        self._world, self._arrays = world, arrays
         on = getattr(method, "on", "features")
-        self._gradients = self._arrays.task_gradients(on, parameters or {}, world)
+        self._gradients = self._arrays.task_gradients(on, parameters, world)
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
         # a loss of weight 0 has no gradient, and must not move the cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]

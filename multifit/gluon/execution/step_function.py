@@ -7,7 +7,7 @@ from typing import Any, Collection, Mapping
 from ...errors import SpecError
 from ...spec.names import OUTPUTS
 from ..compat import mx
-from .balanced import NOTHING_BALANCED, Balanced
+from .balanced import Balanced
 from .batch_loss_graph import BatchLossGraph
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
@@ -33,9 +33,9 @@ class StepFunction:
         self,
         network: Network,
         losses: LossGraph,
-        differentiable: bool = False,
-        balanced: Balanced = NOTHING_BALANCED,
-        taken: Collection[str] | None = None,
+        differentiable: bool,
+        balanced: Balanced,
+        taken: Collection[str] | None,
     ) -> None:
         self._network, self._losses = network, losses
         self._differentiable, self._balanced = differentiable, balanced

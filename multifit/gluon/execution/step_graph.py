@@ -9,7 +9,7 @@ from ...errors import SpecError, counted, last_line
 from ..compat import mx
 from ..metrics.label_checks import LabelRows
 from ..user_code import user_code
-from .balanced import NOTHING_BALANCED, Balanced
+from .balanced import Balanced
 from .batch_loss_graph import BatchLossGraph
 from .cached_graph import CachedGraph
 from .executed_graph import ExecutedGraph
@@ -45,11 +45,11 @@ class StepGraph:
         traced: LossGraph,
         eager: LossGraph,
         forms: ResultForms,
-        differentiable: bool = False,
-        balanced: Balanced = NOTHING_BALANCED,
-        taken: Collection[str] | None = None,
-        label_rows: LabelRows | None = None,
-        batch_losses: BatchLossGraph | None = None,
+        differentiable: bool,
+        balanced: Balanced,
+        taken: Collection[str] | None,
+        label_rows: LabelRows | None,
+        batch_losses: BatchLossGraph | None,
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs, self.label_rows, self.batch_losses = (traced, eager), label_rows, batch_losses

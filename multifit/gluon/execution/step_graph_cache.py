@@ -11,7 +11,7 @@ from ...spec.terms import Taker, Term
 from ..data.arrays import Signature
 from ..metrics.label_rules import has_slots
 from ..metrics.stage_figures import StageFigures
-from .balanced import NOTHING_BALANCED, Balanced
+from .balanced import Balanced
 from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
@@ -41,7 +41,7 @@ class StepGraphCache:
         figures: StageFigures,
         differentiable: bool,
         dtype: str,
-        balanced: Balanced = NOTHING_BALANCED,
+        balanced: Balanced,
     ) -> None:
         self._network, self._figures, self.differentiable = network, figures, differentiable
         self._dtype, self._balanced = dtype, balanced
