@@ -182,16 +182,14 @@ def _sum(value: Any) -> Any:
 
 
 def _as_array(value: Any, context: Context) -> Any:
-    if isinstance(value, float):
-        return mx.nd.full((1,), value, ctx=context, dtype="float64")
-    return value.as_in_context(context)
+    if isinstance(value, mx.nd.NDArray):
+        return value.as_in_context(context)
+    return mx.nd.full((1,), value, ctx=context, dtype="float64")
 
 
 def _quotient(value: Any, norm: Any, context: Context) -> Any:
-    if not isinstance(norm, mx.nd.NDArray):
-        if isinstance(value, mx.nd.NDArray):
-            return value.as_in_context(context) / norm if norm else mx.nd.zeros_like(value)
-        return mx.nd.full((1,), value / norm if norm else 0.0, ctx=context, dtype="float64")
-    norm = norm.as_in_context(context)
-    value = value.as_in_context(context) if isinstance(value, mx.nd.NDArray) else value
+    """Return value / norm, or 0 where the norm is 0, as an NDArray."""
+    if not any(isinstance(each, mx.nd.NDArray) for each in (value, norm)):
+        return _as_array(value / norm if norm else 0.0, context)
+    value, norm = _as_array(value, context), _as_array(norm, context)
     return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), value / norm)
