@@ -44,13 +44,9 @@ class LabelColumns:
     def __init__(self, keys: tuple[str, ...], start: int) -> None:
         self.keys, self.slice = keys, slice(start, start + len(keys))
 
-    def gather(self, held: Sequence[Sequence[Array]]) -> list[Array]:
-        """Return the statistics of batches, of equal length, as one array."""
-        return [mx.nd.stack(*[statistics for (statistics,) in held], axis=0)]
-
-    def count(self, gathered: Sequence[Array]) -> Array:
-        """Return the counts: float64, of shape (batches, keys)."""
-        return gathered[0][:, self.slice]
+    def count(self, held: Sequence[Sequence[Array]]) -> Array:
+        """Return the counts in the statistics of batches: float64, of shape (batches, keys)."""
+        return mx.nd.stack(*[statistics for (statistics,) in held], axis=0)[:, self.slice]
 
 
 class _Group(NamedTuple):
@@ -73,21 +69,15 @@ class LabelRows:
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
 
-    def gather(self, held: Sequence[Sequence[Array]]) -> list[Array]:
-        """Return the labels of batches of equal size, batch after batch, as one array for each group."""
-        arrays, start = [], 0
-        for group in self._groups:
-            end = start + len(group.rules)
-            arrays.append(_stack([label for batch in held for label in batch[start:end]]))
+    def count(self, held: Sequence[Sequence[Array]]) -> Array:
+        """Return the counts in the labels of batches of equal size: float64, of shape (batches, keys)."""
+        counts, start = [], 0
+        for rules, last in self._groups:
+            end = start + len(rules)
+            labels = _stack([label for batch in held for label in batch[start:end]])
+            tops = None if last is None else new_array(last, labels.context, "float32")
+            counts.append(_sum_rows(labels, rules, tops))
             start = end
-        return arrays
-
-    def count(self, gathered: Sequence[Array]) -> Array:
-        """Return the counts: float64, of shape (batches, keys)."""
-        counts = []
-        for group, labels in zip(self._groups, gathered):
-            last = None if group.last is None else new_array(group.last, labels.context, "float32")
-            counts.append(_sum_rows(labels, group.rules, last))
         return mx.nd.concat(*counts, dim=1)
 
 

@@ -16,8 +16,6 @@ NEVER = 2**52  # no batch has this number
 Source = Union[LabelColumns, LabelRows]
 Kind = tuple[Source, int, int]
 """What counts, the number of samples, and the number of the device."""
-Gathered = tuple[Source, list[Array], list[int]]
-"""What counts, what it looks through, and the numbers of the batches."""
 
 
 class _Held(NamedTuple):
@@ -72,31 +70,21 @@ class LabelCounts:
         if len(held.batches) == held.most:
             self._count(kind)
 
-    def gather(self) -> list[Gathered]:
-        """Let the engine put together what :meth:`read` looks through."""
-        return [
-            (source, source.gather(held.values), held.batches) for (source, _, _), held in self._held.items()
-        ]
-
-    def read(self, gathered: Sequence[Gathered]) -> dict[str, tuple[int, int]]:
+    def read(self) -> dict[str, tuple[int, int]]:
         """Return by rule how many labels broke it, and the first batch with one; this waits for the engine.
 
-        Rules that no label broke are left out. `gathered` is what :meth:`gather` has just returned: what the
-        engine has to do beside it, it can do meanwhile.
+        Rules that no label broke are left out.
         """
         found: dict[str, tuple[int, int]] = {}
-        for (keys, _), array in self._counts.items():
+        for keys, array in self.state():
             for key, count, score in zip(keys, *array.asnumpy()):
-                _note(found, key, int(count), int(NEVER - score))
-        for source, arrays, batches in gathered:
-            counts = source.count(arrays).asnumpy()
-            if counts.any():
-                for key, column in zip(source.keys, counts.T):
-                    _note(found, key, int(column.sum()), batches[int((column != 0).argmax())])
+                if count:
+                    before, first = found.get(key, (0, NEVER))
+                    found[key] = before + int(count), min(first, int(NEVER - score))
         return found
 
     def state(self) -> list[tuple[list[str], Array]]:
-        """Return the counts, for a checkpoint."""
+        """Return the counts of all labels so far, for a checkpoint."""
         for kind in list(self._held):
             self._count(kind)
         return [(list(keys), array) for (keys, _), array in self._counts.items()]
@@ -127,7 +115,7 @@ class LabelCounts:
     def _count(self, kind: Kind) -> None:
         source, held = kind[0], self._held.pop(kind)
         self._ids.clear()
-        counts = source.count(source.gather(held.values))
+        counts = source.count(held.values)
         firsts = [[NEVER - batch] for batch in held.batches]
         scores = new_array(firsts, counts.context, "float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)
@@ -138,9 +126,3 @@ class LabelCounts:
         if before is not None:
             total, best = total + before[0], mx.nd.maximum(best, before[1])
         self._counts[where] = mx.nd.stack(total, best, axis=0)
-
-
-def _note(found: dict[str, tuple[int, int]], key: str, count: int, first: int) -> None:
-    if count:
-        before, earliest = found.get(key, (0, NEVER))
-        found[key] = before + count, min(earliest, first)

@@ -82,8 +82,7 @@ class StageFigures:
         """Return everything that was added up on the devices; this waits for the engine."""
         self.fetch()
         with user_code(lambda: "an operator in one of the batches so far"):
-            labels = self.labels.gather()
-            return self.sums.totals(), self.labels.read(labels)  # the engine raises when it is read
+            return self.sums.totals(), self.labels.read()  # the engine raises when it is read
 
     def figures_of(self, totals: Totals, wrong: WrongLabels) -> dict[str, float]:
         """Return all figures by name; raises as :meth:`read` does."""

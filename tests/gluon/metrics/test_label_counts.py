@@ -24,7 +24,7 @@ def test_counts_and_the_first_batch_do_not_depend_on_how_many_are_held(
         counts.add(columns, [statistics], batch, 8, 0)
         held = sum(len(each.batches) for each in counts._held.values())
         assert held == (batch if limit == "many" else batch % 2)
-    assert counts.read(counts.gather()) == {"a": (5, 3), "b": (6, 2)}
+    assert counts.read() == {"a": (5, 3), "b": (6, 2)}
     again = LabelCounts()
     again.load(counts.state())
-    assert again.read(again.gather()) == {"a": (5, 3), "b": (6, 2)}
+    assert again.read() == {"a": (5, 3), "b": (6, 2)}
