@@ -11,7 +11,7 @@ from ..compat import mx
 from ..metrics.metric_sums import MetricSums
 from .forms import ResultForms
 from .loss_calls import as_variable, call_loss, named_parts
-from .loss_weights import BatchLossScale
+from .loss_weights import BatchLossScale, without_empty
 from .result import StepResult
 
 
@@ -52,20 +52,14 @@ class BatchLosses:
         return sums
 
     def add(self, sums: Mapping[str, list[Array]], scale: BatchLossScale, totals: MetricSums) -> None:
-        """Add the terms' sums to a stage's totals; a figure is the mean over batches, weighted by normalizer.
-
-        Where that is 0, nothing counts, not even NaN.
-        """
+        """Add the sums to a stage's totals; a figure is the mean over batches, weighted by normalizer."""
         for term in self.terms:
             if term.where not in sums:
                 continue
             norm = scale.own[term.key]
             total = mx.nd.concat(*sums[term.where], dim=0)
-            if isinstance(norm, mx.nd.NDArray):
-                norm = mx.nd.tile(norm.as_in_context(total.context), len(total))
-                total = mx.nd.where(norm == 0, mx.nd.zeros_like(total), total * norm)
-            else:
-                total = total * norm if norm else mx.nd.zeros_like(total)
+            factor = norm.as_in_context(total.context) if isinstance(norm, mx.nd.NDArray) else norm
+            total = without_empty(total * factor, norm)
             totals.add(((term.where, len(term.parts)),), total)
             if term.key in totals.weighted:
                 minimized = total[term.minimized : term.minimized + 1]

@@ -114,12 +114,7 @@ class LossScaler:
         statistics = statistics.copy()
         for term, norm in empty:
             part = losses.slices[term.where]
-            if isinstance(norm, mx.nd.NDArray):
-                sums = statistics[part]
-                present = mx.nd.tile(norm.as_in_context(statistics.context) != 0, len(sums))
-                statistics[part] = mx.nd.where(present, sums, mx.nd.zeros_like(sums))
-            else:
-                statistics[part] = 0
+            statistics[part] = without_empty(statistics[part], norm)
         return statistics
 
     def _quotients(self, pairs: Sequence[tuple[Any, Any]], context: Context) -> Array:
@@ -172,6 +167,14 @@ def normalizer(term: Term, batch: Batch) -> Any:
         return sum(sums, 0.0)
     arrays = [_as_array(value, batch.contexts[0]) for value in sums]
     return mx.nd.add_n(*arrays) if len(arrays) > 1 else arrays[0]
+
+
+def without_empty(sums: Array, norm: Any) -> Array:
+    """Return the sums of a term's parts, or 0 if its normalizer is 0: nothing counts then, not even NaN."""
+    if not isinstance(norm, mx.nd.NDArray):
+        return sums if norm else mx.nd.zeros_like(sums)
+    present = mx.nd.tile(norm.as_in_context(sums.context) != 0, len(sums))
+    return mx.nd.where(present, sums, mx.nd.zeros_like(sums))
 
 
 def _sum(value: Any) -> Any:
