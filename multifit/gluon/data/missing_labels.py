@@ -48,10 +48,8 @@ class MissingLabels:
             if arrays.get(name) is not None:
                 self._known[name] = tuple(arrays[name].shape), arrays[name].dtype
         left_out = [name for name in self._optional() if name in arrays and arrays[name] is None]
-        if not left_out:
-            return arrays, []
         sizes = [array.shape[0] for array in arrays.values() if array is not None and array.shape]
-        if not sizes:
+        if not left_out or not sizes:
             return arrays, []
         problems = [problem for name in left_out if (problem := self._cannot_fill(name))]
         if problems:

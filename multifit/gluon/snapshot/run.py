@@ -75,9 +75,8 @@ def read(folder: Path, engine: Engine, ranks: int = 1, complete: bool = False) -
         if set(trees[name]) != expected:
             raise ValueError(f"{folder}: {name}.json is of {quoted(trees[name])}, not of {quoted(expected)}")
     read_parameters(folder, engine.model.parameters, engine.model.contexts)
-    for name, state in trees[TRAINERS].items():
-        trainer = trainers[name]
-        load_trainer(trainer, state, _parameter_names(engine, trainer), f'trainers["{name}"]')
+    for name, trainer in trainers.items():
+        load_trainer(trainer, trees[TRAINERS][name], _parameter_names(engine, trainer), f'trainers["{name}"]')
     load_device_state(engine.model.parameters, engine.trainers.moved(), trees[DEVICES])
     carried = engine.stages[TRAIN].carried
     if carried is not None:
