@@ -14,6 +14,7 @@ from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric
 from ..metrics.label_checks import LabelChecks, LabelColumns
+from ..metrics.metric_sums import slices
 from ..metrics.stage_metric import SAMPLES
 from ..user_code import user_code
 from .forms import ResultForms
@@ -92,15 +93,10 @@ class LossGraph:
             + [(key, 1) for key in label_keys]
             + [(metric.where, device.width) for metric, device in self._others]
         )
-        self.slices: dict[str, slice] = {}
-        self.width = 0
-        for name, width in self.layout:
-            self.slices[name] = slice(self.width, self.width + width)
-            self.width += width
+        self.slices, self.width = dict(slices(self.layout)), sum(width for _, width in self.layout)
         self.label_columns: LabelColumns | None = None
         if label_keys:
-            start = self.slices[label_keys[0]].start
-            self.label_columns = LabelColumns(label_keys, start)
+            self.label_columns = LabelColumns(label_keys, self.slices[label_keys[0]].start)
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -12,6 +12,14 @@ from ...spec.terms import Term
 from .accumulators import Accumulator, ScalarSum
 
 Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and width of each part
+
+
+def slices(layout: Layout) -> Iterator[tuple[str, slice]]:
+    """Yield the name of each part of a vector of statistics, and where it is."""
+    start = 0
+    for name, width in layout:
+        yield name, slice(start, start + width)
+        start += width
 
 
 class Totals(NamedTuple):
@@ -73,10 +81,9 @@ class MetricSums:
         """Return the sums by name; this waits for the engine."""
         sums: dict[str, np.ndarray] = {}
         for layout, vector in self.vectors.items():
-            values, start = np.asarray(vector.read()), 0
-            for name, width in layout:
-                sums[name] = sums.get(name, 0.0) + values[start : start + width]
-                start += width
+            values = np.asarray(vector.read())
+            for name, part in slices(layout):
+                sums[name] = sums.get(name, 0.0) + values[part]
         return sums
 
     def totals(self) -> Totals:

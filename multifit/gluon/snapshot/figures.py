@@ -6,7 +6,7 @@ from typing import Any, Mapping, Sequence
 
 from ...protocols import Array
 from ..metrics.catalogue import device_metric
-from ..metrics.metric_sums import Layout
+from ..metrics.metric_sums import Layout, slices
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
 from .attributes import class_name, load_attributes, save_attributes, stable_name
@@ -73,12 +73,10 @@ def _clear_sums(vectors: Sequence[tuple[Layout, Sequence[Array]]], cleared: str)
     """Set the sums of one name to 0; return whether there are any."""
     found = False
     for layout, arrays in vectors:
-        start = 0
-        for name, width in layout:
+        for name, part in slices(layout):
             for array in arrays if name == cleared else ():
-                array[start : start + width] = 0
+                array[part] = 0
                 found = True
-            start += width
     return found
 
 
