@@ -68,12 +68,12 @@ def check_method(method: Any) -> None:
 
 
 def _method_problems(method: Any) -> Iterator[str]:
+    lacking = [name for name in ("needs", "on_device", "every", "groups") if not hasattr(method, name)]
     if isinstance(method, type):
         yield f"it is the class {method.__name__}; give an instance: {method.__name__}()"
     elif not all(callable(getattr(method, name, None)) for name in ("start", "weights")):
         yield f"it is {shown(method)}; {METHODS}"
-    elif not all(hasattr(method, name) for name in ("needs", "on_device", "every", "groups")):
-        lacking = [name for name in ("needs", "on_device", "every", "groups") if not hasattr(method, name)]
+    elif lacking:
         kind = type(method).__name__
         yield f"{kind} has no {quoted(lacking)}; derive it from multifit.balance.LossMethod, which has them"
     elif method.needs not in NEEDS:

@@ -27,17 +27,15 @@ def bound_problems(terms: Sequence[Term], trainers: Trainers) -> list[Problem]:
 
 
 def _messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
-    unknown = False
     for term in terms:
         for name in term.trainers:
             if name not in trainers:
-                unknown = True
                 near = suggest(name, trainers)
                 found = f"there is no trainer {quoted([name])}{near}"
                 yield f"{term.where}: {found}; valid are {quoted(trainers)}"
-    if unknown or not terms or not all(term.trainers for term in terms):
-        return
     bound = {name for term in terms for name in term.trainers}
+    if not bound or not bound <= trainers.keys() or not all(term.trainers for term in terms):
+        return
     for name in trainers:
         if name not in bound:
             yield (

@@ -79,18 +79,10 @@ def _new_trainers(
 ) -> Trainers:
     """Build the declared trainers, each for the parameters that it moves."""
     trainers = {n: _build(v, {p: parameters[p] for p in moved[n]}, optimizers[n]) for n, v in valid.items()}
-    norms = {name: getattr(value, "clip_norm", None) for name, value in valid.items()}
-    clip_norms = {name: float(norm) for name, norm in norms.items() if norm is not None}
-    options = {
-        name: value.optimizer_params or {}
-        for name, value in valid.items()
-        if isinstance(value, TrainerSpec) and isinstance(value.optimizer, str)
-    }
-    rhythms = {
-        name: Rhythm(int(value.every), bool(value.accumulate))
-        for name, value in valid.items()
-        if isinstance(value, TrainerSpec) and value.every > 1
-    }
+    specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
+    clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
+    options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
+    rhythms = {name: Rhythm(int(s.every), bool(s.accumulate)) for name, s in specs.items() if s.every > 1}
     return Trainers(trainers, clip_norms, moved, options, rhythms)
 
 
