@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 from ..checks import describe
 from ..errors import CLEAR, user_error
+
+# What MXNet says of arrays whose dtypes differ; of shapes that differ it says "expected [8,3], got [8,2]"
+_DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
+_CAST = (
+    "; the dtypes differ: let the data have the net's, such as float32, or cast a label with "
+    'LabelSpec(name, dtype="float32")'
+)
 
 
 @contextmanager
@@ -23,4 +31,7 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
     except Exception as error:
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         called_with = f", called with {shown}" if shown else ""
-        raise user_error(where(), error, called_with) from error
+        raised = user_error(where(), error, called_with)
+        if _DTYPES_DIFFER.search(str(raised)):
+            raised.args = (f"{raised}{_CAST}",)
+        raise raised from error

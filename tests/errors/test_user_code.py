@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator
+from multifit import HandlerError, LabelSpec, LossSpec, MetricSpec, MultiEstimator
 from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip
@@ -123,6 +123,33 @@ def test_a_wrong_width(hybridized: bool) -> None:
         UserCodeError, f"the net's forward pass (train) raised{call}"
     )
     setup.trains()
+
+
+@pytest.mark.parametrize("slot", [0, 2])
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_dtypes_that_differ_come_with_what_casts_them(hybridized: bool, slot: int) -> None:
+    setup = new_setup()
+    setup.net.hybridize(hybridized)
+    setup.data[0][slot] = setup.data[0][slot].astype("int32")
+    hint = "the dtypes differ: let the data have the net's, such as float32, or cast a label with LabelSpec("
+    setup.refused(UserCodeError, hint)
+    if slot == 2:
+        setup.but(labels=["digit", LabelSpec("amount", dtype="float32")]).trains()
+
+
+def test_a_convolution_of_integers_comes_with_what_casts_them() -> None:
+    def forward(dense: Any, x: Any) -> Any:
+        images, filters = x.expand_dims(1).astype("uint8"), mx.nd.ones((3, 1, 6))
+        return mx.nd.Convolution(images, filters, mx.nd.ones(3), kernel=(6,), num_filter=3)
+
+    around(forward).refused(UserCodeError, "uniform type", "; the dtypes differ: ")
+
+
+def test_shapes_that_differ_come_without_a_hint_at_dtypes(setup: Setup) -> None:
+    message = setup.with_loss(lambda a, b: mx.nd.elemwise_add(a, a[:, :2]), **BOTH).refused(
+        UserCodeError, "expected [8,3]"
+    )
+    assert "dtype" not in message
 
 
 def test_what_the_engine_raises_late_is_not_that_of_a_metric() -> None:
