@@ -14,6 +14,7 @@ from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place
 from .dry_run import DryRun
+from .softmax_twice import softmax_twice
 from .trainer_losses import losses_by_trainer, opposing_losses
 
 PLACES = {
@@ -24,13 +25,16 @@ PLACES = {
 
 
 def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
-    """Describe devices, stages and trainers after a dry run; warn of losses that pull against each other.
+    """Describe devices, stages and trainers after a dry run; warn of what trains, but hardly as meant.
 
+    Such are losses that pull against each other, and a softmax on top of another.
     Which losses reach which trainer is found with backward passes. They are left out if the batch will be
     `trained` on: MXNet computes other gradients in a second pass through Dropout.
     """
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
-    for message in dict.fromkeys(m for each in trained_on for m in opposing_losses(engine, each)):
+    for message in dict.fromkeys(
+        m for each in trained_on for m in (*opposing_losses(engine, each), *softmax_twice(engine.spec, each))
+    ):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
     for each in () if trained else trained_on:

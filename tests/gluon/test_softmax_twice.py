@@ -1,0 +1,54 @@
+"""A softmax cross entropy that gets probabilities trains slowly, which a warning says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from multifit import LossSpec, MultiEstimator, TaskSpec
+
+from mxnet import gluon, nd  # isort: skip
+
+CE = gluon.loss.SoftmaxCrossEntropyLoss
+BATCH = (nd.array(np.random.RandomState(0).randn(8, 4)), nd.array([0, 1, 2, 0, 1, 2, 0, 1]))
+
+
+def warnings_of(last, loss, units=3, label=BATCH[1]):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(units), gluon.nn.HybridLambda(last))
+    spec = TaskSpec(outputs=["scores"], labels=["class"], losses={"ce": LossSpec(loss, "scores", "class")})
+    plan = MultiEstimator(net, spec).check([(BATCH[0], label)])
+    return [notice for notice in plan.notices if "softmax" in notice]
+
+
+def test_a_softmax_before_the_losss_own_is_warned_of():
+    (warning,) = warnings_of(lambda F, x: F.softmax(x), CE())
+    assert warning.startswith('losses["ce"]: the output "scores" adds up to 1 over its classes')
+
+
+def test_a_fit_warns_once(caplog):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(3), gluon.nn.HybridLambda(lambda F, x: F.softmax(x)))
+    estimator = MultiEstimator(net, CE())
+    for _ in range(2):
+        estimator.fit([BATCH], epochs=1)
+    assert caplog.text.count("applies softmax itself") == 1
+
+
+@pytest.mark.parametrize(
+    ("last", "loss", "units"),
+    [
+        (lambda F, x: x, CE(), 3),
+        (lambda F, x: F.sigmoid(x), CE(), 3),  # not negative, but of any sum
+        (lambda F, x: F.softmax(x) * 10 - 3, CE(), 3),  # adds up to 1, but is negative in places
+        (lambda F, x: F.softmax(x), lambda p, c: -nd.log(nd.pick(p, c)), 3),
+        (lambda F, x: F.log_softmax(x), CE(from_logits=True), 3),
+    ],
+    ids=["scores", "sigmoid", "negative", "a loss of one's own", "from_logits"],
+)
+def test_what_is_as_meant_is_not(last, loss, units):
+    assert warnings_of(last, loss, units) == []
+
+
+def test_one_class_is_no_softmax():
+    assert warnings_of(lambda F, x: F.ones_like(x) + 0 * x, CE(), 1, nd.zeros(8)) == []
