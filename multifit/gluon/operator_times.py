@@ -54,7 +54,7 @@ def _profile(run: Callable[[], Any], steps: int, trace: str) -> tuple[list[tuple
 
 def _short_name(name: str) -> str:
     """Return a name that fits a table: operators that a graph runs in a row have all their names."""
-    operators = name.split(",")
+    operators = name.strip("[]").split(",")  # those of some graphs are in brackets
     if len(operators) == 1:
         return name
     shown = next((each for each in operators if each.startswith("_backward")), operators[0])

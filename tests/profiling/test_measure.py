@@ -267,6 +267,7 @@ def test_operators_that_run_in_a_row_have_a_short_name() -> None:
     for name, short in (
         ("FullyConnected", "FullyConnected"),
         ("Activation,Pooling,Flatten", "Activation and 2 more in a row"),
+        ("[FullyConnected,Activation]", "FullyConnected and 1 more in a row"),
         ("add_n,_backward_pick,_backward_log_softm", "_backward_pick and 2 more in a row"),
     ):
         assert profiler._short_name(name) == short
