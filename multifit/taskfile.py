@@ -195,7 +195,8 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 def _execute(path: Path) -> tuple[types.ModuleType, set[str]]:
     """Return a file's module, and the names that the file itself assigns at its top, rather than imports."""
     if not path.is_file():
-        raise UsageError(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
+        near = suggest(path.name, (each.name for each in path.parent.glob("*.py")))
+        raise UsageError(f"{path} is not a file" if path.exists() else f"there is no file {path}{near}")
     try:
         source = decode_source(path.read_bytes())
         code, names = compile(source, str(path), "exec"), symtable(source, str(path), "exec").get_symbols()

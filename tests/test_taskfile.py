@@ -121,6 +121,10 @@ def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
         TaskFile(tmp_path / "nothing.py")
     with pytest.raises(UsageError, match="is not a file"):
         TaskFile(tmp_path)
+    (tmp_path / "digits.py").touch()
+    for name in ("digits", "digit.py"):
+        with pytest.raises(UsageError, match=rf'there is no file .*{name} \(did you mean "digits.py"\?\)'):
+            TaskFile(tmp_path / name)
 
 
 @pytest.mark.parametrize(

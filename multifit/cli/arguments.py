@@ -14,10 +14,16 @@ from ..log_once import get_logger
 
 def count(text: str) -> int:
     """Return a whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a number of at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(text)
+
+
+def assignment(text: str) -> str:
+    """Return ``name=value`` as it is; anything else may be the file that `--set` would take for a value."""
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE; a file stands before --set')
+    return text
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
@@ -58,6 +64,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         "--set",
         metavar="NAME=VALUE",
         nargs="+",
+        type=assignment,
         action="extend",
         default=[],
         dest="settings",

@@ -29,22 +29,24 @@ def test_help(command, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        [],
-        ["trian", "x.py"],
-        ["train"],
-        ["train", "x.py", "--epochs", "few"],
-        ["train", "x.py", "--epochs", "0"],
-        ["profile", "x.py", "--batches", "0"],
-        ["tasks", "x.py", "--batches", "-1"],
-        ["evaluate", "x.py"],
+        ([], "required: command"),
+        (["trian", "x.py"], "invalid choice: 'trian'"),
+        (["train"], "required: file"),
+        (["train", "x.py", "--epochs", "few"], "--epochs: few is not a whole number of at least 1"),
+        (["train", "x.py", "--epochs", "0"], "--epochs: 0 is not a whole number of at least 1"),
+        (["profile", "x.py", "--batches", "0"], "--batches: 0 is not a whole number of at least 1"),
+        (["tasks", "x.py", "--batches", "-1"], "--batches: -1 is not a whole number of at least 1"),
+        (["evaluate", "x.py"], "required: --from"),
+        (["check", "--set", "rate=1", "x.py"], '--set: "x.py" is not NAME=VALUE; a file stands before --set'),
     ],
 )
-def test_a_wrong_command_line_shows_the_usage(arguments, capsys):
+def test_a_wrong_command_line_shows_the_usage(arguments, message, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
-    assert caught.value.code == 2 and "usage: multifit" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert caught.value.code == 2 and "usage: multifit" in shown and message in shown
 
 
 @pytest.mark.parametrize(
