@@ -64,6 +64,11 @@ def test_the_spec_must_be_a_task_spec_or_a_loss(setup: Setup, spec: Any) -> None
         MultiEstimator(setup.net, spec)
 
 
+def test_a_long_value_in_place_of_the_spec_is_cut_where_it_shows(setup: Setup) -> None:
+    with pytest.raises(SpecError, match="spec is .*…; give a TaskSpec"):
+        MultiEstimator(setup.net, [gluon.loss.SoftmaxCrossEntropyLoss()] * 9)
+
+
 class Watching:
     """A user's handler that monitors a figure by name."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable
 
-from ...errors import SpecError
+from ...errors import SpecError, shown
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ..compat import mx
 from ..metrics import BinaryAccuracy
@@ -32,7 +32,7 @@ def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
     """
     if not callable(loss) or isinstance(loss, type):
         raise SpecError(
-            f"spec is {loss!r:.80}; give a TaskSpec, or one loss for a net with one input, one output and "
+            f"spec is {shown(loss)}; give a TaskSpec, or one loss for a net with one input, one output and "
             "one label"
         )
     kind = getattr(loss, "__name__", type(loss).__name__)
