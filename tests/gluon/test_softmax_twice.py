@@ -7,7 +7,7 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec
 
-from mxnet import gluon, nd  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
 
 CE = gluon.loss.SoftmaxCrossEntropyLoss
 BATCH = (nd.array(np.random.RandomState(0).randn(8, 4)), nd.array([0, 1, 2, 0, 1, 2, 0, 1]))
@@ -24,6 +24,19 @@ def warnings_of(last, loss, units=3, label=BATCH[1]):
 def test_a_softmax_before_the_losss_own_is_warned_of():
     (warning,) = warnings_of(lambda F, x: F.softmax(x), CE())
     assert warning.startswith('losses["ce"]: the output "scores" adds up to 1 over its classes')
+
+
+def test_a_net_may_apply_it_in_evaluation_alone():
+    class Net(gluon.Block):
+        def __init__(self):
+            super().__init__()
+            self.dense = gluon.nn.Dense(3)
+
+        def forward(self, x):
+            return self.dense(x) if autograd.is_training() else self.dense(x).softmax()
+
+    plan = MultiEstimator(Net(), CE()).check([BATCH], [BATCH])
+    assert sum("softmax itself" in notice for notice in plan.notices) == 1
 
 
 def test_a_fit_warns_once(caplog):

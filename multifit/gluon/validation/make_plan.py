@@ -32,9 +32,9 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     `trained` on: MXNet computes other gradients in a second pass through Dropout.
     """
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
-    for message in dict.fromkeys(
-        m for each in trained_on for m in (*opposing_losses(engine, each), *softmax_twice(engine.spec, each))
-    ):
+    warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
+    warnings += [m for each in (*trained_on, *evaluated) for m in softmax_twice(each)]
+    for message in dict.fromkeys(warnings):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
     for each in () if trained else trained_on:
