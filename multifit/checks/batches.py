@@ -33,7 +33,7 @@ def bind_slots(
     inputs_alone = "" if labels_needed else f" (or the inputs alone: {quoted(inputs)})"
     message = (
         f"the batch has {counted(len(batch), 'array')}: {describe.arrays(batch)}; "
-        f"declared {counted(len(order), 'slot')}: {quoted(order)}{inputs_alone}; {_fix(batch)}"
+        f"declared {counted(len(order), 'slot')}: {quoted(order)}{inputs_alone}; {_fix(batch, len(order))}"
     )
     return {}, [Problem("data", message)]
 
@@ -85,7 +85,7 @@ def _have_same_axes(one: Shape | None, two: Shape | None, is_input: bool) -> boo
     return len(short) == len(long) or (not is_input and set(long[len(short) :]) == {1})
 
 
-def _fix(batch: Sequence[Any]) -> str:
+def _fix(batch: Sequence[Any], declared: int) -> str:
     by_name = "or return the slots by name in batch_fn="
     if any(getattr(item, "shape", None) == () for item in batch):
         return f"a list of numbers counts as one array per number: make it one array, {by_name}"
@@ -96,7 +96,9 @@ def _fix(batch: Sequence[Any]) -> str:
             "if this array is the whole data, give DataLoader(ArrayDataset(data, label), batch_size=32), "
             f"else name every array in inputs= and labels=, {by_name}"
         )
-    return f"name every array in inputs= and labels= (batch= gives the order), {by_name}"
+    fix = f"name every array in inputs= and labels= (batch= gives the order), {by_name}"
+    is_split = declared > 1 and len(batch) > declared and len(batch) % declared == 0
+    return f"{fix}; if these are the parts of several devices, declare batch_fn=Shards" if is_split else fix
 
 
 def _by_key(

@@ -29,6 +29,8 @@ FAULTS = [
         "the batch has 2 arrays: (8, 6) float32, (8,) float32; declared 3 slots: ",
         '"x", "digit", "amount"; name every array in inputs= and labels= (batch= gives the'),
     fault("slot more", lambda x, d, a: [x, d, a, a], "the batch has 4 arrays", "declared 3 slots"),
+    fault("split", lambda x, d, a: [[part[:4], part[4:]] for part in (x, d, a)], "the batch has 6 arrays",
+        "; if these are the parts of several devices, declare batch_fn=Shards"),
     fault("one array", lambda x, d, a: x, "the batch has 1 array: (8, 6) float32; declared 3 slots",
         "if this array is the whole data, give DataLoader(ArrayDataset(data, label), batch_size=32)"),
     fault("None", lambda x, d, a: None, "the batch has 1 array: None"),
