@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from ...protocols import Numbers
 from ..metrics.means import Means
 
 CHUNK = 64  # batches whose figures are computed at once, which costs as much as those of one
@@ -16,7 +17,7 @@ class GradientFigures(Means):
     """The means over an epoch of what the Gramians of its batches say; see :func:`gradient_figures`."""
 
     def __init__(self, tasks: Sequence[str]) -> None:
-        self._pending: list[np.ndarray] = []
+        self._pending: list[Numbers] = []
         super().__init__(gradient_figures(tasks))
 
     def reset(self) -> None:
@@ -24,7 +25,7 @@ class GradientFigures(Means):
         self._pending = []
         super().reset()
 
-    def add_gramian(self, gramian: np.ndarray) -> None:
+    def add_gramian(self, gramian: Numbers) -> None:
         """Add the inner products of a batch, of shape (tasks, tasks)."""
         self._pending.append(gramian)
         if len(self._pending) == CHUNK:
@@ -53,7 +54,7 @@ def gradient_figures(names: Sequence[str]) -> list[str]:
     return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
-def _figures(gramians: np.ndarray) -> np.ndarray:
+def _figures(gramians: Numbers) -> Numbers:
     """Return the figures of each batch, in the order of their names; the cosine with a gradient of 0 is 0."""
     norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
     lengths = np.where(norms > 0, norms, 1.0)

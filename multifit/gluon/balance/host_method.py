@@ -11,7 +11,7 @@ from ...balance.answers import ask_after_update, ask_start, ask_weights
 from ...balance.measured import Measured, measured_losses
 from ...balance.weighing import weigh_losses
 from ...distributed import World
-from ...protocols import Array, Context
+from ...protocols import Array, Context, Numbers
 from ...state import RunState
 from ..execution.result import StepResult
 from .arrays import Arrays
@@ -28,7 +28,7 @@ class HostMethod:
         self._measured: Measured | None = None
 
     @property
-    def figures(self) -> np.ndarray:
+    def figures(self) -> Numbers:
         """The last weights."""
         return self._weights
 

@@ -10,6 +10,7 @@ import numpy as np
 from ...balance import Balance
 from ...distributed import World
 from ...errors import Problem, quoted, raise_problems, shown, suggest
+from ...protocols import Numbers
 from ...spec import TaskSpec
 from ..execution.result import StepResult
 from .gradient_figures import gradient_figures
@@ -34,11 +35,11 @@ class Tasks(NamedTuple):
         """Return the tasks of the losses of each objective."""
         return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
 
-    def read_losses(self, result: StepResult, world: World) -> np.ndarray:
+    def read_losses(self, result: StepResult, world: World) -> Numbers:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
         return np.asarray(world.sum(self.losses(result, result.read_objectives())))
 
-    def losses(self, result: StepResult, values: Sequence[float]) -> np.ndarray:
+    def losses(self, result: StepResult, values: Sequence[float]) -> Numbers:
         """Return the tasks' losses, for the values of the objectives' elements."""
         losses, rest = np.zeros(len(self.names)), iter(values)
         for keys in result.objective_losses:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
-from ...protocols import Array
+from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.new_array import new_array
 from ..in_place_call import InPlaceCall
@@ -39,7 +39,7 @@ class TaskRows:
         self._combine = InPlaceCall("dot", [zeros(1, count), self.values], [combined])
         self.is_float = np.dtype(array.dtype).kind == "f"
 
-    def combined(self, weights: np.ndarray) -> Array:
+    def combined(self, weights: Numbers) -> Array:
         """Return the weighted sum of the gradients; `weights` are those of all tasks."""
         own = weights[self.tasks]
         values = own.tolist()
@@ -80,7 +80,7 @@ class Parting:
             start += count * count
         return gramians, values[start:].tolist()
 
-    def backward(self, weights: np.ndarray) -> None:
+    def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 

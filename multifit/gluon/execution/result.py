@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
-import numpy as np
-
-from ...protocols import Array
+from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ..data.batches import Batch
@@ -51,7 +49,7 @@ class StepResult:
         """Return the elements of all objectives; this waits for them."""
         return [value for objective in self.objectives for value in objective.asnumpy().tolist()]
 
-    def like_objectives(self, values: Sequence[np.ndarray]) -> list[Array]:
+    def like_objectives(self, values: Sequence[Numbers]) -> list[Array]:
         """Return numbers as arrays of the dtypes and on the devices of the objectives."""
         return [new_array(each, to.context, to.dtype) for each, to in zip(values, self.objectives)]
 
