@@ -102,14 +102,14 @@ def moments(options: Any, group: Group, gradients: Column) -> list[Column]:
 
 
 def roots(squares: Column, epsilon: float) -> Column:
-    """Return the roots of tensors, plus epsilon."""
+    """Return sqrt(tensor) + epsilon for each tensor, epsilon being rounded to float32."""
     below = list(torch._foreach_sqrt(squares))
     torch._foreach_add_(below, single(epsilon))
     return below
 
 
 def roots_of_sums(squares: Column, epsilon: float) -> Column:
-    """Return the roots of tensors plus epsilon, which is not rounded to float32."""
+    """Return sqrt(tensor + epsilon) for each tensor, epsilon not being rounded to float32."""
     below = list(torch._foreach_add(squares, epsilon))
     torch._foreach_sqrt_(below)
     return below
