@@ -83,7 +83,8 @@ class FusedUpdate:
     ) -> None:
         optimizer = self._trainer.optimizer
         optimizer._set_current_context(weights[0].context.device_id)
-        groups, states = self._groups.get(device), [updater.states.get(index) for index in indices]
+        # no state yet is not None, which SGD keeps without momentum
+        groups, states = self._groups.get(device), [updater.states.get(index, ...) for index in indices]
         if groups is None or not groups.hold(weights, gradients, states):
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
             groups = self._groups[device] = _DeviceGroups(weights, gradients, states, rule.small)

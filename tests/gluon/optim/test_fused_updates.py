@@ -11,6 +11,7 @@ import pytest
 from multifit import TrainerSpec
 from multifit.gluon.optim.fused_updates import GROUP_SIZE, FusedUpdate
 from multifit.gluon.optim.trainer_binding import bind_trainers
+from multifit.gluon.optim.trainer_handle import TrainerHandle
 from multifit.gluon.optim.trainers import Trainers
 from tests.common.grids import ONE, TWO
 
@@ -122,6 +123,15 @@ def test_momentum_that_changes_between_steps() -> None:
     for step in range(4):
         twins.step(step)
         twins.trainer.optimizer.momentum = twins.other.optimizer.momentum = 0.9 * (step % 2)
+    twins.check()
+
+
+def test_momentum_that_is_raised_from_0() -> None:
+    twins = Twins("sgd", {**SGD, "momentum": 0.0})
+    for step in range(3):
+        twins.step(step)
+        for trainer in (twins.trainer, twins.other):
+            TrainerHandle("sgd", trainer).momentum = 0.9
     twins.check()
 
 
