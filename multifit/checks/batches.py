@@ -139,7 +139,7 @@ def _slot(name: str, array: Any, batch_axis: int) -> Iterator[str]:
         fix = "encode it, or leave it out with batch_fn="
         yield f"{where}, which a net cannot take; valid are floats, integers and bool: {fix}"
     elif is_masked(array):
-        fill = f'fill a label, as with array.filled(-1), and declare LabelSpec("{name}", missing=-1)'
+        fill = f'fill it, as with array.filled(-1), and declare a label as LabelSpec("{name}", missing=-1)'
         yield f"{where}, some of it masked, and masks are lost on the way to a device; {fill}"
     elif len(array.shape) <= batch_axis:
         yield f"{where}, which has no batch axis {batch_axis}; a batch holds one row for each sample"

@@ -47,7 +47,7 @@ FAULTS = [
         'the slot "digit" is (8,) object, which a net cannot take'),
     fault("masked", lambda x, d, a: [x, d, np.ma.masked_less(a, a.max())],
         'the slot "amount" is (8, 1) float32, some of it masked',
-        'fill a label, as with array.filled(-1), and declare LabelSpec("amount", missing=-1)'),
+        'fill it, as with array.filled(-1), and declare a label as LabelSpec("amount", missing=-1)'),
     fault("masked records", lambda x, d, a: [x, np.ma.masked_array(np.zeros(8, [("a", "f4")])), a],
         'the slot "digit" is (8,) void32, which a net cannot take'),
     fault("complex", lambda x, d, a: [x * 1j, d, a], 'the slot "x" is (8, 6) complex64, which a net cannot'),
