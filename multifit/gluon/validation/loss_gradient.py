@@ -18,8 +18,6 @@ from ..optim.gradients import is_recorded
 from ..user_code import user_code
 
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses follow their weight
-
-
 NO_GRADIENT = (
     "returns numbers that autograd has not computed from the outputs, so they train nothing; compute "
     "them from the outputs, without asnumpy(), detach() or autograd.pause(), or give weight=0 to have the "
