@@ -38,14 +38,14 @@ def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes:
 
 
 def counted_labels_problem(
-    where: str, name: str, classes: int | None, of_pass: str, count: int, batch: int
+    where: str, name: str, classes: int | None, kind: str, count: int, batch: int
 ) -> Problem:
     """Return the problem of labels that :func:`label_problems` would have found in a later batch.
 
-    `count` is how many there are in all batches of a pass, an "epoch" or an "evaluation", and `batch` the
-    number of the first batch that has some.
+    `count` is how many there are in all batches of a `kind`, "training" or "evaluation", that the figures
+    cover, and `batch` the number of the first one that has some: in a loop of one's own, there are no epochs.
     """
-    first = f"first in batch {batch} of the {of_pass}"
+    first = f"first in {kind} batch {batch}"
     held = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
     if classes is None:
         return Problem(

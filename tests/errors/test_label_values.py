@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, LabelSpec, LossSpec, SkipNonFinite, SpecError
+from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SkipNonFinite, SpecError
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 
 import mxnet as mx  # isort: skip
@@ -133,6 +133,12 @@ def own(output: Any, label: Any) -> Any:
 WRONG = [3, -1, 0.5, float("nan")]
 
 
+def own_loop(estimator: MultiEstimator, data: Any) -> None:
+    for batch in data:
+        estimator.fit_batch(batch)
+    estimator.figures()
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("kind", ["hybrid", "not hybrid", "LabelSpec", "LabelSpec and own losses"])
 def test_classes_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, kind: str, devices: int) -> None:
@@ -149,14 +155,15 @@ def test_classes_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, kind: str, d
     data = later(setup.data, 1, {6: WRONG, 8: WRONG})
     data[2] = [array[:3] for array in data[2]]
     where = 'labels["digit"]' if "LabelSpec" in kind else 'losses["digit"]'
-    held = f'{where}: the label "digit" held {2 * len(WRONG)} values, first in batch 6 of the '
-    uses = {
-        "epoch, not": setup.but(data=data).fit,
-        "evaluation, not": setup.but(val_data=data).fit,
-        "evaluation, not among": partial(setup.make().evaluate, data, []),
-    }
-    for read, use in uses.items():
-        with pytest.raises(DataError, match=re.escape(held + read)):
+    held = f'{where}: the label "digit" held {2 * len(WRONG)} values, first in '
+    uses = [
+        ("training", setup.but(data=data).fit),
+        ("training", partial(own_loop, setup.make(), data)),
+        ("evaluation", setup.but(val_data=data).fit),
+        ("evaluation", partial(setup.make().evaluate, data, [])),
+    ]
+    for stage, use in uses:
+        with pytest.raises(DataError, match=re.escape(f"{held}{stage} batch 6, not among")):
             use()
     setup.but(data=later(setup.data, 1, {6: [2, 0]}), epochs=2).trains()
 
@@ -170,7 +177,7 @@ def test_numbers_that_are_not_finite(batch: int) -> None:
     held = (
         "(8, 1) float32 holds nan: fix it"
         if batch == 1
-        else "held 2 values, first in batch 2 of the epoch, that are NaN"
+        else "held 2 values, first in training batch 2, that are NaN"
     )
     assert f'losses["amount"]: the label "amount" {held}' in str(raised.value)
     setup = new_setup()
@@ -183,7 +190,7 @@ def test_as_many_classes_as_a_batch_has_samples() -> None:
     batches = [[net.data[0][0][:size], np.arange(size, dtype="float32")] for size in (3, 3, 3, 8, 5)]
     net.but(data=batches).trains()
     batches[-1][1][0] = 5
-    with pytest.raises(DataError, match="held 1 value, first in batch 5"):
+    with pytest.raises(DataError, match="held 1 value, first in training batch 5"):
         net.but(data=batches).fit()
 
 
@@ -197,7 +204,7 @@ def test_sequences_of_which_the_first_have_one_step(last: int) -> None:
         batches.append([np.ones((2, steps, 6), "float32"), labels.astype("float32")])
     net.but(data=batches).trains()
     batches[-1][1][1, -1] = 3
-    with pytest.raises(DataError, match="held 1 value, first in batch 5"):
+    with pytest.raises(DataError, match="held 1 value, first in training batch 5"):
         net.but(data=batches).fit()
 
 
@@ -228,8 +235,8 @@ def test_labels_whose_memory_is_written_again(as_data_batch: bool, slots: set[in
     data[first - 1][2][0] = float("nan")
     with pytest.raises(DataError) as raised:
         setup.but(data=Reusing(data, slots, as_data_batch)).fit()
-    assert f'"digit" held 3 values, first in batch {min(first, 7)}' in str(raised.value)
-    assert f'"amount" held 1 value, first in batch {first}' in str(raised.value)
+    assert f'"digit" held 3 values, first in training batch {min(first, 7)}' in str(raised.value)
+    assert f'"amount" held 1 value, first in training batch {first}' in str(raised.value)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
@@ -238,5 +245,5 @@ def test_labels_whose_dtype_changes(dtype: str) -> None:
     data = later(setup.data, 1, {5: [7]})
     data = [[mx.nd.array(array, dtype=array.dtype) for array in batch] for batch in data]
     data[3][1] = data[3][1].astype(dtype)
-    with pytest.raises(DataError, match='"digit" held 1 value, first in batch 5'):
+    with pytest.raises(DataError, match='"digit" held 1 value, first in training batch 5'):
         setup.but(data=data).fit()

@@ -71,7 +71,7 @@ def test_labels_that_are_no_class_are_counted_and_named_with_their_first_batch(n
     messages = []
     for engine in ("mxnet", "torch"):
         for handlers in ([], [Looks()]):
-            with pytest.raises(DataError, match="held 3 values, first in batch 4") as caught:
+            with pytest.raises(DataError, match="held 3 values, first in training batch 4") as caught:
                 make(engine=engine).fit(data, epochs=1, event_handlers=handlers, **options)
             messages.append(str(caught.value))
     assert len(set(messages)) == 1

@@ -55,7 +55,7 @@ class StageFigures:
         means: Sequence[Union[Means, LoaderCounts]] = (),
         stage: str = TRAIN,
     ) -> None:
-        self._pass = "epoch" if stage == TRAIN else "evaluation"
+        self._kind = "training" if stage == TRAIN else "evaluation"
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms, self._one_device = spec, spec.terms, one_device
         self._finite_only, self.means = finite_only, list(means)
@@ -183,7 +183,7 @@ class StageFigures:
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [
-            counted_labels_problem(rule.where, rule.label.name, rule.classes, self._pass, *wrong[key])
+            counted_labels_problem(rule.where, rule.label.name, rule.classes, self._kind, *wrong[key])
             for key, rule in self._rules.items()
             if key in wrong
         ]

@@ -86,7 +86,7 @@ def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path, coun
     train(two, batches[3:])
     if counted:
         for _ in range(2):
-            with pytest.raises(DataError, match="held 8 values, first in batch 3"):
+            with pytest.raises(DataError, match="held 8 values, first in training batch 3"):
                 two.stages["train"].figures.read()
     else:
         assert two.stages["train"].figures.read()["loss"] > 0
