@@ -93,11 +93,12 @@ class CheckpointHandler:
         return locked(self.folder.parent, estimator.logger.warning)
 
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Reset the comparison."""
+        """Reset the comparison; raise OSError if no checkpoint can ever be written."""
         self._monitor.begin(estimator)
         self._partial_step = self._saved_every = None
         self._started = False
-        self._writer.begin_run()
+        if estimator.world.first:
+            self._writer.begin_run()
 
     def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
         """Seed the generators if there is a schedule; the run's first epoch chooses the seed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from ..checkpoints import CheckpointStore
@@ -27,8 +28,18 @@ class CheckpointWriter:
         self._inexact_logged = False
 
     def begin_run(self) -> None:
-        """Forget what was logged for an earlier fit."""
+        """Forget what was logged for an earlier fit; raise OSError if the folder can never be written.
+
+        The first checkpoint would find it hours later, and the training would go on without any.
+        """
         self._inexact_logged = False
+        folder = self.store.folder
+        nearest = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            why = "cannot be written" if nearest.is_dir() else "is not a folder"
+            raise OSError(
+                f"no checkpoint can be written to {folder}, as {nearest} {why}; give another folder"
+            )
 
     def write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:
         """Write a checkpoint, then delete those that need not be kept; None if the disk refused it.

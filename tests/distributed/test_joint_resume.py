@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,10 @@ def test_a_manifest_that_is_not_there_has_no_hash(tmp_path):
     assert shared_checkpoint._manifest_hash(tmp_path) is None
 
 
-def test_all_ranks_go_on_if_the_first_cannot_write(tmp_path, whole):
-    (tmp_path / "checkpoints").write_text("in the way")
+def test_all_ranks_go_on_if_the_first_cannot_write(tmp_path, whole, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("multifit.checkpoints.CheckpointStore.write", full)
     ended = run_ranks(2, lambda world: train(world, tmp_path))
     assert all(same(one, other) for one, other in zip(whole, ended))

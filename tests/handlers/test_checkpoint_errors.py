@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import multifit
+from multifit import HandlerError
 from multifit.handlers import CheckpointHandler
 from multifit.triggers import Every
 
@@ -49,6 +50,20 @@ def test_a_full_disk_and_a_recovery_are_logged_once(saved: Any, tmp_path: Path, 
     assert len(log.records) == 3
 
 
+def test_a_folder_that_can_never_be_written_is_refused_before_training(
+    saved: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        HandlerError, match=r"train_begin: OSError: no checkpoint can .*/file is not a folder"
+    ):
+        saved.fit(CheckpointHandler(tmp_path / "file" / "run", 1), epochs=1)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(HandlerError, match=rf"as {tmp_path} cannot be written; give another folder"):
+        saved.fit(CheckpointHandler(tmp_path / "new" / "run", 1), epochs=1)
+    assert saved.state.step == 0 and os.listdir(tmp_path) == ["file"]
+
+
 def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path) -> None:
     """Where it was due within an epoch, after the other handlers; and at the epoch's end."""
     for every, step, expected in (
@@ -64,10 +79,9 @@ def test_a_failed_checkpoint_at_a_stop_is_tried_again(saved: Any, tmp_path: Path
 
 
 def test_a_full_disk_does_not_change_the_seeding(saved: Any, tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("in the way")
+    failing(saved, *[errno.ENOSPC] * 3)
     saved.fit(CheckpointHandler(tmp_path, Every(2, "batch")), epochs=2)
-    assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6]
-    assert (tmp_path / "checkpoints").read_text() == "in the way"
+    assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6] and facts(tmp_path) == []
 
 
 def test_mxnets_own_error_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) -> None:
