@@ -77,7 +77,7 @@ class Every:
         return count > self.skip and (count - self.skip) % self.n == 0
 
     def due(self, state: RunState, event: str) -> bool:
-        """Return whether the current epoch or batch is an n-th one; `event` is one of the unit's."""
+        """Return whether the epoch or batch of one of the unit's events or hooks is an n-th one."""
         return self.fires(_UNITS[self.unit][event](state))
 
     def __getattr__(self, name: str) -> Any:
@@ -86,7 +86,7 @@ class Every:
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self.__dict__.get("handler"), name)
-        return self._gated(name, value) if name in _UNITS[self.unit] else value
+        return self._gated(name, value) if name in _UNITS[self.unit] and callable(value) else value
 
     def __repr__(self) -> str:
         handler = "" if self.handler is None else f", {type(self.handler).__name__}"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from multifit.events import HOOKS
+from multifit.events.events import implements
 from multifit.state import RunState
 from multifit.triggers import Every
 
@@ -123,6 +124,12 @@ def test_hooks_of_a_step_belong_to_its_batch(hook: str, unit: str) -> None:
             pass
     is_gated = unit == "batch" and hook not in ("around_fit", "around_evaluation")
     assert called == ([1, 3] if is_gated else [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["change_batch", "batch_end"])
+def test_a_method_that_a_subclass_leaves_out_stays_out(name: str) -> None:
+    handler = SimpleNamespace(batch_begin=print, **{name: None})
+    assert not implements(Every(2, "batch", handler), name)
 
 
 def test_return_values_are_passed_on() -> None:
