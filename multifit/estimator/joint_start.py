@@ -69,14 +69,14 @@ def start_together(
 def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
     """Return the handlers that act on all ranks by name, with the options of multifit's own.
 
-    Those of users' handlers may follow from the rank, and folders and loaders may be others on each rank.
+    Those of users' handlers may follow from the rank, and so may loaders; of a folder, options have the type.
     """
     named = by_name(handler for handler in handlers if not acts_on_first_rank(handler))
     return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
 
 
 def _common_options(handler: object) -> dict[str, str]:
-    return {key: text for key, text in options_of(handler).items() if key not in ("folder", "val_data")}
+    return {key: text for key, text in options_of(handler).items() if key != "val_data"}
 
 
 def _is_own(handler: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from multifit import (
+    CheckpointHandler,
     DataError,
     Every,
     GradientAccumulation,
@@ -18,6 +19,7 @@ from multifit import (
     TaskSpec,
     TrainerError,
     TrainerSpec,
+    ValidationHandler,
     WeightAveraging,
 )
 from multifit.distributed import World
@@ -161,6 +163,15 @@ def test_what_ranks_cannot_do_is_refused_on_all_of_them(name):
     for error in errors:
         with pytest.raises((kind, PeerError), match=message):
             raise error
+
+
+def test_validation_data_and_folders_may_be_others_on_each_rank(tmp_path):
+    def validated(world):
+        folder, data = tmp_path / str(world.rank), other(world, DATA, tuple(DATA))
+        return fit(world, handlers=[ValidationHandler(data), CheckpointHandler(folder)])
+
+    for estimator in run_ranks(2, validated):
+        assert isinstance(estimator, MultiEstimator), estimator
 
 
 @pytest.mark.parametrize("kind", ["dist_sync", "dist_async", "dist_device_sync"])
