@@ -46,7 +46,7 @@ class AlignedMTL(GramianMethod):
         tasks = len(gramian)
         values, vectors = np.linalg.eigh(gramian, UPLO="U")
         positive = values > values.max() * tasks * np.finfo(np.float64).eps
-        # those that the cosines show to be rounding; among the Gramian's, short gradients would look like it
+        # rounding, by the values of the cosines: the Gramian's own are small for short gradients too
         positive[: tasks - rank(gramian)] = False
         values, vectors = values[positive], vectors[:, positive]
         scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}

@@ -102,7 +102,7 @@ def equal_projections(gramian: Numbers) -> Numbers:
 
 
 def _independent(gramian: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the gradients' lengths, and the eigenvalues and vectors of their cosines but for rounding."""
+    """Return the gradients' lengths, and their cosines' eigenvalues and vectors that are not rounding."""
     lengths = np.sqrt(np.diag(gramian))
     values, vectors = np.linalg.eigh(gramian / np.outer(lengths, lengths))
     kept = values > DEPENDENT * values[-1]

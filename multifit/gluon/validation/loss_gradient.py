@@ -32,8 +32,8 @@ def check_loss_gradient(
 
     A loss built on an operator with its own gradient (SoftmaxOutput) silently ignores its weight and its
     normalizer. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
-    returns. A loss without a gradient is an error when `training`, unless it is 0: then nothing was to learn.
-    No parameter and no gradient of the net is changed.
+    returns. When `training`, a loss without a gradient is an error, unless it is 0: its batch has nothing to
+    learn. No parameter and no gradient of the net is changed.
     """
     copies = detached(term, arrays)
     outputs = [copies[ref] for ref in term.outputs]
