@@ -64,6 +64,8 @@ class Plan:
         The precision of the net's computation.
     loaders : tuple of LoaderPlan
         How much an epoch takes of each loader, if there are several.
+    balance : str
+        The method that weighs the tasks, with its options, and the tasks; "" without one.
     """
 
     devices: tuple[str, ...]
@@ -75,6 +77,7 @@ class Plan:
     notices: tuple[str, ...] = ()
     precision: str = "float32"
     loaders: tuple[LoaderPlan, ...] = ()
+    balance: str = ""
 
     @property
     def where(self) -> str:
@@ -93,13 +96,15 @@ class Plan:
         width : int, optional
             The longest line, in characters. Defaults to the terminal's width.
         """
-        parts = [self.where]
+        parts, line = [self.where], terminal_width() if width is None else width
         if self.loaders:
             rows = [loader.row() for loader in self.loaders]
             title = f"an epoch, by {self.loaders[0].sampling}"
             parts.append(f"{title}\n{table((), rows, width, wrap_last=True)}")
         if self.train is not None:
             parts.append(f"training\n{self.train.to_text(width)}")
+        if self.balance:
+            parts.append(wrap(f"balanced by {self.balance}", line))
         if self.trainers:
             rows = [trainer.row() for trainer in self.trainers]
             if self.frozen:
@@ -108,7 +113,6 @@ class Plan:
         if self.evaluate is not None:
             parts.append(f"evaluating and predicting\n{self.evaluate.to_text(width)}")
         if self.notices:
-            line = terminal_width() if width is None else width
             parts.append("\n".join(wrap(f"note: {notice}", line) for notice in self.notices))
         return "\n\n".join(parts)
 
@@ -136,6 +140,7 @@ class Plan:
                 notices=texts(saved["notices"]),
                 precision=str(saved.get("precision", "float32")),  # older plans have none
                 loaders=tuple(map(_loader, saved.get("loaders", ()))),
+                balance=str(saved.get("balance", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a plan: {type(error).__name__}: {error}") from error

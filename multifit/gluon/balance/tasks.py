@@ -35,6 +35,12 @@ class Tasks(NamedTuple):
         """Return the tasks of the losses of each objective."""
         return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
 
+    def described(self, method: Balance) -> str:
+        """Return the method, its options and the tasks in words."""
+        options = {name: value for name, value in vars(method).items() if name[0] != "_" and name != "groups"}
+        given = ", ".join(f"{name}={shown(value)}" for name, value in sorted(options.items()))
+        return f"{type(method).__name__}({given}): the tasks {quoted(self.names)}"
+
     def read_losses(self, result: StepResult, world: World) -> Numbers:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
         return np.asarray(world.sum(self.losses(result, result.read_objectives())))

@@ -50,6 +50,7 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
         notices=tuple(log_once),
         precision=engine.model.precision.name,
         loaders=tuple(run.loaders),
+        balance="" if engine.balancer is None else engine.balancer.tasks.described(engine.balancer.method),
     )
 
 

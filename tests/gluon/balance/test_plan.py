@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from multifit import MultiEstimator, TrainerSpec
-from multifit.balance import UPGrad
+from multifit.balance import Uncertainty, UPGrad
+from multifit.plan import Plan
 from tests.common.data import digit_batches
 from tests.common.hand_loop import SIZES
 from tests.common.nets import hybridized
@@ -11,6 +15,20 @@ from tests.common.shared_nets import Nested, Skips, three_tasks, two_heads
 from tests.common.specs import digit_spec
 
 BATCHES = digit_batches(SIZES)
+
+
+def test_the_plan_names_the_method_and_its_tasks() -> None:
+    for method, name, option in (
+        (UPGrad(every=2), "UPGrad", "every=2"),
+        (Uncertainty(), "Uncertainty", "every=1"),
+    ):
+        plan = MultiEstimator(hybridized(two_heads()), digit_spec(), balance=method).check(BATCHES)
+        text = " ".join(str(plan).split())
+        (said,) = re.findall(rf"balanced by {name}\((.*?)\): the tasks (.*?) parameters", text)
+        assert option in said[0] and said[1] == '"digit", "parity"'
+        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+        assert Plan.from_dict({**plan.to_dict(), "balance": ""}).balance == ""
+    assert "balanced" not in str(MultiEstimator(hybridized(two_heads()), digit_spec()).check(BATCHES))
 
 
 def test_the_plan_says_what_is_shared() -> None:
