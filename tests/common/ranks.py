@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,15 +13,55 @@ from multifit.distributed import World
 LOST = object()
 
 
+class Turn:
+    """One rank's part of the lock under which ranks run: MXNet loses operators of threads that run at once.
+
+    A rank gives its turn back while it meets the others, which its communicator does in another thread.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock, self._guard = lock, threading.Lock()
+        self._held = self._runs = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._held = self._runs = True
+
+    def __exit__(self, *error: object) -> None:
+        with self._guard:
+            self._runs = False
+            self._give_back()
+
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Let others run meanwhile."""
+        with self._guard:
+            self._give_back()
+        yield
+        if self._runs:
+            self._lock.acquire()
+            with self._guard:
+                self._held = True
+                if not self._runs:  # it has ended without waiting for this meeting
+                    self._give_back()
+
+    def _give_back(self) -> None:
+        if self._held:
+            self._held = False
+            self._lock.release()
+
+
 class ThreadCommunicator:
     """Connects threads, which meet at a barrier."""
 
     name, asynchronous = "threads", False
 
-    def __init__(self, rank: int, size: int, barrier: threading.Barrier, table: list[Any]) -> None:
+    def __init__(
+        self, rank: int, size: int, barrier: threading.Barrier, table: list[Any], lock: threading.Lock
+    ) -> None:
         self.rank, self.size = rank, size
         self._barrier, self._table = barrier, table
-        self.closed = False
+        self.closed, self.turn = False, Turn(lock)
 
     def all_reduce(self, arrays: Any) -> None:
         for array, rows in zip(arrays, zip(*self._exchange([array.copy() for array in arrays]))):
@@ -42,9 +83,10 @@ class ThreadCommunicator:
 
     def _exchange(self, value: Any) -> list[Any]:
         self._table[self.rank] = value
-        self._barrier.wait()
-        values = list(self._table)
-        self._barrier.wait()
+        with self.turn.left():
+            self._barrier.wait()
+            values = list(self._table)
+            self._barrier.wait()
         if any(value is LOST for value in values):
             raise ConnectionError("connection closed by peer")
         return values
@@ -69,8 +111,8 @@ class EngineCommunicator(ThreadCommunicator):
 
 def thread_communicators(size: int, kind: type[ThreadCommunicator] = ThreadCommunicator) -> list[Any]:
     """Return the communicators of `size` ranks, each to be used in a thread of its own."""
-    barrier, table = threading.Barrier(size), [None] * size
-    return [kind(rank, size, barrier, table) for rank in range(size)]
+    shared = threading.Barrier(size), [None] * size, threading.Lock()
+    return [kind(rank, size, *shared) for rank in range(size)]
 
 
 def run_ranks(
@@ -84,11 +126,13 @@ def run_ranks(
 
     def run(rank: int, world: World) -> None:
         try:
-            results[rank] = function(world)
+            with communicators[rank].turn:
+                results[rank] = function(world)
         except BaseException as error:
             results[rank] = error
 
-    worlds = [World(communicator, timeout) for communicator in thread_communicators(size, kind)]
+    communicators = thread_communicators(size, kind)
+    worlds = [World(communicator, timeout) for communicator in communicators]
     run_threads(run, [(world.rank, world) for world in worlds])
     return results
 
