@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Mapping, Optional, Protocol, Sequence
 
 from ..arguments import Count, Valid, checked_value
+from ..errors import shown, suggest
 from ..protocols import Numbers
 from .measured import Measured
 
@@ -71,14 +73,22 @@ class LossMethod:
 
     Raises
     ------
+    TypeError
+        There is no such option.
     ValueError
         An option is not valid.
     """
 
     needs, on_device = "losses", True
 
-    def __init__(self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None) -> None:
+    def __init__(
+        self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None, **unknown: Any
+    ) -> None:
         owner = type(self).__name__
+        if unknown:
+            valid = _options(type(self))
+            near = "".join(f"{shown(name)}{suggest(name, valid)}; " for name in unknown)
+            raise TypeError(f"{owner} has no option {near}valid is {', '.join(valid)}")
         self.every: int = checked_value(f"{owner}: every", every, Count)
         self.groups = None if tasks is None else checked_value(f"{owner}: tasks", tasks, Groups)
 
@@ -105,6 +115,8 @@ class GramianMethod(LossMethod):
 
     Raises
     ------
+    TypeError
+        There is no such option.
     ValueError
         An option is not valid.
     """
@@ -117,8 +129,9 @@ class GramianMethod(LossMethod):
         normalize: bool = False,
         every: int = 1,
         tasks: Optional[Mapping[str, Sequence[str]]] = None,
+        **unknown: Any,
     ) -> None:
-        super().__init__(every, tasks)
+        super().__init__(every, tasks, **unknown)
         owner = type(self).__name__
         self.on: str = checked_value(f"{owner}: on", on, On)
         self.normalize: bool = checked_value(f"{owner}: normalize", normalize, bool)
@@ -135,3 +148,10 @@ class GramianMethod(LossMethod):
         fixed length.
         """
         raise NotImplementedError
+
+
+def _options(method: type) -> list[str]:
+    """Return the names of all options of a method, its own first."""
+    constructors = [vars(each)["__init__"] for each in method.__mro__[:-1] if "__init__" in vars(each)]
+    parameters = (p for each in constructors for p in list(inspect.signature(each).parameters.values())[1:])
+    return list(dict.fromkeys(p.name for p in parameters if p.kind is not p.VAR_KEYWORD))

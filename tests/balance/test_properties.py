@@ -284,6 +284,17 @@ def test_options_are_checked(kind: Any, options: dict, message: str) -> None:
     assert message in str(raised.value)
 
 
+def test_an_unknown_option_is_named_with_those_there_are() -> None:
+    with pytest.raises(TypeError) as raised:
+        GradNorm(alfa=1, evry=2)
+    assert str(raised.value) == (
+        "GradNorm has no option 'alfa' (did you mean \"alpha\"?); 'evry' (did you mean \"every\"?); "
+        "valid is alpha, learning_rate, on, normalize, every, tasks"
+    )
+    with pytest.raises(TypeError, match=r"^RLW has no option 'on'; valid is seed, every, tasks$"):
+        RLW(on="features")
+
+
 def test_the_base_has_no_solution() -> None:
     with pytest.raises(NotImplementedError):
         GramianMethod().solve(np.eye(2))
