@@ -26,6 +26,8 @@ def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes:
     if fractions.size:
         found = f"{fractions.flat[0]:g}, which is not a class index and would be truncated; {valid}"
         fix = "give whole numbers, or use a loss for real values (sparse_label=False takes probabilities)"
+        if np.isnan(fractions.flat[0]):
+            fix = f'if it means "no label", declare LabelSpec("{name}", missing="nan"); otherwise {fix}'
     elif labels.size and labels.min() < 0:
         found = f"{labels.min():g}, which would be taken for class 0; {valid}"
         fix = f"if it means {_ignored(name)}"

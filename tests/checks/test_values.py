@@ -28,6 +28,8 @@ def test_class_indices(dtype: str) -> None:
 def test_not_a_class_index(value: float) -> None:
     (problem,) = label_problems("l", "y", np.array([0, value]), 3)
     assert f"holds {value:g}, which is not a class index and would be truncated" in problem.message
+    declared = 'if it means "no label", declare LabelSpec("y", missing="nan"); otherwise give whole numbers'
+    assert (declared in problem.message) == np.isnan(value)
 
 
 def sizes(*shapes: tuple) -> Any:

@@ -50,13 +50,14 @@ def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[
     first = devices[0]
     takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
     read = {ref.name for item in takers for ref in item.labels}
-    return [
-        Problem(
-            "data", f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
-        )
-        for name in first
-        if first[name] is None and name in read
-    ]
+    absent = [name for name in first if first[name] is None and name in read]
+    return [Problem("data", f'the slot "{name}" is None, but {_needed(spec, name)}') for name in absent]
+
+
+def _needed(spec: TaskSpec, name: str) -> str:
+    needed = "losses or metrics take it; the batch must hold an array"
+    declared = f'; if samples may lack this label, declare LabelSpec("{name}", missing=...)'
+    return needed + (declared if name in spec.labels else "")
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
