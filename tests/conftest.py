@@ -14,9 +14,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from multifit import threads  # noqa: E402
-from multifit.gluon.data.seeding import seed_everything  # noqa: E402
 from multifit.gluon.precision import precisions  # noqa: E402
 from multifit.gluon.precision.lowering import Rules  # noqa: E402
+from multifit.seeding import seed_everything  # noqa: E402
 
 
 def pytest_collection_finish() -> None:

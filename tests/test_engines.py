@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from multifit import MultiEstimator, engines
-from multifit.engines import choose_engine, runner_module
+from multifit import MultiEstimator
+from multifit.engines import choose_engine, engine_module, registry
 from multifit.gluon.compat import mx
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
@@ -44,15 +44,15 @@ def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(
     number: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MXNet then says itself that there is no such GPU."""
-    monkeypatch.setitem(engines.RUNNERS, "torch", __name__)
-    monkeypatch.setattr(engines, "find_spec", lambda name: True)
+    monkeypatch.setitem(registry.MODULES, "torch", __name__)
+    monkeypatch.setattr(registry, "find_spec", lambda name: True)
     lines: list[str] = []
     assert choose_engine("auto", mx.gpu(number), lines.append) == expected
     assert lines == ([f"engine: torch, as MXNet cannot compute on gpu({number})"] if not number else [])
 
 
 def test_auto_is_mxnet_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     assert choose_engine("auto", mx.gpu(0), pytest.fail) == "mxnet"
 
 
@@ -76,13 +76,13 @@ def test_an_unknown_engine() -> None:
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'engine="torch" needs PyTorch: pip install "multifit\[torch\]"'):
         MultiEstimator(two_heads(), two_head_spec(), engine="torch")
 
 
 def test_an_engine_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: object())
-    monkeypatch.setitem(engines.RUNNERS, "torch", "multifit.nothing")
+    monkeypatch.setattr(registry, "find_spec", lambda name: object())
+    monkeypatch.setitem(registry.MODULES, "torch", "multifit.nothing")
     with pytest.raises(ImportError, match="needs PyTorch.*No module named"):
-        runner_module("torch")
+        engine_module("torch")

@@ -7,35 +7,38 @@ from functools import cache
 from pathlib import Path
 from typing import Iterator
 
+import pytest
+
 ROOT = Path(__file__).parents[1] / "multifit"
 FILES = sorted(ROOT.rglob("*.py"))
 
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
     "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks", "threads",
-    "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once", "sampling",
-    "balance", "spec", "checks", "plan", "state", "triggers", "history", "plots", "events", "handlers",
-    "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules", "profiling", "rate_search",
-    "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
+    "seeding", "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once",
+    "sampling", "balance", "spec", "checks", "plan", "state", "triggers", "history", "plots", "events",
+    "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules",
+    "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
     "gluon": {
-        "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
-        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once", "balance",
-        "sampling", "engines",
+        "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
+        "spec", "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once",
+        "balance", "sampling", "engines",
     },
     "torch": {
-        "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "tables", "spec",
-        "checks", "plan", "state", "triggers", "plots", "events", "distributed", "balance", "engines",
+        "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
+        "spec", "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once",
+        "balance", "engines",
     },
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
     "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics", "distributed", "execution",
-    "model", "facade", "balance", "engine", "validation", "gradient_meter", "steps", "export", "snapshot",
-    "handlers", "__init__",
+    "model", "balance", "engine", "make_engine", "figure_metrics", "validation", "gradient_meter", "steps",
+    "export", "snapshot", "runner", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 
@@ -114,6 +117,17 @@ def test_torch_is_imported_under_torch_only():
         for module, _ in imports_of(path)
         if module.split(".")[0] == "torch" and path != communicator
     ]
+
+
+@pytest.mark.parametrize("above", ["estimator", "profiling", "rate_search"])
+def test_engines_come_from_their_registry(above: str):
+    imported = {
+        module
+        for path in FILES
+        if layer(module_name(path)) == above
+        for module in modules_of(imports_of(path))
+    }
+    assert imported and not {"gluon", "torch", "torch.engine"} & {layer(module) for module in imported}
 
 
 def test_imports_go_downwards():

@@ -8,7 +8,7 @@ from .labels import (
     label_problems,
     sample_weight_problem,
 )
-from .loaders import batch_count, loader_problems, one_shot
+from .loaders import batch_count, loader_problems, no_batch_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "is_masked",
     "label_problems",
     "loader_problems",
+    "no_batch_problems",
     "one_shot",
     "sample_weight_problem",
     "slot_problems",

@@ -69,3 +69,17 @@ def batch_count(data: Any) -> int | None:
         return len(data)
     except (TypeError, ValueError, OverflowError, NotImplementedError):  # none, or one that is of no use
         return None
+
+
+def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
+    """Return the problem of a loader, named `what` in messages, that yielded nothing.
+
+    `epoch` counts from 0; `read` says whether the loader yielded batches in an earlier epoch.
+    """
+    message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
+    if read:
+        message = (
+            f"{what} yields no batch in epoch {epoch + 1}, though it did before: it can be read only once; "
+            "give a DataLoader, a list, or a DataIter with reset()"
+        )
+    return [Problem("data", message)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..engines import AUTO, choose_engine, runner_module
+from ..engines import AUTO, choose_engine, engine_module
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..taskfile import UsageError, as_usage_error
 from .record import RunRecord
@@ -21,7 +21,7 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str | None
         name = choose_engine(engine, context)
         if compiles and name != "torch":
             raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
-        return context, runner_module(name).host(context)
+        return context, engine_module(name).host(context)
 
 
 def earlier_engine(record: RunRecord | None) -> str:
@@ -29,7 +29,7 @@ def earlier_engine(record: RunRecord | None) -> str:
     engine = AUTO if record is None else record.engine
     if engine != AUTO:
         try:
-            runner_module(engine)
+            engine_module(engine)
         except ImportError as error:
             raise UsageError(f"the run used --engine {engine}: {error}; or give --engine mxnet") from None
     return engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from ..gluon.export.formats import FORMATS
+from ..engines import FORMATS
 from ..taskfile import as_usage_error
 from .arguments import add_trained_arguments, quiet
 from .outputs import make_folder

@@ -13,11 +13,11 @@ from ..engines import choose_engine
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
-from ..gluon.data.seeding import seed_everything
 from ..gluon.precision.precisions import named_precision
 from ..gluon.saved_net import load_net
 from ..history import History
 from ..plan import Plan
+from ..seeding import seed_everything
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .data import explained, loaders
 from .devices import choose_context, earlier_devices, earlier_engine

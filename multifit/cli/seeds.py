@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..gluon.data.seeding import mixed, seed_everything
+from ..seeding import mixed, seed_everything
 from .record import RunRecord
 
 FUNCTION = 3  # a stream of random numbers besides those of gluon/

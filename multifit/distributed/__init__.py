@@ -7,7 +7,17 @@ methods; `World` is what a run needs of one.
 from .communicator import Communicator
 from .connect import KINDS, connect
 from .launchers import launched
-from .sharded import Sharded, unwrapped
+from .sharded import WAY_OUT, Sharded, unwrapped
 from .world import ALONE, World
 
-__all__ = ["ALONE", "KINDS", "Communicator", "Sharded", "World", "connect", "launched", "unwrapped"]
+__all__ = [
+    "ALONE",
+    "KINDS",
+    "WAY_OUT",
+    "Communicator",
+    "Sharded",
+    "World",
+    "connect",
+    "launched",
+    "unwrapped",
+]

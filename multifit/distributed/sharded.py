@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+WAY_OUT = (
+    "give Gluon's own DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its "
+    "own part"
+)
+
 
 class Sharded:
     """A loader of which each process has a part of its own; a whole batch is all the processes' batches.

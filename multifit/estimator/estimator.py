@@ -13,22 +13,19 @@ from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value
 from ..balance import Balance, Sum
 from ..checks import batch_count
 from ..distributed import ALONE, World
-from ..engines import AUTO, CUDA_GRAPHS, ENGINES, Runner, choose_engine, runner_module
+from ..engines import (
+    AUTO,
+    CUDA_GRAPHS,
+    ENGINES,
+    FORMATS,
+    FirstBatches,
+    Peeked,
+    Runner,
+    Setup,
+    choose_engine,
+    engine_module,
+)
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, PassEvents, TrainingHooks
-from ..gluon.balance.make import make_balancer
-from ..gluon.data.seeding import preserve_rng
-from ..gluon.data.shares import FirstBatches, Peeked
-from ..gluon.engine import Engine
-from ..gluon.export.export import export
-from ..gluon.export.formats import FORMATS
-from ..gluon.facade import BatchProcessor, figure_metrics, figures_in_handlers, single_loss, single_trainer
-from ..gluon.model.defaults import default_spec
-from ..gluon.model.model import Model
-from ..gluon.model.model_trainers import ModelTrainers
-from ..gluon.steps.batch_pass import run_evaluation
-from ..gluon.validation.dry_run import dry_run
-from ..gluon.validation.first_batches import first_batches
-from ..gluon.validation.make_plan import make_plan
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..plan import Plan
@@ -36,11 +33,14 @@ from ..profiling import Profile, profile
 from ..protocols import Array, BatchResult, Context, Loader, Loss, Net, Parameter
 from ..rate_search import RateSearch, find_learning_rate
 from ..sampling import TaskLoaders
+from ..seeding import preserve_rng
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import JointRunState, RunState
+from .evaluation import run_evaluation
 from .fit_loop import FitLoop
 from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
+from .gluon_view import BatchProcessor, single_loss, single_trainer
 from .handler_runner import HandlerRunner
 from .joint_start import check_divisible, start_together
 from .resume import RunCheckpointer
@@ -125,30 +125,16 @@ class MultiEstimator:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
         self._log_once = LogOnce(self.logger)
-        spec = spec if isinstance(spec, TaskSpec) else default_spec(spec, self._log_once)
-        self._run = Run(RunState() if world.alone else JointRunState(world), world=world)
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
-        self._runners, self._context = runner_module(name), context
-        self._compiles: bool | str = checked_value("compile", compile, _Compile)
-        host = self._runners.host(context)
-        self._model = Model(
-            net, spec, host, initializer, precision, self._log_once, self._runners.precision_of
-        )
-        self._trainers = ModelTrainers(trainers, frozen, self._model, self._log_once)
-        first = self._model.contexts[0]
-        arrays = self._runners.arrays(context, first)
-        balancer = make_balancer(balance, spec, first, world, self._model.parameters, arrays)
-        state = self._run.state
-        gluon_engine = Engine(
-            self._model, self._trainers, spec, state, self._log_once, balancer=balancer, world=world
-        )
-        self._assemble(gluon_engine, self._run)
+        compile = checked_value("compile", compile, _Compile)
+        setup = Setup(net, spec, trainers, context, initializer, frozen, precision, balance, compile, world)
+        run = Run(RunState() if world.alone else JointRunState(world), world=world)
+        self._assemble(engine_module(name).make_runner(setup, run.state, self._log_once), run)
 
-    def _assemble(self, engine: Engine, run: Run) -> None:
-        self._engine, self._run = engine, run
-        self._runner: Runner = self._runners.Runner(engine, self._context, self._log_once, self._compiles)
+    def _assemble(self, runner: Runner, run: Run) -> None:
+        self._runner, self._engine, self._run = runner, runner.engine, run
         self._handlers = HandlerRunner(self)
-        self._checkpointer = RunCheckpointer(engine, self._runner, run, self._handlers, self._log_once)
+        self._checkpointer = RunCheckpointer(runner, run, self._handlers, self._log_once)
         self._fit_loop: FitLoop | None = None  # of the fit that runs, or of batches without one
 
     # ---- training ------------------------------------------------------------------------------------------
@@ -225,24 +211,22 @@ class MultiEstimator:
     ) -> History:
         check_loaders(train_data, val_data, epochs)
         check_divisible(self.world, {"train_data": train_data, "val_data": val_data})
-        log_oversubscription(self._log_once, train_data)
-        events, val_batch = fit_events(self, event_handlers, val_data, self._engine)
+        log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
+        events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
         hooks = TrainingHooks(events)
         loop = self._fit_loop = self._new_loop(hooks if hooks.active() else None, val_batch)
         self._run.start(epochs, batches)
         with self._engine.samples_along(batch_axis):
             loop.read_tasks(train_data)
-        stages = self._engine.stages
-        shown = (stages[TRAIN].figures, self.train_metrics), (stages[EVALUATE].figures, self.val_metrics)
         with (
             self._engine.samples_along(batch_axis),
-            figures_in_handlers(events.handlers, *shown),
+            self._runner.figures_in_handlers(events.handlers),
             hooks.around("fit"),
-            self._trainers.training(),
+            self._engine.trainers.training(),
             self._handlers.fit(events),
         ):
-            stages[TRAIN].needs_outputs = self._needs_outputs("fit_batch", TRAINING_EVENTS)
-            start_together(self._engine, events.handlers, self._log_once, epochs=epochs, batches=batches)
+            self._engine.stages[TRAIN].needs_outputs = self._needs_outputs("fit_batch", TRAINING_EVENTS)
+            start_together(self._runner, events.handlers, self._log_once, epochs=epochs, batches=batches)
             loop.check_tasks()
             checkpoint = None if resume is None else self._checkpointer.resume(resume)
             with self._runner.session():
@@ -251,9 +235,8 @@ class MultiEstimator:
         return self._run.history
 
     def _new_loop(self, hooks: TrainingHooks | None, val_batch: Peeked | FirstBatches | None) -> FitLoop:
-        self._engine.restart(hooks)
-        self._runner.restart()
-        return FitLoop(self._engine, self._runner, self._run, self._handlers, self._log_once, val_batch)
+        self._runner.restart(hooks)
+        return FitLoop(self._runner, self._run, self._handlers, self._log_once, val_batch)
 
     def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
@@ -266,7 +249,7 @@ class MultiEstimator:
             self._fit_loop = self._new_loop(None, None)
         if self._handlers.running:
             return self._fit_loop.train_batch(batch)
-        self._trainers.check_none_accumulates()
+        self._engine.trainers.check_none_accumulates()
         with self._runner.session():
             result = self._fit_loop.train_batch(batch)
         self.state.count(result.batch.total)
@@ -282,18 +265,19 @@ class MultiEstimator:
         TrainerError with everything that does not fit.
         """
         self._check_idle("check")
-        engine = self._engine.fork(self.state)
+        runner = self._runner.fork(self.state)
+        engine = runner.engine
         with self.world.guarded(), preserve_rng(), engine.samples_along(batch_axis):
             data, val_data = task_loaders(engine, data, val_data, sampling, once=True, what="data")
             if isinstance(data, TaskLoaders):
-                first = first_batches(engine, TRAIN, data, "data")
+                first: Any = runner.first_batches(TRAIN, data, "data")
             else:
                 first = engine.readers[TRAIN].peek_first(data, "data")[0]
             if isinstance(val_data, TaskLoaders):
-                val_data = first_batches(engine, EVALUATE, val_data, "val_data")
-            run = dry_run(engine, first, val_data)
-        self._runner.check(engine, run)
-        self._run.plan = self._runner.described(make_plan(engine, run, self._log_once, trained=False))
+                val_data = runner.first_batches(EVALUATE, val_data, "val_data")
+            run = runner.dry_run(first, val_data)
+        runner.check(run)
+        self._run.plan = runner.make_plan(run, trained=False)
         return self._run.plan
 
     # ---- evaluating ----------------------------------------------------------------------------------------
@@ -334,12 +318,12 @@ class MultiEstimator:
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
         engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        self._model.check_parameters(trains=False)
+        self._engine.model.check_parameters(trains=False)
         data = evaluation_loaders(data, "data")
         check_divisible(self.world, {"data": data})
         if isinstance(data, TaskLoaders) and not data.slots:
             with engine.samples_along(batch_axis):
-                first_batches(engine, EVALUATE, data, "data")
+                self._runner.first_batches(EVALUATE, data, "data")
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
         around: ContextManager[Any] = nullcontext()
@@ -353,7 +337,7 @@ class MultiEstimator:
                 self._runner.publish()
                 engine.shared.average_statistics()
                 self._runner.refresh()
-            return run_evaluation(engine, batches, batch_count(data), self.evaluate_batch, handlers)
+            return run_evaluation(self._runner, batches, batch_count(data), self.evaluate_batch, handlers)
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
@@ -385,7 +369,7 @@ class MultiEstimator:
             The data or the net does not fit the spec.
         """
         check_divisible(self.world, {"data": data})
-        self._model.check_parameters(trains=False)
+        self._engine.model.check_parameters(trains=False)
         with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
             return self._runner.predict(data, gather)
 
@@ -427,9 +411,9 @@ class MultiEstimator:
         ValueError
             A rate or number is not valid.
         """
-        engine = self._scratch("find_learning_rate", None)._engine
-        with engine.samples_along(batch_axis):
-            return find_learning_rate(engine, data, start, end, batches, trainer)
+        runner = self._scratch("find_learning_rate", None)._runner
+        with runner.engine.samples_along(batch_axis):
+            return find_learning_rate(runner, data, start, end, batches, trainer)
 
     def profile(
         self,
@@ -474,10 +458,10 @@ class MultiEstimator:
             `batches` is not a whole number of at least 1, or a handler cannot be used.
         """
         scratch = self._scratch("profile", batches)
-        engine, run_handlers = scratch._engine, scratch._handlers.fit
+        runner, run_handlers = scratch._runner, scratch._handlers.fit
         scratch.history.open_row()
-        with engine.samples_along(batch_axis):
-            return profile(scratch, engine, run_handlers, train_data, batches, event_handlers, clock, busy)
+        with runner.engine.samples_along(batch_axis):
+            return profile(scratch, runner, run_handlers, train_data, batches, event_handlers, clock, busy)
 
     @checked
     def export(
@@ -512,15 +496,14 @@ class MultiEstimator:
         ImportError
             ONNX or PyTorch is not installed.
         """
-        return export(self._engine, folder, data, format)
+        return self._runner.export(folder, data, format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 
     @property
     def net(self) -> Net:
         """The net; another one needs an estimator of its own."""
-        net: Net = self._model.net
-        return net
+        return self._engine.model.net
 
     @property
     def spec(self) -> TaskSpec:
@@ -530,7 +513,7 @@ class MultiEstimator:
     @property
     def context(self) -> list[Context]:
         """The devices."""
-        return self._model.contexts
+        return list(self._engine.model.contexts)
 
     @property
     def batch_axis(self) -> int:
@@ -584,7 +567,7 @@ class MultiEstimator:
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
-        return self._trainers.learning_rates()
+        return self._engine.trainers.learning_rates()
 
     def gradient_meter(self, method: Sum) -> Any:
         """Return what measures the tasks' gradients on batches, and leaves training as it is."""
@@ -605,7 +588,7 @@ class MultiEstimator:
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
         self._runner.publish()
-        return self._model.parameters
+        return self._engine.model.parameters
 
     @property
     def trainers(self) -> Mapping[str, Any]:
@@ -615,7 +598,7 @@ class MultiEstimator:
         and set at any time, also while a schedule runs. Raises TrainerError if they cannot be built, or do
         not cover the parameters.
         """
-        return self._trainers.get()
+        return self._engine.trainers.get()
 
     @property
     def trainer(self) -> Any:
@@ -645,12 +628,12 @@ class MultiEstimator:
     @property
     def train_metrics(self) -> list[Any]:
         """The training figures as EvalMetrics: the metrics, then the objective."""
-        return figure_metrics(TRAIN, self._engine.stages[TRAIN].figures, lambda: self.figures(TRAIN))
+        return self._runner.figure_metrics(TRAIN)
 
     @property
     def val_metrics(self) -> list[Any]:
         """The validation figures as EvalMetrics: the metrics, then the objective."""
-        return figure_metrics("val", self._engine.stages[EVALUATE].figures, lambda: self.figures(EVALUATE))
+        return self._runner.figure_metrics(EVALUATE)
 
     def collect_checkpoint(self) -> None:
         """Gather what each of several ranks has of its own; all call this before the first one writes."""
@@ -702,5 +685,5 @@ class MultiEstimator:
         scratch = copy.copy(self)
         run = Run(replace(self.state))
         run.start(None, max_batch)
-        scratch._assemble(self._engine.fork(run.state), run)
+        scratch._assemble(self._runner.fork(run.state), run)
         return scratch

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable
 
 from ..checks import loader_problems, one_shot
-from ..distributed import unwrapped
+from ..engines import Engine, FirstBatches, Peeked, Reader, Runner
 from ..errors import limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, handler_name
-from ..gluon.data.seeding import preserve_rng
-from ..gluon.data.shares import FirstBatches, Peeked
-from ..gluon.data.worker_seeding import has_own_workers
-from ..gluon.engine import Engine
-from ..gluon.validation.first_batches import first_batches
 from ..handlers import acting_on, validation_data, with_defaults
 from ..sampling import TaskLoaders
+from ..seeding import preserve_rng
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
 from .task_data import each_loader, evaluation_loaders
@@ -44,7 +40,7 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
 
 
 def fit_events(
-    estimator: Any, event_handlers: Any, val_data: Any, engine: Engine
+    estimator: Any, event_handlers: Any, val_data: Any, runner: Runner
 ) -> tuple[EventDispatcher, Peeked | FirstBatches | None]:
     """Return the handlers of a fit, and the first validation batch, or one of each loader; None without any.
 
@@ -52,27 +48,25 @@ def fit_events(
     ValueError if a handler cannot be used, and DataError if a handler's validation data is empty, or can be
     read only once.
     """
-    first, reader = None, engine.readers[EVALUATE]
+    first, reader = None, runner.engine.readers[EVALUATE]
     with preserve_rng():
         if val_data is not None and one_shot(val_data):
-            batch, val_data = reader.peek_first(val_data, "val_data")
-            first = Peeked(batch, reader.current.share)
+            first, val_data = reader.peek(val_data, "val_data")
         handlers = with_defaults(event_handlers, val_data)
-        events = EventDispatcher(estimator, acting_on(engine.world, handlers))
+        events = EventDispatcher(estimator, acting_on(runner.engine.world, handlers))
         own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
         own_data = evaluation_loaders(own_data, "val_data")
         if isinstance(own_data, TaskLoaders):
-            return events, first_batches(engine, EVALUATE, own_data, "val_data")
+            return events, runner.first_batches(EVALUATE, own_data, "val_data")
         if own_data is not None and first is None:
             raise_problems(loader_problems("val_data", own_data, once=False))
-            first = reader.peek(own_data, "val_data")
+            first, _ = reader.peek(own_data, "val_data")
     return events, first
 
 
-def log_oversubscription(log_once: Callable[[str], None], train_data: Any) -> None:
+def log_oversubscription(log_once: Callable[[str], None], reader: Reader, train_data: Any) -> None:
     """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
-    loaders = [unwrapped(loader) for loader in each_loader("train_data", train_data).values()]
-    message = oversubscription(sum(loader._num_workers for loader in loaders if has_own_workers(loader)))
+    message = oversubscription(sum(map(reader.workers, each_loader("train_data", train_data).values())))
     if message is not None:
         log_once(message)
 
@@ -97,7 +91,7 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
     for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):
         figures = engine.stages[stage].figures
         directions.update({figure_name(stage, name): figures.direction(name) for name in figures.names()})
-    directions.update(dict.fromkeys(engine.trainers.get().learning_rates()))
+    directions.update(dict.fromkeys(engine.trainers.learning_rates()))
     messages = []
     for handler in handlers:
         monitored = getattr(handler, "monitor", None)

@@ -7,14 +7,12 @@ from typing import Any, Callable, Iterable, Mapping
 import numpy as np
 
 from ..checks import one_shot
-from ..distributed import Sharded, World
+from ..distributed import WAY_OUT, Sharded, World
+from ..engines import Runner
 from ..errors import Problem, raise_problems
 from ..events import unwrapped
-from ..gluon import snapshot
-from ..gluon.data.seeding import seed_everything, seed_of_rank
-from ..gluon.distributed.reader import WAY_OUT
-from ..gluon.engine import Engine
 from ..handlers import acts_on_first_rank
+from ..seeding import seed_everything, seed_of_rank
 from .handler_states import by_name, options_of
 from .task_data import each_loader
 
@@ -32,19 +30,19 @@ def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
 
 
 def start_together(
-    engine: Engine, handlers: Iterable[object], log_once: Callable[[str], None], **limits: int | None
+    runner: Runner, handlers: Iterable[object], log_once: Callable[[str], None], **limits: int | None
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
     `log_once` is called with a warning of what may be unintended. The first rank keeps its generators, as if
     it were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
     """
-    world = engine.world
+    engine, snapshot, world = runner.engine, runner.snapshot, runner.engine.world
     if world.alone:
         return
     own: dict[str, Any] = {"limits": limits, "handlers": _acting_everywhere(handlers)}
     if not engine.trainers.build():  # else the first batch's check says what is wrong
-        own.update(snapshot.identity(engine))
+        own.update(snapshot.identity())
     every: list[dict[str, Any]] = world.gather_json(own, "the start of a fit")
     common = [key for key in own if all(key in other for other in every)]
     trees = [{key: other[key] for key in common} for other in every]
@@ -54,7 +52,7 @@ def start_together(
         for line in snapshot.differing(trees[0], tree, "on rank 0", f"on rank {rank}")
     )
     if "trainers" in common and not engine.shared.are_shared:
-        snapshot.share_trainers(engine)
+        snapshot.share_trainers()
     seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
     if not world.first:
         seed_everything(seed_of_rank(seed, world.rank))

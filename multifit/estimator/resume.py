@@ -12,9 +12,6 @@ from ..checkpoints import newest_checkpoint, read_manifest
 from ..engines import Runner
 from ..errors import Problem, SpecError, counted, last_line
 from ..files import atomic_write, read_json
-from ..gluon import snapshot
-from ..gluon.engine import Engine
-from ..gluon.installed import installed_versions
 from ..history import History
 from ..log_once import LogOnce
 from .handler_runner import HandlerRunner
@@ -30,11 +27,9 @@ class RunCheckpointer:
     `log_once` logs what cannot be saved or restored.
     """
 
-    def __init__(
-        self, engine: Engine, runner: Runner, run: Run, handlers: HandlerRunner, log_once: LogOnce
-    ) -> None:
-        self._runner = runner
-        self._engine, self._run, self._handlers, self._log_once = engine, run, handlers, log_once
+    def __init__(self, runner: Runner, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
+        self._runner, self._engine, self._snapshot = runner, runner.engine, runner.snapshot
+        self._run, self._handlers, self._log_once = run, handlers, log_once
         self._ranks: list[dict[str, bytes]] = []  # the files of each rank's own state
         self._shared: SharedCheckpoint | None = None
 
@@ -42,14 +37,14 @@ class RunCheckpointer:
         """Gather what each of several ranks has of its own; all call this before the first one writes."""
         if not self._engine.world.alone:
             own = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
-            own.update(snapshot.own_state(self._engine))
-            self._ranks = snapshot.gather_trees(self._engine.world, own)
+            self._ranks = self._snapshot.gather_own(own)
 
     def write(self, folder: Path) -> None:
         """Write everything that the running fit needs to resume into an existing, empty folder."""
         run, state, complete = self._run, self._run.state, self._run.epoch_complete
+        snapshot = self._snapshot
         snapshot.write_ranks(folder, self._ranks)
-        for name in snapshot.write(folder, self._engine):
+        for name in snapshot.write(folder):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
         of_engine = self._runner.state()
@@ -65,7 +60,7 @@ class RunCheckpointer:
             "epochs": run.history.epochs,
             "history": json.loads(run.history.to_json()),
             "handlers": self._handlers.options(),
-            "versions": installed_versions(),
+            "versions": snapshot.versions(),
             "ranks": self._engine.world.size,
         }
         atomic_write(folder / RUN, json.dumps(tree, indent=2) + "\n")
@@ -77,13 +72,14 @@ class RunCheckpointer:
         spec, the net or the trainers are not those of the checkpoint.
         """
         run, logger, world = self._run, self._log_once.logger, self._engine.world
-        self._shared = SharedCheckpoint(world, self._newest(Path(folder)) if world.first else None)
+        snapshot, newest = self._snapshot, self._newest(Path(folder)) if world.first else None
+        self._shared = SharedCheckpoint(world, newest, snapshot.from_first)
         checkpoint = self._shared.path
         if checkpoint is None:
             return None
         self._engine.trainers.get()
         with _valid(checkpoint):
-            differences = snapshot.differences(checkpoint, self._engine)
+            differences = snapshot.differences(checkpoint)
             tree = read_json(checkpoint / RUN)
             ranks = tree.get("ranks", 1)  # older checkpoints are of one
             rank = world.rank if ranks == world.size else 0
@@ -94,9 +90,9 @@ class RunCheckpointer:
         with _valid(checkpoint):
             if not tree["complete"]:
                 run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
-                snapshot.set_random_state(run.order_state)  # raises if it is none
+                run.restore_order()  # raises if it is none
             # sets the random states, too
-            restarted = snapshot.read(checkpoint, self._engine, ranks, tree["complete"])
+            restarted = snapshot.read(checkpoint, ranks, tree["complete"])
             if (checkpoint / f"{ENGINE}.json").exists():
                 self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
             self._engine.shared.are_shared = True  # and running statistics are each rank's own

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..distributed import ALONE, World
-from ..gluon import snapshot
-from ..gluon.data.seeding import seed_of_rank
 from ..history import History
 from ..plan import Plan
+from ..seeding import random_state, reseed, reseed_epoch, seed_of_rank, set_random_state
 from ..state import RunState
 
 
@@ -24,9 +22,10 @@ class Run:
     order of the running epoch: a run without a schedule is not seeded for each epoch, and must resume in the
     same order.
 
-    MXNet's generator cannot be read. A run that has a seed seeds it at the same places whether or not the run
-    is stopped there: all generators at the start of an epoch, MXNet's after a scheduled checkpoint. A run
-    without a seed resumes with the saved states of Python's and NumPy's generators only.
+    The generators of operators, such as MXNet's, cannot be read. A run that has a seed seeds them at the same
+    places whether or not the run is stopped there: with all others at the start of an epoch, and alone after
+    a scheduled checkpoint. A run without a seed resumes with the saved states of Python's and NumPy's
+    generators only.
 
     With several ranks in the `world`, the seed is the first one's, and each rank derives its own from it.
     """
@@ -47,30 +46,24 @@ class Run:
         self.state.start()
 
     def reseed(self) -> None:
-        """Seed MXNet's generator from the run's seed and position."""
-        snapshot.reseed(self._seed(), self.state.epoch, self.state.step)
+        """Seed the generators of operators from the run's seed and position."""
+        reseed(self._seed(), self.state.epoch, self.state.step)
 
     def agree_on_seed(self) -> None:
         """Take the first rank's seed; all ranks must call this."""
         self.state.seed = self.world.gather_json(self.state.seed, "the seed")[0]
 
     def seed_epoch(self, epoch: int) -> None:
-        """Seed Python's, NumPy's and MXNet's generators from the run's seed and an epoch."""
-        snapshot.reseed_epoch(self._seed(), epoch)
+        """Seed all generators from the run's seed and an epoch."""
+        reseed_epoch(self._seed(), epoch)
 
     def remember_order(self) -> None:
         """Store the random states from which the loader is about to draw the order of an epoch."""
-        self.order_state = snapshot.random_state()
+        self.order_state = random_state()
 
     def restore_order(self) -> None:
         """Set the random states that :meth:`remember_order` stored."""
-        snapshot.set_random_state(self.order_state)
-
-    def restore(self, checkpoint: Path) -> None:
-        """Set the generators to what they were when a checkpoint was saved."""
-        snapshot.read_random(checkpoint, self.world.rank)
-        if self.state.seed is not None:
-            self.reseed()
+        set_random_state(self.order_state)
 
     def _seed(self) -> int:
         if self.state.seed is None:

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from ..checkpoints import MANIFEST, read_manifest
 from ..distributed import World
 from ..files import sha256
-from ..gluon.distributed.collectives import from_first
+from ..protocols import Numbers
 
 MOMENT = "a checkpoint to resume from"
+FromFirst = Callable[[Sequence[Numbers]], "list[Numbers]"]
 
 
 class SharedCheckpoint:
     """A checkpoint that the first rank has found, on all ranks: where it is, or else a temporary copy.
 
-    `path` is None if the first rank has found none.
+    ``from_first(arrays)`` returns the first rank's arrays. `path` is None if the first rank has found none.
     """
 
-    def __init__(self, world: World, found: Path | None) -> None:
+    def __init__(self, world: World, found: Path | None, from_first: FromFirst) -> None:
         self._copy: Any = None  # a temporary folder that lives as long as this object
         path = world.gather_json(None if found is None else str(found), MOMENT)[0]
         self.path = None if path is None else Path(path)
         if self.path is not None and len(set(world.gather_json(_manifest_hash(self.path), MOMENT))) > 1:
-            self._receive(world, self.path)
+            self._receive(world, self.path, from_first)
 
-    def _receive(self, world: World, path: Path) -> None:
+    def _receive(self, world: World, path: Path, from_first: FromFirst) -> None:
         names = world.gather_json([MANIFEST, *read_manifest(path).files] if world.first else None)[0]
         contents = [np.fromfile(path / name, "uint8") for name in names] if world.first else []
-        contents = from_first(world, contents)
+        contents = from_first(contents)
         if world.first:
             return
         self._copy = tempfile.TemporaryDirectory()

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..checks import batch_count, loader_problems
 from ..distributed import World, unwrapped
+from ..engines import Engine
 from ..errors import Problem, quoted, raise_problems, shown
-from ..gluon.engine import Engine
 from ..sampling import Proportional, Sampling, TaskLoaders
 
 SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
@@ -113,7 +113,7 @@ def _sampling_problems(engine: Engine, sampling: Any, data: Mapping[str, Any]) -
             f"sampling: {kind} joins batches in one process, and {engine.world.size} train together; let "
             "loaders take turns, as with Proportional()"
         )
-    method = None if engine.balancer is None else engine.balancer.method
+    method = engine.balance
     if method is not None and method.needs == "gramian" and not sampling.joins:
         messages.append(
             f"balance: {type(method).__name__} compares the gradients of tasks in one batch, and with {kind} "

@@ -1,1 +1,14 @@
 """Everything that uses MXNet. No other package imports it."""
+
+from __future__ import annotations
+
+from ..seeding import SEEDERS
+
+
+def _seed_mxnet(seed: int) -> None:
+    from .compat import mx  # only now: the command sets its environment before mxnet is imported
+
+    mx.random.seed(seed)
+
+
+SEEDERS.append(_seed_mxnet)

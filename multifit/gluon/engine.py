@@ -81,6 +81,11 @@ class Engine:
         self.shared = SharedParameters(world, model.parameters)
         self.restart()
 
+    @property
+    def balance(self) -> Any:
+        """The method of balancing, or None."""
+        return None if self.balancer is None else self.balancer.method
+
     def restart(self, hooks: TrainingHooks | None = None) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
 

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
-from ..errors import raise_problems
-from ..gluon.data.batches import Batch
-from ..gluon.engine import Engine
-from ..gluon.execution.stage import Stage
-from ..gluon.validation.first_batch import check_first_batch
-from ..stages import TRAIN
+from ..engines import Runner
 from .measurements import Part
 from .stopwatch import Stopwatch
 
 
-def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, count: int) -> list[Part]:
+def forward_pieces(runner: Runner, batches: Sequence[Any], watch: Stopwatch, count: int) -> list[Part]:
     """Time the parts of a forward pass by running it with and without them.
 
     Inside one graph, nothing can be timed separately. So the net runs alone, with its losses, and with losses
-    and figures, in turns, and the pieces are the differences. The engine's training stage must have run
+    and figures, in turns, and the pieces are the differences. The training stage must have run
     already; `batches` run over and over, each variant `count` times; `watch` must drain. Returns no parts if
     handlers change the outputs: they would be called more often than there are batches.
     """
-    stage = engine.stages[TRAIN]
-    if engine.hooks is not None and engine.hooks.active("change_outputs"):
+    variants = runner.forward_variants(batches[0])
+    if not variants:
         return []
-    variants: dict[str, Callable[[Batch], object]] = {
-        "net": lambda batch: _run_net(stage, batch),
-        "all": lambda batch: stage.run(batch, engine.state),
-    }
-    if stage.figures.on_device:
-        without_figures = engine.new_stage(TRAIN, [])
-        raise_problems(check_first_batch(without_figures, batches[0])[1])
-        variants["losses"] = lambda batch: without_figures.run(batch, engine.state)
     # the first batch of each signature runs without a graph, the second traces it
     for batch in (*batches, *batches):
         for run in variants.values():
@@ -46,15 +33,6 @@ def forward_pieces(engine: Engine, batches: Sequence[Batch], watch: Stopwatch, c
             del result
         watch.lap()
     return _differences([{name: lap[(name,)] for name in names} for lap in watch.laps])
-
-
-def _run_net(stage: Stage, batch: Batch) -> list[Any]:
-    outputs = []
-    with stage.recording():
-        for context, slots in zip(batch.contexts, batch.slots):
-            with context:
-                outputs.append(stage.network(slots))
-    return outputs
 
 
 def _differences(laps: Sequence[Mapping[str, list[float]]]) -> list[Part]:

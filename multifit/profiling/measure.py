@@ -7,13 +7,10 @@ from statistics import mode
 from typing import Any, Callable, Iterator
 
 from ..arguments import Count, checked
-from ..checks import batch_count, loader_problems
+from ..checks import batch_count, loader_problems, no_batch_problems
+from ..engines import Runner
 from ..errors import DataError, raise_problems
 from ..events import TRAINING_EVENTS, EstimatorProtocol, TrainingHooks
-from ..gluon.data.loaders import no_batch_problems, repeat
-from ..gluon.engine import Engine
-from ..gluon.operator_times import operator_times
-from ..gluon.steps.trial_run import trial_run
 from ..stages import TRAIN
 from .forward_pieces import forward_pieces
 from .measurements import Operator, Part
@@ -27,7 +24,7 @@ Clock = Callable[[], float]
 @checked
 def profile(
     estimator: EstimatorProtocol,
-    engine: Engine,
+    runner: Runner,
     run_handlers: Callable[[TimedEvents], Any],
     data: Any,
     batches: Count,
@@ -37,37 +34,37 @@ def profile(
 ) -> Profile:
     """Train for some batches and time every part of a step; net, trainers and random states stay as they are.
 
-    The estimator, whose run is its own, is handed to the handlers; `engine` is that estimator's, a fork.
+    The estimator, whose run is its own, is handed to the handlers; `runner` is that estimator's, a fork.
     ``run_handlers(events)`` returns the context manager of a fit with these handlers. `clock` and `busy`
     return seconds: elapsed, and spent working in this thread. The other arguments and the errors are those of
     :meth:`multifit.MultiEstimator.profile`.
     """
     raise_problems(loader_problems("train_data", data, once=False))
-    watch = Stopwatch(clock, busy, engine.wait)
+    watch = Stopwatch(clock, busy, runner.wait)
     events = TimedEvents(estimator, event_handlers, watch)
-    with trial_run(engine, data, "train_data", "profile"):
+    with runner.trial_run(data, "train_data", "profile"):
         hooks = TrainingHooks(events)
-        engine.restart(hooks if hooks.active() else None)
-        engine.stages[TRAIN].needs_outputs = events.takes_outputs(TRAINING_EVENTS)
+        runner.restart(hooks if hooks.active() else None)
+        runner.engine.stages[TRAIN].needs_outputs = events.takes_outputs(TRAINING_EVENTS)
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
-            steps = TimedSteps(estimator, engine, _batches(data), events, watch)
-            return _measure(engine, steps, batches, clock, busy)
+            steps = TimedSteps(estimator, runner, _batches(runner, data), events, watch)
+            return _measure(runner, steps, batches, clock, busy)
 
 
-def _measure(engine: Engine, steps: TimedSteps, count: int, clock: Clock, busy: Clock) -> Profile:
-    warm, drained, forward = (Stopwatch(clock, busy, engine.wait) for _ in range(3))
+def _measure(runner: Runner, steps: TimedSteps, count: int, clock: Clock, busy: Clock) -> Profile:
+    warm, drained, forward = (Stopwatch(clock, busy, runner.wait) for _ in range(3))
     free, profiled = (Stopwatch(clock, busy, lambda: None) for _ in range(2))
     steps.run(warm, max(3, count // 5))  # traces the graphs and allocates memory
     first, second = count - count // 2, count // 2
     # half before and half after, so that a machine that slows down in between does not look like a difference
-    seconds = _seconds(engine, clock, lambda: steps.run(free, first))
+    seconds = _seconds(runner, clock, lambda: steps.run(free, first))
     steps.run(drained, count)
-    seconds += _seconds(engine, clock, lambda: steps.run(free, second)) if second else 0.0
-    reading = _seconds(engine, clock, steps.stage.figures.read)
+    seconds += _seconds(runner, clock, lambda: steps.run(free, second)) if second else 0.0
+    reading = _seconds(runner, clock, steps.stage.figures.read)
     parts = part_times(drained.laps, free.laps)
-    pieces = forward_pieces(engine, list(steps.batches), forward, count)
-    operators, reason = operator_times(lambda: steps.run(profiled, count), count)
+    pieces = forward_pieces(runner, list(steps.batches), forward, count)
+    operators, reason = runner.operator_times(lambda: steps.run(profiled, count), count)
     return Profile(
         wall=1000 * seconds / count,
         parts=_insert_pieces(parts, pieces),
@@ -75,9 +72,9 @@ def _measure(engine: Engine, steps: TimedSteps, count: int, clock: Clock, busy: 
         reading=1000 * reading,
         batches=count,
         samples=mode(steps.sizes),
-        devices=tuple(map(str, engine.model.contexts)),
+        devices=tuple(map(str, runner.engine.model.contexts)),
         how=steps.stage.describe(),
-        hybridizable=engine.model.hybridizable,
+        hybridizable=runner.engine.model.hybridizable,
         notes=(reason,) if reason else (),
     )
 
@@ -94,14 +91,14 @@ def _insert_pieces(parts: list[Part], pieces: list[Part]) -> tuple[Part, ...]:
     return (*parts[:at], *scaled, *parts[at:])
 
 
-def _seconds(engine: Engine, clock: Clock, run: Callable[[], Any]) -> float:
-    engine.wait()
+def _seconds(runner: Runner, clock: Clock, run: Callable[[], Any]) -> float:
+    runner.wait()
     start = clock()
     run()
-    engine.wait()
+    runner.wait()
     return clock() - start
 
 
-def _batches(data: Any) -> Iterator[Any]:
-    yield from repeat(data)
+def _batches(runner: Runner, data: Any) -> Iterator[Any]:
+    yield from runner.engine.readers[TRAIN].repeat(data)
     raise DataError(no_batch_problems("train_data", 1, read=True))

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Iterator
 
+from ..batch_pass import run_pass
+from ..engines import Runner
 from ..errors import UserCodeError
 from ..events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
-from ..gluon.data.batches import Batch
-from ..gluon.engine import Engine
-from ..gluon.execution.result import StepResult
-from ..gluon.steps.batch_pass import run_pass
-from ..gluon.steps.train_step import TrainStep
+from ..protocols import BatchResult
 from ..stages import TRAIN
 from .stopwatch import Stopwatch
 
@@ -53,7 +51,7 @@ class TimedEvents(EventDispatcher):
 class TimedSteps:
     """Trains as ``fit`` does, with every phase of a step timed.
 
-    `batches` are raw batches, as many as are asked for; the engine was restarted with the handlers' hooks.
+    `batches` are raw batches, as many as are asked for; the runner was restarted with the handlers' hooks.
     The counters of the estimator's state are advanced. Afterwards, `batches` holds the last batches, and
     `sizes` every batch's number of samples.
     """
@@ -61,16 +59,16 @@ class TimedSteps:
     def __init__(
         self,
         estimator: EstimatorProtocol,
-        engine: Engine,
+        runner: Runner,
         batches: Iterator[Any],
         events: TimedEvents,
         watch: Stopwatch,
     ) -> None:
-        self._state, self._engine, self._raw, self._events = estimator.state, engine, batches, events
+        self._state, self._engine, self._raw, self._events = estimator.state, runner.engine, batches, events
         self._watch = watch
-        self._step = TrainStep(engine, self._time)
-        self.stage = engine.stages[TRAIN]
-        self.batches: deque[Batch] = deque(maxlen=KEPT_BATCHES)
+        self._step = runner.phased_step(self._time)
+        self.stage = runner.engine.stages[TRAIN]
+        self.batches: deque[Any] = deque(maxlen=KEPT_BATCHES)
         self.sizes: list[int] = []
 
     def run(self, watch: Stopwatch, count: int) -> None:
@@ -93,7 +91,7 @@ class TimedSteps:
                 raw = next(self._raw)
             yield raw
 
-    def _train(self, raw: Any) -> StepResult:
+    def _train(self, raw: Any) -> BatchResult:
         hooks = self._engine.hooks
         with ExitStack() as around:
             if hooks is not None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from itertools import chain
-from typing import Annotated, Any, Iterator, Optional, Sequence
+from typing import Annotated, Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
 from ..arguments import Positive, bounds, checked
 from ..checks import one_shot
+from ..engines import PhasedStep, Runner
 from ..errors import TrainerError, UserCodeError, quoted, shown, suggest
-from ..gluon.data.loaders import repeat
-from ..gluon.engine import Engine
-from ..gluon.execution.result import StepResult
-from ..gluon.optim.trainer_handle import TrainerHandle
-from ..gluon.steps.train_step import TrainStep
-from ..gluon.steps.trial_run import trial_run
+from ..protocols import Trainer
+from ..stages import TRAIN
 from .result import RateSearch, RunningMean
 
 DIVERGED = 4.0  # times the lowest mean: fastai's limit
@@ -25,7 +22,7 @@ TOO_FEW = 10  # fewer batches make no useful mean or curve
 
 @checked
 def find_learning_rate(
-    engine: Engine,
+    runner: Runner,
     data: Any,
     start: Positive,
     end: Positive,
@@ -36,7 +33,7 @@ def find_learning_rate(
 
     L. N. Smith's range test ("Cyclical Learning Rates for Training Neural Networks", 2015), with fastai's
     rules for when to stop and what to suggest. It ends early if the loss diverges. Afterwards, and also after
-    an error, net, trainers and random states are as before. `engine` is a fork, with its own figures. Data
+    an error, net, trainers and random states are as before. `runner` is a fork, with its own figures. Data
     that ends too early is read again. `trainer` is the one whose rate grows, while the others keep theirs;
     None: all.
 
@@ -45,11 +42,11 @@ def find_learning_rate(
     batch is not finite.
     """
     rates = _rates(start, end, batches)
-    with trial_run(engine, data, "data", "find_learning_rate") as (run, iterator):
-        trainers = _select(dict(engine.trainers.get()), trainer)
+    with runner.trial_run(data, "data", "find_learning_rate") as (run, iterator):
+        trainers = _select(runner.engine.trainers.get(), trainer)
         next(iterator)  # the first batch is in `run`
-        rest = iterator if one_shot(data) else chain(iterator, repeat(data))
-        losses = _train(engine, run.train, rest, rates, trainers)
+        rest = iterator if one_shot(data) else chain(iterator, runner.engine.readers[TRAIN].repeat(data))
+        losses = _train(runner, run.train, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
 
 
@@ -59,29 +56,28 @@ def _rates(start: float, end: float, batches: int) -> list[float]:
     return [float(rate) for rate in np.geomspace(start, end, batches)]
 
 
-def _select(handles: dict[str, TrainerHandle], name: str | None) -> list[TrainerHandle]:
-    if name is not None and name not in handles:
-        near, valid = suggest(name, handles), quoted(handles)
+def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:
+    if name is not None and name not in trainers:
+        near, valid = suggest(name, trainers), quoted(trainers)
         raise TrainerError(f"find_learning_rate: there is no trainer {shown(name)}{near}; valid are {valid}")
-    selected = [handle for each, handle in handles.items() if name in (None, each)]
-    for handle in selected:
-        if "learning_rate" not in handle.settable:
-            kind = type(handle.optimizer).__name__
-            raise TrainerError(
-                f'find_learning_rate: {kind} of trainer "{handle.name}" makes no use of a rate'
-            )
-    return selected
+    selected = {each: trainer for each, trainer in trainers.items() if name in (None, each)}
+    for each, trainer in selected.items():
+        if "learning_rate" not in trainer.settable:
+            kind = type(trainer.optimizer).__name__
+            raise TrainerError(f'find_learning_rate: {kind} of trainer "{each}" makes no use of a rate')
+    return list(selected.values())
 
 
 def _train(
-    engine: Engine,
-    result: StepResult,
+    runner: Runner,
+    result: Any,
     batches: Iterator[Any],
     rates: Sequence[float],
-    trainers: Sequence[TrainerHandle],
+    trainers: Sequence[Trainer],
 ) -> list[float]:
     """Train with one rate after the other; return the loss before each update."""
-    step, losses = TrainStep(engine), list[float]()
+    step, losses = runner.phased_step(), list[float]()
+    optimizers: list[Any] = [trainer.optimizer for trainer in trainers]
     best, mean = math.inf, RunningMean()
     while True:
         # read before the update, so that errors of the forward pass are raised here
@@ -95,17 +91,17 @@ def _train(
         raw = next(batches, None) if len(losses) < len(rates) else None
         if raw is None or value > DIVERGED * best > 0:
             break
-        for trainer in trainers:
-            trainer.optimizer.lr_scheduler, trainer.optimizer.lr = None, rates[len(losses) - 1]
+        for optimizer in optimizers:
+            optimizer.lr_scheduler, optimizer.lr = None, rates[len(losses) - 1]
         step.learn(result)
-        engine.state.step += 1  # by which trainers, weights and methods of balancing know their turn
+        runner.engine.state.step += 1  # by which trainers, weights and methods of balancing know their turn
         result = _forward(step, raw, len(losses) + 1)
     if not losses:
         raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing has moved")
     return losses
 
 
-def _forward(step: TrainStep, raw: Any, number: int) -> StepResult:
+def _forward(step: PhasedStep, raw: Any, number: int) -> Any:
     try:
         return step.forward(step.fetch(raw))
     except UserCodeError as error:

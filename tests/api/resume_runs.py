@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.data import in_batches
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec

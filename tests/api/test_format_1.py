@@ -25,9 +25,9 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.gluon.data.seeding import seed_everything
 from multifit.metrics import BinaryAccuracy
 from multifit.schedules import WarmUp
+from multifit.seeding import seed_everything
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip

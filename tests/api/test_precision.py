@@ -24,8 +24,8 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.precision import precisions
+from multifit.seeding import seed_everything
 from tests.common.compare import assert_unchanged, copy_parameters, snapshot
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.specs import CE, L2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from multifit import CheckpointHandler, EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
-from multifit.gluon.steps.runner import Runner
+from multifit.gluon.runner import Runner
 from multifit.handlers.plateau import PlateauHandler
 from tests.common.nets import TWO_HEADS, Heads, sequential
 

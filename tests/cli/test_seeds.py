@@ -14,7 +14,7 @@ from multifit.cli.seeds import Seeds
 DRAWS = """
 import random
 import mxnet as mx
-from multifit.gluon.data.seeding import preserve_rng
+from multifit.seeding import preserve_rng
 
 NOISE = np.random.normal(size=(40, 3)).astype("float32")
 drawn = open("drawn.txt", "a")

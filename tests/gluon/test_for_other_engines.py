@@ -12,7 +12,6 @@ from multifit.gluon.compat import mx
 from multifit.gluon.data.arrays import shared
 from multifit.gluon.data.batches import Batch
 from multifit.gluon.data.new_array import new_array
-from multifit.gluon.data.seeding import SEEDERS, seed_everything
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.carried_state import CarriedState
 from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
@@ -24,6 +23,7 @@ from multifit.gluon.optim.update_numbers import UpdateNumbers
 from multifit.gluon.snapshot.figures import save_figures
 from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
+from multifit.seeding import SEEDERS, seed_everything
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import STATE
@@ -258,7 +258,7 @@ def test_the_state_of_another_engine_is_saved_and_begun_anew() -> None:
 
 def test_generators_of_other_engines_are_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
-    monkeypatch.setattr("multifit.gluon.data.seeding.SEEDERS", [*SEEDERS, seeds.append])
+    monkeypatch.setattr("multifit.seeding.SEEDERS", [*SEEDERS, seeds.append])
     seed_everything(7)
     assert seeds == [7]
 

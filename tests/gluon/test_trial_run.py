@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from multifit import GradientAccumulation, HandlerError, MetricSpec, MultiEstimator, TrainerError, TrainerSpec
-from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.optim.gradients import is_fresh
+from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.grids import ONE, TWO
 from tests.common.nets import TWO_HEADS, Heads, hybridized, sequential

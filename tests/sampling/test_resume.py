@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, MetricSpec, MultiEstimator, SpecError, TrainerSpec
-from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import Proportional, Ratios, RoundRobin
+from multifit.seeding import seed_everything
 from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
 from tests.common.data import Scaling
 from tests.common.hand_loop import SILENT

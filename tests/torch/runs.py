@@ -8,7 +8,7 @@ import numpy as np
 
 from multifit import MultiEstimator, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import two_head_spec

@@ -29,8 +29,8 @@ from multifit.balance import (
     UPGrad,
 )
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import RoundRobin, Together
+from multifit.seeding import seed_everything
 from tests.common.balance_methods import methods
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads

@@ -20,7 +20,7 @@ from multifit.balance import (
     UPGrad,
 )
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.nets import TWO_HEADS, Heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import program_of

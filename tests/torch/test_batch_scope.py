@@ -10,8 +10,8 @@ import pytest
 
 from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, SpecError
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.execution.multi_box import multi_box_loss
+from multifit.seeding import seed_everything
 from tests.common.nets import hybridized
 from tests.common.specs import CE
 from tests.numerics.test_batch_scope import multibox, scenes, spec, tiny_ssd

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
+from multifit.gluon.runner import Runner as MXNetRunner
 from multifit.torch.engine import runner
 from tests.torch.runs import BATCHES, estimator_of
 
@@ -31,10 +32,9 @@ def test_devices_that_do(context: Any) -> None:
 
 
 def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
-    runners = estimator_of(engine="auto", context=torch.device("cpu"))._runners
-    assert runners.__name__ == "multifit.torch.engine.runner"
+    assert isinstance(estimator_of(engine="auto", context=torch.device("cpu"))._runner, runner.Runner)
     assert 'engine: torch, as context is "cpu"' in caplog.text
-    assert estimator_of(engine="auto", context=mx.cpu())._runners.__name__ == "multifit.gluon.steps.runner"
+    assert type(estimator_of(engine="auto", context=mx.cpu())._runner) is MXNetRunner
     with pytest.raises(ValueError, match="CUDA"):
         estimator_of(engine="auto", context="cuda:77")
 

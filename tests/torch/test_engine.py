@@ -11,7 +11,7 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_close, batches, run

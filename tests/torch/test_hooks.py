@@ -19,7 +19,7 @@ from multifit import (
     SpecError,
 )
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.runs import BATCHES, PAIRS, estimator_of, values
 from tests.torch.test_batch_scope import OfAll

@@ -11,8 +11,8 @@ import pytest
 
 from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
 from multifit.losses import SequenceCELoss
+from multifit.seeding import seed_everything
 from multifit.taskfile import TaskFile
 from tests.common.specs import CE, one_loss_spec
 from tests.torch.fits import stages_of

@@ -12,8 +12,8 @@ from mxnet.gluon import Block, nn
 
 from multifit import CheckpointHandler, Every, LabelSpec, MultiEstimator, SpecError
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import RoundRobin
+from multifit.seeding import seed_everything
 from multifit.torch.engine import program
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec

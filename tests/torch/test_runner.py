@@ -17,7 +17,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.data import two_head_arrays
 from tests.common.specs import one_loss_spec, two_head_spec
 from tests.torch.fits import stages_of

@@ -15,7 +15,7 @@ from multifit import (
     WeightAveraging,
 )
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, sequential
 from tests.common.specs import two_head_spec

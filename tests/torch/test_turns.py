@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
-from multifit.gluon.data.seeding import seed_everything
 from multifit.sampling import Proportional, Ratios, RoundRobin, Together
+from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec

@@ -1,1 +1,1 @@
-"""Batches: loaders, devices, seeding, and arrays on their devices."""
+"""Batches: loaders, devices, workers, and arrays on their devices."""

@@ -7,7 +7,6 @@ from collections import deque
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from ...distributed import unwrapped
-from ...errors import Problem
 from ...protocols import Loader
 from ..compat import mx
 from .array_batching import by_index
@@ -142,17 +141,3 @@ def _is_stateless(sampler: Any) -> bool:
         and type(sampler._sampler) in (gluon.RandomSampler, gluon.SequentialSampler)
         and sampler._last_batch != "rollover"
     )
-
-
-def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Problem]:
-    """Return the problem of a loader, named `what` in messages, that yielded nothing.
-
-    `epoch` counts from 0; `read` says whether the loader yielded batches in an earlier epoch.
-    """
-    message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
-    if read:
-        message = (
-            f"{what} yields no batch in epoch {epoch + 1}, though it did before: it can be read only once; "
-            "give a DataLoader, a list, or a DataIter with reset()"
-        )
-    return [Problem("data", message)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, Sequence, Union
+from typing import Union
 
-from ...plan import LoaderPlan
-from ...spec.task_slots import TaskSlots
 from .devices import shares
 
 
@@ -70,21 +68,3 @@ class CurrentShare:
     """The share of the batch that was read last: set where batches are read, used where they are split."""
 
     share: Share = WHOLE
-
-
-class Peeked(NamedTuple):
-    """A batch that was read before, and which part of it is this process's: a loader of this one batch."""
-
-    raw: Any
-    share: Share
-
-
-class FirstBatches(NamedTuple):
-    """The first batches of several loaders, or the one that they make together.
-
-    `slots` are those of each loader's batches. `plans` say what training takes of each loader.
-    """
-
-    batches: Sequence[Peeked]
-    slots: Mapping[str, TaskSlots]
-    plans: Sequence[LoaderPlan] = ()

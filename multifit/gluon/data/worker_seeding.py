@@ -11,10 +11,10 @@ import pydoc
 from typing import Any, Callable, Iterator
 from weakref import WeakKeyDictionary, WeakSet
 
+from ...seeding import mixed, seed_everything, state_hash
 from ..compat import mx
 from .array_batching import columns_of
 from .batchify import DEFAULTS, batchify_of
-from .seeding import mixed, seed_everything, state_hash
 from .worker_batches import batches_from_workers, wait, watch
 
 _data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from itertools import chain
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Sequence
 
 import numpy as np
 
-from ...checks import loader_problems
-from ...distributed import Sharded, World
+from ...checks import loader_problems, no_batch_problems
+from ...distributed import WAY_OUT, Sharded, World, unwrapped
+from ...engines import Peeked
 from ...errors import DataError, raise_problems
 from ...protocols import Loader
 from ...sampling import TaskLoaders
@@ -20,19 +21,15 @@ from ..data.loaders import (
     in_order,
     iterate,
     iterate_from,
-    no_batch_problems,
+    repeat,
     replay_epochs,
     seed_of_pass,
 )
 from ..data.raw_batches import arrays_in
-from ..data.shares import CurrentShare, Part, Peeked, Slice
+from ..data.shares import CurrentShare, Part, Slice
+from ..data.worker_seeding import has_own_workers, seedable
 from .collectives import from_first
 from .task_reader import Read, TaskReader, nothing
-
-WAY_OUT = (
-    "give Gluon's own DataLoader, which multifit divides, or multifit.Sharded(...) if each process has its "
-    "own part"
-)
 
 
 class Reader:
@@ -48,7 +45,7 @@ class Reader:
     """
 
     def __init__(self, world: World, in_use: LoadersInUse) -> None:
-        self._world, self.in_use = world, in_use
+        self._world, self._in_use = world, in_use
         self.current = CurrentShare()
         self._read: Read = iterate_from if world.alone else self._iterate
         self._of_tasks = TaskReader(world, self._read)
@@ -74,10 +71,14 @@ class Reader:
         else:
             replay_epochs(data, epochs, seed_epoch)
 
-    def peek(self, data: Loader, what: str) -> Peeked:
-        """Return a loader's first batch; raises as :meth:`peek_first` does."""
-        raw, _ = self.peek_first(data, what)
-        return Peeked(raw, self.current.share)
+    def repeat(self, data: Loader) -> Iterator[Any]:
+        """Iterate over a loader again and again, until a pass yields no batch."""
+        return repeat(data)
+
+    def peek(self, data: Loader, what: str) -> tuple[Peeked, Iterator[Any]]:
+        """Return a loader's first batch with this rank's share; else as :meth:`peek_first`."""
+        raw, batches = self.peek_first(data, what)
+        return Peeked(raw, self.current.share), batches
 
     def peek_first(
         self, data: Loader | Peeked, what: str, number: int | None = None
@@ -92,11 +93,24 @@ class Reader:
             return data.raw, iter([data.raw])
         if not isinstance(data, TaskLoaders):  # those were checked one by one
             raise_problems(loader_problems(what, data, once=True))
-        raise_problems(self.in_use.problems(what, data))
+        raise_problems(self._in_use.problems(what, data))
         batches = self.iterate(data, number)
         for first in batches:
             return first, chain([first], batches)
         raise DataError(no_batch_problems(what))
+
+    def reading(self, data: Loader) -> ContextManager[None]:
+        """Return a block in which an epoch reads a loader: within it, nothing else reads its iterators."""
+        return self._in_use.reading(data)
+
+    def workers(self, data: Any) -> int:
+        """Return the number of processes that make a loader's batches, beside this one."""
+        return int(unwrapped(data)._num_workers) if has_own_workers(unwrapped(data)) else 0
+
+    def repeats_workers(self, data: Any) -> bool:
+        """Whether what a loader's workers draw at random, if there are any, is the same in a resumed run."""
+        loader = unwrapped(data)
+        return not has_own_workers(loader) or seedable(loader)
 
     def _iterate(
         self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None

@@ -11,12 +11,13 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 
+from ...checks import no_batch_problems
 from ...distributed import World, unwrapped
 from ...errors import DataError, counted
 from ...protocols import Loader
 from ...sampling import TaskBatch, TaskLoaders
-from ..data.loaders import has_order, no_batch_problems, replay_epochs
-from ..data.seeding import READ, mixed, preserve_rng, random_state, set_random_state, state_hash
+from ...seeding import READ, mixed, preserve_rng, random_state, set_random_state, state_hash
+from ..data.loaders import has_order, replay_epochs
 
 Read = Callable[..., Iterator[Any]]
 """``read(loader, skip, before_rest, number)`` yields the rest of a pass over one loader."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from ...distributed import ALONE, World
+from ...engines import Timer, untimed
 from ...protocols import Array, Context
+from ...seeding import BALANCED_STEP, mixed
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..data.batches import Batch
-from ..data.seeding import BALANCED_STEP, mixed
 from ..distributed.host_metrics import HostMetrics
 from ..distributed.normalizers import Normalizers
 from ..metrics.joining import Joining
@@ -31,11 +32,6 @@ from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
 
-Timer = Callable[..., "AbstractContextManager[Any]"]
-"""``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
-
-_NOTHING: AbstractContextManager[Any] = nullcontext()
-
 
 class Prepared(NamedTuple):
     """A batch's graph, the scale of its losses, and what the graph is called with besides slots, by name."""
@@ -43,11 +39,6 @@ class Prepared(NamedTuple):
     graph: StepGraph
     scale: BatchLossScale
     given: dict[str, Array]
-
-
-def untimed(*phase: str) -> AbstractContextManager[Any]:
-    """Measure nothing."""
-    return _NOTHING
 
 
 class Stage:
@@ -112,7 +103,7 @@ class Stage:
     def rehearsal(self) -> AbstractContextManager[Any]:
         """Return a scope for an extra run of the net, after which its running statistics are restored."""
         if not self.reruns:
-            return _NOTHING
+            return nullcontext()
         return kept_statistics(self.network.net.collect_params().values())
 
     def run(

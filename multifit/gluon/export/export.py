@@ -15,7 +15,7 @@ from ...spec import TaskSpec
 from ...stages import EVALUATE, TRAIN
 from ..data.batch_splitter import SlotSignature
 from ..steps.evaluation import batches_of, predict_batch
-from .formats import FORMATS
+from .formats import WRITERS
 from .onnx_model import require_onnx
 from .torch_files import FUNCTIONS, require_torch
 from .tracing import trace
@@ -45,7 +45,7 @@ def export(
             f"export: {quoted(spec.state)} come from the batch before (state=), which the formats cannot "
             "say; export a net that begins with zeros by itself"
         )
-    return FORMATS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
+    return WRITERS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
 
 
 def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature]:

@@ -43,7 +43,7 @@ def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:
     return write_torch(format, net, _description(net), folder)
 
 
-FORMATS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {
+WRITERS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {
     "gluon": _write_gluon,
     "onnx": _write_onnx,
     **{format: partial(_write_torch, format) for format in FUNCTIONS},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Container, Iterable
 
+from ...engines import Timer, untimed
 from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..balance.make import of_kind
@@ -15,7 +16,6 @@ from ..engine import Engine
 from ..execution.changed_objective import change_objective, differentiate
 from ..execution.result import StepResult
 from ..execution.second_backward import refuse_second_backward
-from ..execution.stage import Timer, untimed
 from ..optim.preserve_state import kept_statistics
 from ..validation.first_batch import run_batch
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from ...seeding import preserve_rng
 from ...stages import TRAIN
-from ..data.seeding import preserve_rng
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
 from ..optim.trainers import refuse_distributed

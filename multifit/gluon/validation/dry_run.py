@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
+from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, UserCodeError, raise_problems
 from ...plan import LoaderPlan
 from ...sampling import TaskBatch
+from ...seeding import preserve_rng
 from ...stages import EVALUATE, TRAIN
 from ..data.batches import Batch
-from ..data.seeding import preserve_rng
-from ..data.shares import FirstBatches, Peeked
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..model.bound_losses import bound_problems

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
+from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest
 from ...plan import LoaderPlan
 from ...sampling import TaskBatch, TaskLoaders
+from ...seeding import preserve_rng
 from ...spec import TaskSpec
 from ...spec.missing import is_missable
 from ...spec.task_slots import TaskSlots, task_slots, with_optional
 from ...stages import TRAIN
 from ..data.batches import Shards
 from ..data.raw_batches import arrays_in
-from ..data.seeding import preserve_rng
-from ..data.shares import FirstBatches, Peeked
 from ..engine import Engine
 from ..metrics.loader_counts import LoaderCounts
 from ..user_code import user_code
@@ -39,7 +39,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
         where = f'{what}["{name}"]'
         try:
             with preserve_rng():
-                peeked[name] = engine.readers[stage].peek(loader, where)
+                peeked[name], _ = engine.readers[stage].peek(loader, where)
             slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis)
         except (DataError, SpecError) as error:
             problems += error.problems

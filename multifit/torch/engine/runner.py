@@ -8,25 +8,29 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Callable, ContextManager, Iterator, Mapping
+from typing import Any, ContextManager, Iterator, Mapping
 
 import torch
 
-from ... import engines
 from ...balance import Sum
+from ...engines import Setup
 from ...errors import raise_problems
+from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
-from ...gluon.data.seeding import SEEDERS
 from ...gluon.engine import Engine
 from ...gluon.gradient_meter import GradientMeter
+from ...gluon.make_engine import make_engine
 from ...gluon.optim.preserve_state import kept_statistics
 from ...gluon.precision.precisions import Precision, named_precision
+from ...gluon.runner import Runner as MXNetRunner
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
 from ...gluon.validation.dry_run import DryRun
+from ...log_once import LogOnce
 from ...plan import Plan
 from ...protocols import Array
+from ...seeding import SEEDERS
 from ...stages import TRAIN
 from ...state import RunState
 from ..translate import untranslated
@@ -52,6 +56,12 @@ def host(context: Any) -> Any:
     return CPU
 
 
+def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
+    """Return what runs an estimator's batches; raises what its constructor raises."""
+    context, arrays = host(setup.context), TorchArrays(device_of(setup.context))
+    return Runner(make_engine(setup, state, log_once, context, arrays, _precision_of), setup, log_once)
+
+
 def has(context: Any) -> bool:
     """Whether torch can run on a context."""
     try:
@@ -61,26 +71,20 @@ def has(context: Any) -> bool:
     return True
 
 
-def arrays(context: Any, host: Any) -> TorchArrays:
-    """Return the tensors of a run as methods of balancing use them."""
-    return TorchArrays(device_of(context))
-
-
-def precision_of(name: object, contexts: Any) -> Precision:
+def _precision_of(name: object, contexts: Any) -> Precision:
     """Return the precision with a name, in which torch computes alone; raises ValueError if there is none."""
     return replace(named_precision(name), elsewhere=True)
 
 
-class Runner(engines.Runner):
+class Runner(MXNetRunner):
     """Runs batches on a device of torch, and moves values between it and MXNet's net."""
 
-    def __init__(
-        self, engine: Engine, context: Any, log_once: Callable[[str], None], compiles: bool | str
-    ) -> None:
+    def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
+        super().__init__(engine, setup, log_once)
         raise_problems(refusals.of_options(engine))
-        self._engine, self._device, self._log_once = engine, device_of(context), log_once
+        self._device = device_of(setup.context)
         self._parameters = Parameters(engine.model.parameters, self._device)
-        self._uploads, self._compiles = Uploads(self._device), compiles
+        self._uploads, self._compiles = Uploads(self._device), setup.compile
         is_scaled = engine.model.precision.name == "float16"
         self._scaling: Scaling = Scaled(self._device) if is_scaled else Unscaled()
         self._trainers: Trainers | None = None
@@ -88,11 +92,12 @@ class Runner(engines.Runner):
         self._running = False
         self._discard()
 
-    def restart(self) -> None:
+    def restart(self, hooks: TrainingHooks | None = None) -> None:
         """Begin a fit, or a loop without one.
 
         All graphs are traced again, and other parameters may be trainable now.
         """
+        super().restart(hooks)
         self._discard()
         self._parameters.tensors.clear()
         self._trainers = None
@@ -117,10 +122,10 @@ class Runner(engines.Runner):
             if self._trainers is not None:
                 self._trainers.lent = True
 
-    def check(self, engine: Engine, run: DryRun) -> None:
-        """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run of an engine."""
-        stage, slots = engine.stages[TRAIN], run.train.batch.slots[0]
-        problems = [*refusals.of_graph(stage), *refusals.of_trainers(engine)]
+    def check(self, run: DryRun) -> None:
+        """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run."""
+        stage, slots = self._engine.stages[TRAIN], run.train.batch.slots[0]
+        problems = [*refusals.of_graph(stage), *refusals.of_trainers(self._engine)]
         if not problems and stage.graphs.first is not None:
             with stage.recording():
                 problems = untranslated(stage.graphs.first.trace(slots, weighted=True).symbol)
@@ -169,7 +174,7 @@ class Runner(engines.Runner):
         if result is not None:
             return result
         self.publish()
-        return evaluation.evaluate_batch(self._engine, raw)
+        return super().evaluate_batch(raw)
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:
         """Return every output by name."""
@@ -215,9 +220,9 @@ class Runner(engines.Runner):
         if self._step is not None:
             self._step.gradients.take()
 
-    def described(self, plan: Plan) -> Plan:
-        """Return the plan with the device of torch."""
-        return replace(plan, devices=(f"{self._device} (torch)",))
+    def make_plan(self, run: DryRun, trained: bool) -> Plan:
+        """Return what goes where, with the device of torch."""
+        return replace(super().make_plan(run, trained), devices=(f"{self._device} (torch)",))
 
     def check_tool(self, tool: str) -> None:
         """Raise ValueError: tools measure MXNet's own step."""

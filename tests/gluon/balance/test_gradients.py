@@ -20,8 +20,8 @@ from multifit import (
 )
 from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
-from multifit.gluon.data.seeding import mixed
 from multifit.gluon.execution.stage import BALANCED_STEP
+from multifit.seeding import mixed
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise

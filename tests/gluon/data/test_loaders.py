@@ -8,7 +8,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from multifit.checks import batch_count
+from multifit.checks import batch_count, no_batch_problems
 from multifit.distributed import ALONE
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
@@ -16,12 +16,11 @@ from multifit.gluon.data.in_use import LoadersInUse
 from multifit.gluon.data.loaders import (
     iterate,
     iterate_from,
-    no_batch_problems,
     repeat,
     replay_epochs,
 )
-from multifit.gluon.data.seeding import random_state, set_random_state
 from multifit.gluon.distributed.reader import Reader
+from multifit.seeding import random_state, set_random_state
 from tests.common.data import Limited, Repeating, Scaling
 
 

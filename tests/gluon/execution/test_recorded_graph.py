@@ -10,10 +10,10 @@ import pytest
 
 from multifit import SpecError, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
 from multifit.gluon.execution.network import Network
 from multifit.gluon.precision.precisions import named_precision
 from multifit.gluon.validation.dry_run import dry_run
+from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, PlainHeads, hybridized
 from tests.common.specs import two_head_spec

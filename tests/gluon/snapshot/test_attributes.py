@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.snapshot import read_tree, write_tree
 from multifit.gluon.snapshot.attributes import load_attributes, save_attributes
+from multifit.gluon.snapshot.tree import read_tree, write_tree
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip

@@ -13,8 +13,8 @@ from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
-from multifit.gluon.snapshot import read_tree, write_tree
 from multifit.gluon.snapshot.figures import load_figures, save_figures
+from multifit.gluon.snapshot.tree import read_tree, write_tree
 from multifit.gluon.validation.first_batch import run_batch
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, L2

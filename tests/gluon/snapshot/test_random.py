@@ -7,14 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from multifit.gluon.snapshot import (
-    random_state,
-    read_tree,
-    reseed,
-    reseed_epoch,
-    set_random_state,
-    write_tree,
-)
+from multifit.gluon.snapshot.tree import read_tree, write_tree
+from multifit.seeding import random_state, reseed, reseed_epoch, set_random_state
 
 import mxnet as mx  # isort: skip
 

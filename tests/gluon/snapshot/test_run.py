@@ -11,7 +11,7 @@ import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.snapshot import differences, read, read_random, write
+from multifit.gluon.snapshot.snapshot import Snapshot
 from multifit.gluon.steps.evaluation import predict_batch
 from tests.common.grids import pairwise
 from tests.common.nets import Heads, hybridized, normed_heads, sequential
@@ -33,10 +33,10 @@ FILES = {
 def interrupt(folder: Path, whole: Engine, resumed: Engine, batches: Any, at: int) -> None:
     """Train one engine, write it at a batch, and read it in the other; train both to the end."""
     train(whole, batches[:at])
-    assert write(folder, whole) == []
+    assert Snapshot(whole).write(folder) == []
     train(whole, batches[at:], at)
     np.random.rand(), random.random()
-    assert read(folder, resumed) == {}
+    assert Snapshot(resumed).read(folder) == {}
     train(resumed, batches[at:], at)
 
 
@@ -94,12 +94,12 @@ def test_a_trainer_built_by_the_user_continues_bit_for_bit(
 def test_an_engine_can_be_reset_to_what_it_wrote(tmp_path: Path) -> None:
     engine, batches = make_engine(2), make_batches()
     train(engine, batches[:3])
-    write(tmp_path, engine)
+    Snapshot(engine).write(tmp_path)
     before, figures = everything(engine), engine.stages["train"].figures.read()
     train(engine, batches[3:], 3)
     assert everything(engine) != before
     engine.restart()
-    read(tmp_path, engine)
+    Snapshot(engine).read(tmp_path)
     assert everything(engine) == before
     train(engine, batches[3:4], 3)
     assert engine.stages["train"].figures.read() != figures
@@ -110,8 +110,8 @@ def test_a_run_before_its_first_batch(tmp_path: Path) -> None:
     for engine in engines:
         engine.model.initialize()
         predict_batch(engine, (batches[0][0],))
-    write(tmp_path, engines[0])
-    read(tmp_path, engines[1])
+    Snapshot(engines[0]).write(tmp_path)
+    Snapshot(engines[1]).read(tmp_path)
     for engine in engines:
         train(engine, batches)
     assert everything(engines[0]) == everything(engines[1])
@@ -120,11 +120,11 @@ def test_a_run_before_its_first_batch(tmp_path: Path) -> None:
 def test_random_states_are_read_last_and_by_themselves(tmp_path: Path) -> None:
     engine, other = make_engine(), make_engine()
     train(engine, make_batches([8]))
-    write(tmp_path, engine)
+    Snapshot(engine).write(tmp_path)
     expected = np.random.rand(), random.random()
-    read(tmp_path, other)
+    Snapshot(other).read(tmp_path)
     assert (np.random.rand(), random.random()) == expected
-    read_random(tmp_path)
+    Snapshot(other).read_random(tmp_path)
     assert (np.random.rand(), random.random()) == expected
 
 
@@ -138,8 +138,8 @@ def test_gradients_that_no_trainer_used_yet_are_restored(tmp_path: Path) -> None
     train(engine, batches[:2])
     result = engine.stages["train"].run(engine.splitter("train").split(batches[2]), engine.state)
     mx.autograd.backward(result.objectives)
-    write(tmp_path, engine)
-    read(tmp_path, other)
+    Snapshot(engine).write(tmp_path)
+    Snapshot(other).read(tmp_path)
     for each in engines:
         train(each, batches[3:4], 3)
     assert everything(engine) == everything(other)
@@ -163,17 +163,17 @@ def test_figures_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     train(engine, make_batches([8, 8]))
     engine.trainers.get()["heads"].optimizer.queue = {1}
     names = ["trainers.heads.optimizer.queue", "train_odd", "val_odd"]
-    assert write(tmp_path, engine) == names
-    assert list(read(tmp_path, other)) == names[1:]
+    assert Snapshot(engine).write(tmp_path) == names
+    assert list(Snapshot(other).read(tmp_path)) == names[1:]
 
 
 def test_differences_to_another_run(tmp_path: Path) -> None:
     engine, other = make_engine(), make_engine(2)
     for each in (engine, other):
         train(each, make_batches([8]))
-    write(tmp_path, engine)
-    assert differences(tmp_path, engine) == []
-    assert differences(tmp_path, other) == ["devices: 1 in the checkpoint, 2 here"]
+    Snapshot(engine).write(tmp_path)
+    assert Snapshot(engine).differences(tmp_path) == []
+    assert Snapshot(other).differences(tmp_path) == ["devices: 1 in the checkpoint, 2 here"]
 
 
 # ---- what the first batch after a resume could do differently ----------------------------------------------

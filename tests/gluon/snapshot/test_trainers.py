@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from multifit.gluon.optim.schedules import OneCycle, ScaledSchedule, WarmUp
-from multifit.gluon.snapshot import read_tree, write_tree
 from multifit.gluon.snapshot.trainers import load_trainer, save_trainer
+from multifit.gluon.snapshot.tree import read_tree, write_tree
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip

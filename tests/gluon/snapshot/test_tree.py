@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.snapshot import read_tree, write_tree
+from multifit.gluon.snapshot.tree import read_tree, write_tree
 
 import mxnet as mx  # isort: skip
 

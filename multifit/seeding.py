@@ -8,20 +8,18 @@ from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
 
-from ..compat import mx
-
 # Streams of random numbers of a run: each is hashed with its seed.
 STEP, EPOCH, RANK, READ = range(4)
 BALANCED_STEP = 2  # as RANK, but followed by more numbers
-SEEDERS: list[Callable[[int], object]] = [mx.random.seed]  # of the generators of operators, by engine
+SEEDERS: list[Callable[[int], object]] = []  # of the generators of operators, which the engines add
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python's, NumPy's and MXNet's random generators.
+    """Seed Python's and NumPy's random generators, and those of the engines' operators.
 
-    Initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses NumPy's, and
-    ``RandomResizedCrop`` uses Python's. Raises ValueError unless the seed is from 0 to 2**32 - 1 (NumPy's
-    range; MXNet takes it modulo 2**31).
+    With Gluon, initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses
+    NumPy's, and ``RandomResizedCrop`` uses Python's. Raises ValueError unless the seed is from 0 to
+    2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
     """
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
@@ -68,7 +66,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def preserve_rng() -> Iterator[None]:
-    """Restore NumPy's and Python's random state after the block; MXNet's cannot be read."""
+    """Restore NumPy's and Python's random state after the block; that of operators cannot be read."""
     before = random_state()
     try:
         yield
@@ -77,10 +75,10 @@ def preserve_rng() -> Iterator[None]:
 
 
 def reseed(seed: int, epoch: int, step: int) -> None:
-    """Seed MXNet's generators, on all devices, for a step of the run; all arguments are at least 0."""
+    """Seed the generators of operators, on all devices, for a step of the run; arguments are at least 0."""
     seed_operators(mixed(seed, STEP, epoch, step))
 
 
 def reseed_epoch(seed: int, epoch: int) -> None:
-    """Seed Python's, NumPy's and MXNet's generators for an epoch; both arguments are at least 0."""
+    """Seed Python's, NumPy's and the operators' generators for an epoch; both arguments are at least 0."""
     seed_everything(mixed(seed, EPOCH, epoch))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit.gluon.compat import mx
-from multifit.gluon.data.seeding import seed_everything
+from multifit.seeding import seed_everything
 
 
 def draw() -> list[float]:

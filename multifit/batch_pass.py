@@ -1,17 +1,14 @@
-"""One pass over batches, the same for training, evaluating and profiling; and a whole evaluation."""
+"""One pass over batches, the same for training, evaluating and profiling."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Protocol
 
-from ...errors import DataError, SpecError, TrainerError, UserCodeError
-from ...events import EVALUATION_EVENTS, PassEvents
-from ...protocols import BatchResult
-from ...sampling import TaskBatch
-from ...stages import EVALUATE
-from ...state import RunState
-from ..distributed.figures import join_figures
-from ..engine import Engine
+from .errors import DataError, SpecError, TrainerError, UserCodeError
+from .events import PassEvents
+from .protocols import BatchResult
+from .sampling import TaskBatch
+from .state import RunState
 
 
 class Emitter(Protocol):
@@ -56,24 +53,3 @@ def run_pass(
         if state.stopped:
             break
     return index
-
-
-def run_evaluation(
-    engine: Engine,
-    batches: Iterable[Any],
-    total: int | None,
-    step: Callable[[Any], BatchResult],
-    handlers: Emitter,
-) -> dict[str, float]:
-    """Measure losses and metrics on batches; return the figures by name, without prefix.
-
-    The engine's evaluation stage is reset first. `total` is the number of batches, if known.
-    """
-    stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
-    stage.reset()
-    handlers.emit(events.begin, batches=total)
-    run_pass(batches, step, events, handlers, state, lambda: f"evaluating, batch {state.batch + 1}")
-    join_figures(engine.world, stage.figures)
-    figures = stage.figures.read()
-    handlers.emit(events.end, figures=figures)
-    return figures

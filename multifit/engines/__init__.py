@@ -1,0 +1,35 @@
+"""What an engine is to the rest of the package, and which engines there are."""
+
+from .engine import Engine, Figures, Model, Reader, SharedParameters, Stage, Trainers
+from .first_batch import FirstBatches, Peeked
+from .registry import AUTO, CUDA_GRAPHS, ENGINES, FORMATS, choose_engine, engine_module
+from .runner import DryRun, PhasedStep, Runner, TrainStep
+from .setup import Setup
+from .snapshot import Snapshot
+from .timing import Timer, untimed
+
+__all__ = [
+    "AUTO",
+    "CUDA_GRAPHS",
+    "ENGINES",
+    "FORMATS",
+    "DryRun",
+    "Engine",
+    "Figures",
+    "FirstBatches",
+    "Model",
+    "Peeked",
+    "PhasedStep",
+    "Reader",
+    "Runner",
+    "Setup",
+    "SharedParameters",
+    "Snapshot",
+    "Stage",
+    "Timer",
+    "TrainStep",
+    "Trainers",
+    "choose_engine",
+    "engine_module",
+    "untimed",
+]

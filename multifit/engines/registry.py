@@ -1,0 +1,62 @@
+"""The engines that run an estimator's batches, by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Callable
+
+from ..errors import last_line
+
+AUTO = "auto"
+MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.engine.runner"}
+ENGINES = (AUTO, *MODULES)
+CUDA_GRAPHS = "cudagraphs"
+FORMATS = ("gluon", "onnx", "torch", "pt2")  # in which nets are exported
+INSTALL = 'engine="torch" needs PyTorch: pip install "multifit[torch]"'
+
+
+def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = lambda line: None) -> str:
+    """Return the engine's name.
+
+    "auto" is MXNet, unless the context is a CUDA device by torch's name, or a GPU that MXNet cannot use and
+    torch can; `log_once` is then called with a line to log.
+    """
+    if engine != AUTO:
+        return engine
+    if _is_of_torch(context):
+        log_once(f'engine: torch, as context is "{context}"')
+        return "torch"
+    if not _runs("mxnet", context) and _runs("torch", context):
+        log_once(f"engine: torch, as MXNet cannot compute on {context}")
+        return "torch"
+    return "mxnet"
+
+
+def engine_module(engine: str) -> Any:
+    """Return the module of an engine; raises ImportError if it is not installed.
+
+    ``make_runner(setup, state, log_once)`` returns an estimator's :class:`Runner`; ``has(context)`` says
+    whether the engine can compute there, and ``host(context)`` where the net's own parameters are then.
+    """
+    if engine == "torch" and find_spec("torch") is None:
+        raise ImportError(INSTALL)
+    try:
+        return import_module(MODULES[engine])
+    except ImportError as error:
+        raise ImportError(f"{INSTALL}: {last_line(error)}") from error
+
+
+def _runs(engine: str, context: Any) -> bool:
+    try:
+        return bool(engine_module(engine).has(context))
+    except ImportError:
+        return False
+
+
+def _is_of_torch(context: Any) -> bool:
+    contexts = context if isinstance(context, (list, tuple)) else [context]
+    return any(
+        each.startswith("cuda") if isinstance(each, str) else type(each).__module__ == "torch"
+        for each in contexts
+    )

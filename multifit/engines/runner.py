@@ -1,0 +1,169 @@
+"""What an engine does, as the rest of the package sees it."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol, Sequence
+
+from ..balance import Sum
+from ..events import TrainingHooks
+from ..plan import Plan
+from ..protocols import Array, BatchResult
+from ..sampling import TaskLoaders
+from ..state import RunState
+from .engine import Engine
+from .first_batch import FirstBatches
+from .snapshot import Snapshot
+from .timing import Timer, untimed
+
+
+class TrainStep(Protocol):
+    """Trains on a batch."""
+
+    def __call__(self, raw: Any) -> BatchResult:
+        """Train on a batch, as the loader yielded it."""
+
+    def first(self, checked: Any) -> BatchResult:
+        """Train on the first batch, which was checked and measured."""
+
+
+class PhasedStep(Protocol):
+    """A train step whose phases can be called one by one."""
+
+    def __call__(self, raw: Any) -> BatchResult:
+        """Train on a batch, as the loader yielded it."""
+
+    def fetch(self, raw: Any) -> Any:
+        """Name, cast and place the arrays of a batch."""
+
+    def forward(self, batch: Any) -> Any:
+        """Run net, losses and metrics."""
+
+    def learn(self, result: Any) -> None:
+        """Compute the gradients, and move the parameters."""
+
+
+class DryRun(Protocol):
+    """What was computed from first batches, when they were checked."""
+
+    @property
+    def train(self) -> Any: ...  # the result of the first training batch
+
+
+class Runner(Protocol):
+    """Runs an estimator's batches; `engine` is what it runs them with.
+
+    Within a :meth:`session`, an engine may hold the values of parameters itself, and not in the net.
+    """
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+    def fork(self, state: RunState) -> Runner:
+        """Return a runner for the same model and trainers, with figures and graphs of its own."""
+
+    # ---- a fit
+
+    def restart(self, hooks: TrainingHooks | None = None) -> None:
+        """Begin a fit, or a loop without one; `hooks` are what handlers change while training.
+
+        Raises SpecError if the net has other parameters than when the estimator was made.
+        """
+
+    def session(self) -> ContextManager[None]:
+        """Return a block in which batches are run; sessions within it change nothing."""
+
+    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
+        """Read the first batch of each of several loaders, and prepare the stage for what they yield.
+
+        `what` is their name in messages. Raises SpecError or DataError with all that is wrong.
+        """
+
+    def checking(self) -> ContextManager[None]:
+        """Return a block in which the first batch of a fit is checked."""
+
+    def dry_run(self, first: Any, val_data: Any = None) -> DryRun:
+        """Check everything on a first batch, or on those of several loaders; nothing is updated.
+
+        The first batch of `val_data` is evaluated. Raises SpecError, DataError or TrainerError with all that
+        is wrong.
+        """
+
+    def check(self, run: Any) -> None:
+        """Raise SpecError or TrainerError for what the engine cannot train, after a dry run alone."""
+
+    def make_plan(self, run: Any, trained: bool) -> Plan:
+        """Return what goes where, after a dry run of a batch; it may be `trained` on afterwards."""
+
+    def train_step(self) -> TrainStep:
+        """Return what trains on a batch, once the first one was checked."""
+
+    def evaluate_batch(self, raw: Any) -> BatchResult:
+        """Measure losses and metrics on a batch; the first one is checked."""
+
+    def join_figures(self, stage: str) -> None:
+        """Replace a stage's figures by those of all ranks together, at the end of a pass."""
+
+    def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
+        """Return a block in which the net has other values, as handlers set them."""
+
+    def publish(self) -> None:
+        """Let the net and its trainers have the values that the last batch left."""
+
+    def refresh(self) -> None:
+        """Take the values of the net and its trainers, which handlers may have changed."""
+
+    def wait(self) -> None:
+        """Wait until the devices have done all their work."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of a runner beside its snapshot; empty if nothing."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take what :meth:`state` returned."""
+
+    # ---- what users and handlers ask for
+
+    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
+        """Return every output by name."""
+
+    def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
+        """Write the net, as it evaluates, for use elsewhere."""
+
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
+        """Return the gradients that no update has used, by trainer and parameter."""
+
+    def gradient_meter(self, method: Sum) -> Any:
+        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+
+    def figure_metrics(self, stage: str) -> list[Any]:
+        """Return a stage's metrics, then its objective, as metrics of Gluon that read the figures."""
+
+    def figures_in_handlers(self, handlers: Sequence[object]) -> ContextManager[None]:
+        """Return a block in which handlers of Gluon's classes read figures where they hold metrics."""
+
+    # ---- tools
+
+    def check_tool(self, tool: str) -> None:
+        """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
+
+    def trial_run(self, data: Any, name: str, tool: str) -> ContextManager[tuple[DryRun, Iterator[Any]]]:
+        """Return a block in which a fork may train, and after which everything is as it was.
+
+        It yields the dry run of the first batch, and an iterator over all batches. `name` and `tool` are for
+        messages.
+        """
+
+    def phased_step(self, timer: Timer = untimed) -> PhasedStep:
+        """Return a train step for tools, whose phases are timed."""
+
+    def forward_variants(self, batch: Any) -> dict[str, Callable[[Any], object]]:
+        """Return functions that run the net alone ("net"), with "losses", and with "all", on a batch.
+
+        None of them if handlers change the outputs; `batch` is a first one, which is checked.
+        """
+
+    def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
+        """Return the times of the engine's operators in `run`, and why there are none."""

@@ -1,0 +1,181 @@
+"""Runs an estimator's batches with MXNet; see :class:`multifit.engines.Runner`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from os import PathLike
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
+
+from .. import engines
+from ..balance import Sum
+from ..engines import FirstBatches, Setup, Timer, untimed
+from ..events import TrainingHooks
+from ..log_once import LogOnce
+from ..plan import Plan
+from ..protocols import Array
+from ..sampling import TaskLoaders
+from ..state import RunState
+from .data.devices import can_compute as has
+from .distributed.figures import join_figures
+from .engine import Engine
+from .export.export import export
+from .figure_metrics import FigureMetric, figure_metrics, figures_in_handlers
+from .gradient_meter import GradientMeter
+from .make_engine import make_engine
+from .operator_times import operator_times
+from .snapshot.snapshot import Snapshot
+from .steps.evaluation import evaluate_batch, predict
+from .steps.forward_variants import forward_variants
+from .steps.train_step import TrainStep
+from .steps.trial_run import trial_run
+from .validation.dry_run import DryRun, dry_run
+from .validation.first_batches import first_batches
+from .validation.make_plan import make_plan
+
+__all__ = ["Runner", "has", "host", "make_runner"]
+
+
+def host(context: Any) -> Any:
+    """Return the context of the net's own parameters: that of the run."""
+    return context
+
+
+def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
+    """Return what runs an estimator's batches; raises what its constructor raises."""
+    if setup.compile:
+        raise ValueError(
+            f'compile={setup.compile!r} needs engine="torch"; engine is "mxnet": leave compile out'
+        )
+    return Runner(make_engine(setup, state, log_once), setup, log_once)
+
+
+class Runner(engines.Runner):
+    """Runs batches where the net's parameters are, so that nothing is ever copied.
+
+    The engine that another library runs is derived from this: MXNet initialises its net, checks its first
+    batches, writes its checkpoints, and runs what it cannot.
+    """
+
+    def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
+        self._engine, self._setup, self._log_once = engine, setup, log_once
+        self._snapshot = Snapshot(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """The model, its trainers and stages."""
+        return self._engine
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Writes and reads checkpoints."""
+        return self._snapshot
+
+    def fork(self, state: RunState) -> Runner:
+        """Return a runner for the same model and trainers, with figures and graphs of its own."""
+        return type(self)(self._engine.fork(state), self._setup, self._log_once)
+
+    def restart(self, hooks: TrainingHooks | None = None) -> None:
+        """Begin a fit, or a loop without one."""
+        self._engine.restart(hooks)
+
+    def session(self) -> ContextManager[None]:
+        """Return a block in which batches are run."""
+        return nullcontext()
+
+    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
+        """Read the first batch of each of several loaders."""
+        return first_batches(self._engine, stage, data, what)
+
+    def checking(self) -> ContextManager[None]:
+        """Return a block in which the first batch of a fit is checked."""
+        return nullcontext()
+
+    def dry_run(self, first: Any, val_data: Any = None) -> DryRun:
+        """Check everything on a first batch, or on those of several loaders."""
+        return dry_run(self._engine, first, val_data)
+
+    def check(self, run: DryRun) -> None:
+        """Refuse nothing more: the dry run was MXNet's own."""
+
+    def make_plan(self, run: DryRun, trained: bool) -> Plan:
+        """Return what goes where, after a dry run of a batch."""
+        return make_plan(self._engine, run, self._log_once, trained)
+
+    def train_step(self) -> Any:
+        """Return what trains on a batch."""
+        return TrainStep(self._engine)
+
+    def evaluate_batch(self, raw: Any) -> Any:
+        """Measure losses and metrics on a batch."""
+        return evaluate_batch(self._engine, raw)
+
+    def join_figures(self, stage: str) -> None:
+        """Replace a stage's figures by those of all ranks together."""
+        join_figures(self._engine.world, self._engine.stages[stage].figures)
+
+    def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
+        """Return the block itself: the net's own values are used."""
+        return block
+
+    def publish(self) -> None:
+        """Do nothing: the net has the values."""
+
+    def refresh(self) -> None:
+        """Do nothing: the net's own values are used."""
+
+    def wait(self) -> None:
+        """Wait until the devices have done all their work."""
+        self._engine.wait()
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: the snapshot has all."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take nothing: another engine's state is of no use here."""
+
+    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
+        """Return every output by name."""
+        return predict(self._engine, data, gather)
+
+    def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
+        """Write the net, as it evaluates, for use elsewhere."""
+        return export(self._engine, folder, data, format)
+
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
+        """Return the gradients that no update has used, by trainer and parameter."""
+        return self._engine.trainers.gradients()
+
+    def gradient_meter(self, method: Sum) -> GradientMeter:
+        """Return what measures the tasks' gradients on batches."""
+        return GradientMeter(self._engine, method)
+
+    def figure_metrics(self, stage: str) -> list[FigureMetric]:
+        """Return a stage's metrics, then its objective, as metrics of Gluon that read the figures."""
+        return figure_metrics(self._engine, stage)
+
+    def figures_in_handlers(self, handlers: Sequence[object]) -> ContextManager[None]:
+        """Return a block in which handlers of Gluon's classes read figures where they hold metrics."""
+        return figures_in_handlers(self._engine, handlers)
+
+    def check_tool(self, tool: str) -> None:
+        """Refuse no tool: they all measure this engine."""
+
+    def trial_run(self, data: Any, name: str, tool: str) -> ContextManager[tuple[DryRun, Iterator[Any]]]:
+        """Return a block in which a fork may train, and after which everything is as it was."""
+        return trial_run(self._engine, data, name, tool)
+
+    def phased_step(self, timer: Timer = untimed) -> TrainStep:
+        """Return a train step whose phases are timed."""
+        return TrainStep(self._engine, timer)
+
+    def forward_variants(self, batch: Any) -> dict[str, Callable[[Any], object]]:
+        """Return functions that run the net alone, with losses, and with all, on a batch."""
+        return forward_variants(self._engine, batch)
+
+    def operator_times(
+        self, run: Callable[[], Any], steps: int
+    ) -> tuple[list[tuple[str, float, float]], str]:
+        """Return the times of MXNet's operators in `run`, and why there are none."""
+        return operator_times(run, steps)

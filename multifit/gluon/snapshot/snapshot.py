@@ -1,0 +1,225 @@
+"""Write the engine's part of a run into a folder, and read it back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from ...errors import counted, quoted, raise_problems
+from ...files import atomic_write, read_json
+from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
+from ...stages import TRAIN, figure_name
+from ..compat import mx
+from ..distributed.collectives import from_first
+from ..engine import Engine
+from ..installed import installed_versions
+from ..optim.parameters import statistics
+from .differences import differences as compare
+from .differences import differing
+from .figures import empty_undivided, load_figures, save_figures
+from .identity import identity
+from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
+from .ranks import Files, gather_trees, has_own, has_tree, read_own_tree, write_ranks
+from .trainers import load_trainer, save_trainer
+from .tree import decode, encode, read_tree, write_tree
+
+IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
+BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
+OTHER_RANKS = "what each process has measured cannot be divided among another number of them"
+
+
+class Snapshot:
+    """Writes an engine's part of a run into a folder, and reads it back; no pickle.
+
+    See :class:`multifit.engines.Snapshot`.
+    """
+
+    versions = staticmethod(installed_versions)
+    differing = staticmethod(differing)
+    write_tree, read_tree = staticmethod(write_tree), staticmethod(read_tree)
+    read_own_tree, write_ranks = staticmethod(read_own_tree), staticmethod(write_ranks)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def write(self, folder: Path) -> list[str]:
+        """Write parameters, trainers, figures, random states and the run's identity, between two batches.
+
+        Returns the names of what cannot be saved and starts from zero after a resume: figures
+        (``val_mAP``), and attributes of optimizers.
+        """
+        unsaved: list[str] = []
+        trees = {
+            TRAINERS: {
+                name: save_trainer(trainer, self._parameter_names(trainer), f"trainers.{name}", unsaved)
+                for name, trainer in self._engine.trainers.get().items()
+            },
+            **self._own_state(),
+        }
+        write_parameters(folder, self._engine.model.net, self._engine.model.parameters)
+        for name, tree in trees.items():
+            write_tree(folder, name, tree)
+        atomic_write(folder / IDENTITY, json.dumps(self.identity(), indent=1) + "\n")
+        return unsaved + _unsaved_figures(trees[FIGURES])
+
+    def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
+        """Return each rank's files of `trees` and of its own state, of those that differ from the first's.
+
+        Its own are figures, running statistics and the like.
+        """
+        return gather_trees(
+            self._engine.world, {**trees, **self._own_state(), STATISTICS: self._statistics()}
+        )
+
+    def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> dict[str, str]:
+        """Load everything that :meth:`write` wrote, the random states last.
+
+        The folder must be intact and without :meth:`differences`. The net may be initialised or not; the
+        stages were just reset. Returns why, by name, figures start from zero. `ranks` is how many wrote it;
+        if they are as many as now, each loads its own state. Else running statistics become the mean of all
+        ranks', and the first rank's figures the sum, of what can be added up. After a `complete` epoch, no
+        figures go on.
+        """
+        engine, world = self._engine, self._engine.world
+        raise_problems(engine.model.initialize())
+        own = world.rank if ranks == world.size else 0
+        trees = {TRAINERS: read_tree(folder, TRAINERS)}
+        trees.update({name: read_own_tree(folder, own, name) for name in (DEVICES, FIGURES)})
+        if ranks != world.size:
+            self._check_divisible(folder, ranks)
+        trainers = engine.trainers.get()
+        for name, expected in ((TRAINERS, set(trainers)), (FIGURES, set(engine.stages))):
+            if set(trees[name]) != expected:
+                raise ValueError(
+                    f"{folder}: {name}.json is of {quoted(trees[name])}, not of {quoted(expected)}"
+                )
+        read_parameters(folder, engine.model.parameters, engine.model.contexts)
+        for name, trainer in trainers.items():
+            load_trainer(
+                trainer, trees[TRAINERS][name], self._parameter_names(trainer), f'trainers["{name}"]'
+            )
+        load_device_state(engine.model.parameters, engine.trainers.moved(), trees[DEVICES])
+        carried = engine.stages[TRAIN].carried
+        if carried is not None:
+            carried.load(read_own_tree(folder, own, CARRIED))
+        why = dict.fromkeys(_unsaved_figures(trees[FIGURES]), "the checkpoint could not hold it")
+        if ranks != world.size and not complete:
+            emptied = empty_undivided(engine.stages[TRAIN].figures, trees[FIGURES][TRAIN])
+            why.update(dict.fromkeys([figure_name(TRAIN, key) for key in emptied], OTHER_RANKS))
+        for name, state in trees[FIGURES].items():
+            load_figures(engine.stages[name].figures, state)
+        if has_tree(folder, own, LABELS):
+            for name, known in read_own_tree(folder, own, LABELS).items():
+                engine.known_labels[name].update(known)
+        if engine.balancer is not None:
+            engine.balancer.load(read_own_tree(folder, own, BALANCE))
+        if ranks != world.size:
+            self._redistribute(folder, ranks)
+        elif has_own(folder, own, STATISTICS):
+            self._set_statistics(read_own_tree(folder, own, STATISTICS))
+        self.read_random(folder)
+        return why
+
+    def share_trainers(self) -> None:
+        """Give the trainers of all ranks the first one's states and counters, if any rank's were used."""
+        world, trainers = self._engine.world, self._engine.trainers.get()
+        names = {name: self._parameter_names(trainer) for name, trainer in trainers.items()}
+        trees = {name: save_trainer(trainer, names[name], name, []) for name, trainer in trainers.items()}
+        used = any(states for tree in trees.values() for states in tree["states"])
+        if not any(world.gather_json(used, "the trainers")):
+            return
+        arrays: list[np.ndarray] = []
+        structure = encode(trees, TRAINERS, arrays)
+        structure = world.gather_json(structure, "the trainers")[0]
+        trees = decode(structure, from_first(world, arrays))
+        for name, trainer in trainers.items() if world.rank else ():
+            load_trainer(trainer, trees[name], names[name], f'trainers["{name}"]')
+
+    def read_random(self, folder: Path) -> None:
+        """Set the states of NumPy's and Python's generators to what they were when `folder` was written.
+
+        A rank that did not take part derives its own from the first one's.
+        """
+        rank = self._engine.world.rank
+        set_random_state(read_own_tree(folder, rank, RANDOM))
+        if rank and not has_own(folder, rank, RANDOM):
+            seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
+
+    def from_first(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the first rank's arrays; what other ranks give does not matter."""
+        return from_first(self._engine.world, arrays)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the run is made of, as a JSON tree."""
+        return identity(self._engine)
+
+    def differences(self, folder: Path) -> list[str]:
+        """Return a line for everything in which the run that wrote `folder` and this one differ."""
+        return compare(read_json(folder / IDENTITY), self.identity())
+
+    def _own_state(self) -> dict[str, Any]:
+        carried = self._engine.stages[TRAIN].carried
+        known = {
+            stage: {name: (shape, np.dtype(dtype).name) for name, (shape, dtype) in labels.items()}
+            for stage, labels in self._engine.known_labels.items()
+        }
+        return {
+            DEVICES: save_device_state(self._engine.model.parameters, self._engine.trainers.moved()),
+            FIGURES: {name: save_figures(stage.figures) for name, stage in self._engine.stages.items()},
+            RANDOM: random_state(),
+            **({} if carried is None else {CARRIED: carried.state()}),
+            **({LABELS: known} if any(known.values()) else {}),
+            **({} if self._engine.balancer is None else {BALANCE: self._engine.balancer.state()}),
+        }
+
+    def _check_divisible(self, folder: Path, ranks: int) -> None:
+        now, processes = self._engine.world.size, counted(ranks, "process", "processes")
+        if any(read_own_tree(folder, rank, DEVICES)["gradients"] for rank in range(ranks)):
+            raise ValueError(
+                f"{folder}: gradients of {processes} wait for an update, and cannot be divided among {now}; "
+                f"resume with {ranks}, or from a checkpoint at which none wait"
+            )
+        if self._engine.stages[TRAIN].carried is not None:
+            raise ValueError(
+                f"{folder}: holds the state that {processes} carried from batch to batch, which cannot be "
+                f"divided among {now}; resume with {ranks}"
+            )
+
+    def _redistribute(self, folder: Path, ranks: int) -> None:
+        """Give the first rank the sum of all ranks' figures, and everybody the mean of running statistics."""
+        for rank in range(1, ranks):
+            states = read_own_tree(folder, rank, FIGURES)
+            empty_undivided(self._engine.stages[TRAIN].figures, states[TRAIN])
+            for name, state in states.items():
+                self._engine.stages[name].figures.sums.merge(state["tally"])
+                self._engine.stages[name].figures.labels.merge(state["labels"])
+        for stage in self._engine.stages.values() if self._engine.world.rank else ():
+            stage.figures.reset_own()
+        own = self._statistics()
+        others = [
+            read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else own
+            for rank in range(1, ranks)
+        ]
+        self._set_statistics(
+            {name: mx.nd.add_n(own[name], *(o[name] for o in others)) / ranks for name in own}
+        )
+
+    def _statistics(self) -> dict[str, Any]:
+        return {name: p.list_data()[0] for name, p in statistics(self._engine.model.parameters).items()}
+
+    def _set_statistics(self, statistics: Mapping[str, Any]) -> None:
+        for name, value in statistics.items():
+            for array in self._engine.model.parameters[name].list_data():
+                value.copyto(array)
+
+    def _parameter_names(self, trainer: mx.gluon.Trainer) -> list[str]:
+        """Return the structural names of a trainer's parameters, in its order; a user's may hold any."""
+        names = {id(parameter): name for name, parameter in self._engine.model.parameters.items()}
+        return [names.get(id(parameter), parameter.name) for parameter in trainer._params]
+
+
+def _unsaved_figures(figures: dict[str, Any]) -> list[str]:
+    return [figure_name(stage, key) for stage, state in figures.items() for key in state["lost"]]

@@ -1,0 +1,44 @@
+"""A forward pass with and without its losses and figures, for the profiler."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ...errors import raise_problems
+from ...stages import TRAIN
+from ..data.batches import Batch
+from ..engine import Engine
+from ..execution.stage import Stage
+from ..validation.first_batch import check_first_batch
+
+Variant = Callable[[Batch], object]
+
+
+def forward_variants(engine: Engine, batch: Batch) -> dict[str, Variant]:
+    """Return functions that run a batch: through the net alone ("net"), with "losses", and with "all".
+
+    Where no figure is computed on the device, there is no "losses", which would be all. The training stage
+    must have run already; `batch` is checked as a first one. Returns none if handlers change the outputs:
+    they would be called more often than there are batches.
+    """
+    stage = engine.stages[TRAIN]
+    if engine.hooks is not None and engine.hooks.active("change_outputs"):
+        return {}
+    variants: dict[str, Variant] = {
+        "net": lambda batch: _run_net(stage, batch),
+        "all": lambda batch: stage.run(batch, engine.state),
+    }
+    if stage.figures.on_device:
+        without_figures = engine.new_stage(TRAIN, [])
+        raise_problems(check_first_batch(without_figures, batch)[1])
+        variants["losses"] = lambda batch: without_figures.run(batch, engine.state)
+    return variants
+
+
+def _run_net(stage: Stage, batch: Batch) -> list[Any]:
+    outputs = []
+    with stage.recording():
+        for context, slots in zip(batch.contexts, batch.slots):
+            with context:
+                outputs.append(stage.network(slots))
+    return outputs
