@@ -61,6 +61,11 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         help="with PyTorch's engine: compile the step's program, or capture it as CUDA graphs",
     )
     parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="compute the same bits every time, on GPUs too; PyTorch warns of operators that cannot",
+    )
+    parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
         nargs="+",

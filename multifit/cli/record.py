@@ -29,6 +29,7 @@ class RunRecord:
     devices: list[str] = field(default_factory=list)  # such as ["cpu(0)"]
     engine: Annotated[str, one_of(*ENGINES)] = AUTO  # as the command line said it
     compile: Union[bool, Annotated[str, one_of(CUDA_GRAPHS)]] = False
+    deterministic: bool = False
     precision: str = "float32"
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
     file_seed: Optional[int] = None  # under which the task file was executed; None in older versions

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
-from ..engines import choose_engine
+from ..engines import choose_engine, engine_module
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
@@ -165,14 +165,18 @@ class Run:
         self._tell_file("epochs", self._epochs)
 
     def _choose_engine(self, options: argparse.Namespace, goes_on: bool) -> Any:
-        """Set engine, context and compilation, as of a run that goes on; return the net's own context."""
+        """Set engine, context and how it computes, as of a run that goes on; return the net's own context."""
         record = self.record if goes_on else None
         self.engine = options.engine or earlier_engine(self.record)
         devices = options.devices or earlier_devices(record if self._world.alone else None, self.engine)
         self.context, host = choose_context(devices, self.engine, options.compile)
+        name = choose_engine(self.engine, self.context)
         self.compile: bool | str = options.compile or False
+        self.deterministic: bool = options.deterministic or (record is not None and record.deterministic)
+        if self.deterministic:
+            engine_module(name).be_deterministic()
         if record is not None and not (options.compile or options.engine):
-            self.compile = choose_engine(self.engine, self.context) == "torch" and record.compile
+            self.compile = name == "torch" and record.compile
         return host
 
     def _tell_file(self, name: str, value: Any) -> None:

@@ -164,6 +164,7 @@ def _write_record(task: Run, epochs: int, every: Every | None, pictures: list[st
         devices=task.devices,
         engine=task.engine,
         compile=task.compile,
+        deterministic=task.deterministic,
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
         file_seed=task.file_seed,

@@ -37,7 +37,8 @@ def engine_module(engine: str) -> Any:
     """Return the module of an engine; raises ImportError if it is not installed.
 
     ``make_runner(setup, state, log_once)`` returns an estimator's :class:`Runner`; ``has(context)`` says
-    whether the engine can compute there, and ``host(context)`` where the net's own parameters are then.
+    whether the engine can compute there, and ``host(context)`` where the net's own parameters are then;
+    ``be_deterministic()`` has the process compute the same bits every time.
     """
     if engine == "torch" and find_spec("torch") is None:
         raise ImportError(INSTALL)

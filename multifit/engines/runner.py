@@ -124,6 +124,9 @@ class Runner(Protocol):
     def load(self, state: Mapping[str, Any]) -> None:
         """Take what :meth:`state` returned."""
 
+    def why_inexact(self) -> str:
+        """Return why a resumed run may differ in the last bits, and the way out; "" if it does not."""
+
     # ---- what users and handlers ask for
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:

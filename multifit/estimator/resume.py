@@ -103,6 +103,8 @@ class RunCheckpointer:
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_manifest(checkpoint).facts.get("exact") is False:
             logger.info("it was saved outside of a schedule: correct, but not bit for bit the same")
+        if why := self._runner.why_inexact():
+            logger.info("%s", why)
         if ranks != world.size:
             saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
             logger.info("%s saved it, and %s resume: correct, but not bit for bit the same", saved, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
@@ -33,12 +34,17 @@ from .validation.dry_run import DryRun, dry_run
 from .validation.first_batches import first_batches
 from .validation.make_plan import make_plan
 
-__all__ = ["Runner", "has", "host", "make_runner"]
+__all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
 def host(context: Any) -> Any:
     """Return the context of the net's own parameters: that of the run."""
     return context
+
+
+def be_deterministic() -> None:
+    """Choose algorithms that compute the same bits every time; on CPUs, MXNet has no others."""
+    os.environ["MXNET_ENFORCE_DETERMINISM"] = "1"
 
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
@@ -134,6 +140,10 @@ class Runner(engines.Runner):
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take nothing: another engine's state is of no use here."""
+
+    def why_inexact(self) -> str:
+        """Return "": on CPUs, two runs compute the same bits."""
+        return ""
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:
         """Return every output by name."""

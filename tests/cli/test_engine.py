@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from multifit import engines
+from multifit.engines import registry
 
 HYBRID = {"return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    return net"}
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
@@ -31,7 +32,7 @@ def test_mxnet(write, multifit):
 
 
 def test_an_engine_that_is_not_installed(write, multifit, monkeypatch):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     for arguments in (["--engine", "torch"], ["--devices", "cuda:0"]):
         result = multifit("train", write(), *arguments)
         assert result.code == 2 and 'engine="torch" needs PyTorch' in result.err
@@ -63,7 +64,7 @@ def test_the_engine_is_that_of_the_run_unless_another_is_given(trained, multifit
 
 
 def test_the_engine_of_the_run_is_not_installed(trained, multifit, monkeypatch):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     record(engine="torch")
     for arguments in (["evaluate", trained, "--from", "runs/small"], ["train", trained, "--resume"]):
         result = multifit(*arguments)
@@ -96,6 +97,14 @@ def test_torch_trains_evaluates_and_resumes(write, multifit):
     assert figures(of_torch) == pytest.approx(figures(of_mxnet), rel=1e-4)
     assert multifit("train", path, "--resume", "--epochs", 4, *options).code == 0
     assert json.loads(Path("runs/small/history.json").read_text())
+
+
+def test_deterministic_algorithms_are_those_of_the_run(write, multifit, monkeypatch):
+    monkeypatch.setenv("MXNET_ENFORCE_DETERMINISM", "0")  # as it was, after the test
+    for options in (["--deterministic"], ["--resume", "--epochs", 2]):
+        os.environ["MXNET_ENFORCE_DETERMINISM"] = "0"
+        assert multifit("train", write(), *options).code == 0
+        assert os.environ["MXNET_ENFORCE_DETERMINISM"] == "1" and record()["deterministic"] is True
 
 
 @needs_torch

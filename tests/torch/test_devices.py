@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from multifit.gluon.compat import mx
 from multifit.gluon.runner import Runner as MXNetRunner
 from multifit.torch.engine import runner
+from multifit.torch.engine.determinism import why_inexact
 from tests.torch.runs import BATCHES, estimator_of
 
 
@@ -44,6 +46,23 @@ def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
     assert runner.has(mx.cpu()) and not runner.has(mx.gpu(77))
     with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
         estimator_of(engine="auto", context=mx.gpu(77))
+
+
+def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's algorithms may differ from run to run, unless such that do not are asked for."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # what the user has set is kept
+    assert why_inexact(torch.device("cpu")) == ""
+    assert "cuda:0 may round otherwise each time; call torch.use" in why_inexact(torch.device("cuda:0"))
+    assert estimator_of()._runner.why_inexact() == ""
+    try:
+        runner.be_deterministic()
+        assert (
+            why_inexact(torch.device("cuda:0")) == ""
+            and torch.is_deterministic_algorithms_warn_only_enabled()
+        )
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
 
 
 def test_an_unknown_engine() -> None:

@@ -36,6 +36,7 @@ from ...state import RunState
 from ..translate import untranslated
 from . import refusals
 from .balance_arrays import TorchArrays
+from .determinism import be_deterministic, why_inexact
 from .devices import device_of
 from .evaluation import Evaluation
 from .joint_gradients import JointGradients
@@ -46,6 +47,8 @@ from .stage import Stage
 from .train_step import TrainStep
 from .trainers import Trainers
 from .uploads import Uploads
+
+__all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 SEEDERS.append(torch.manual_seed)
 
@@ -235,6 +238,10 @@ class Runner(MXNetRunner):
     def load(self, state: Mapping[str, Any]) -> None:
         """Take the scale of gradients."""
         self._scaling.load(state)
+
+    def why_inexact(self) -> str:
+        """Return why a resumed run may differ in the last bits, and the way out; "" if it does not."""
+        return why_inexact(self._device)
 
     def _predict_batch(self, engine: Engine, raw: Any) -> list[evaluation.Piece]:
         """Predict a batch; with MXNet, if the net is not a graph of torch."""

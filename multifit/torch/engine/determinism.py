@@ -1,0 +1,22 @@
+"""Whether PyTorch computes the same bits every time."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+WAY_OUT = "call torch.use_deterministic_algorithms(True) before, or train with --deterministic"
+
+
+def be_deterministic() -> None:
+    """Choose algorithms that compute the same bits every time; torch warns of operators that have none."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, matrix products are not
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def why_inexact(device: torch.device) -> str:
+    """Return why two runs on a device may differ in the last bits, and the way out; "" if they do not."""
+    if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+        return ""
+    return f"PyTorch's algorithms on {device} may round otherwise each time; {WAY_OUT}"
