@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Iterator, Mapping, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ..arguments import FromZero, checked_value
 from ..distributed import ALONE, World
@@ -13,25 +13,21 @@ from ..errors import Problem
 from ..events import TrainingHooks
 from ..sampling import TaskLoaders
 from ..spec import TaskSpec
-from ..spec.missing import coverage
-from ..spec.task_slots import TaskSlots, with_optional
+from ..spec.task_slots import TaskSlots
 from ..stages import STAGES, TRAIN
 from ..state import RunState
 from .balance.make import AnyBalancer
 from .compat import mx
-from .data.batch_splitter import BatchSplitter, SlotSignature
 from .data.batches import Batch
 from .data.in_use import LoadersInUse
-from .data.missing_labels import KnownLabels
-from .data.task_splitter import TaskSplitter
 from .distributed.joint_gradients import JointGradients
 from .distributed.parameters import SharedParameters
 from .distributed.reader import Reader
 from .execution.balanced import NOTHING_BALANCED, Balanced
-from .execution.changed_objective import refuse_blends
 from .execution.loss_graph import APART
 from .execution.network import Network
 from .execution.stage import Stage
+from .make_stage import make_stage
 from .metrics import copy_metric
 from .metrics.declared import declared_metrics
 from .metrics.loader_counts import LoaderCounts
@@ -39,8 +35,7 @@ from .metrics.stage_metric import StageMetric
 from .model.bound_losses import bound_parameters
 from .model.model import Model
 from .model.model_trainers import ModelTrainers
-
-AnySplitter = Union[BatchSplitter, TaskSplitter]
+from .splitters import AnySplitter, Splitters
 
 
 class Engine:
@@ -52,10 +47,8 @@ class Engine:
 
     `stages` are named "train" and "evaluate". `loaders` are those that train, if they are several; they are
     set before :meth:`read_tasks`. `hooks` are what handlers change while training, None if nothing.
-    `batch_axis` is the axis of the samples in all slots. `signatures` are the shapes and dtypes of each
-    stage's batches, for exporting; `known_labels` are the forms of labels that batches may lack, from the
-    last batch that had them. `readers` read the loaders of each stage; `gradients` and `shared` keep
-    the ranks together.
+    `batch_axis` is the axis of the samples in all slots. `readers` read the loaders of each stage, and
+    `splitters` turn their batches into named arrays; `gradients` and `shared` keep the ranks together.
     """
 
     def __init__(
@@ -74,10 +67,10 @@ class Engine:
         self.balancer = balancer
         self.loaders: TaskLoaders | None = None
         self._metrics = declared_metrics(spec) if metrics is None else metrics
-        self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self.world, self.gradients = world, JointGradients(world)
         in_use = LoadersInUse()
         self.readers = {name: Reader(world, in_use) for name in STAGES}
+        self.splitters = Splitters(model, self.readers, log_once)
         self.shared = SharedParameters(world, model.parameters)
         self.restart()
 
@@ -95,12 +88,9 @@ class Engine:
         self.model.check_parameters()
         self.hooks, self.loaders = hooks, None
         self.further_checks: list[Callable[[Any], None]] = []  # of a first batch, as its loader yielded it
-        self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
-        self._splitters: dict[Any, AnySplitter] = {}
-        self._tasks: dict[str, Mapping[str, TaskSlots]] = {name: {} for name in STAGES}
-        self._joined = dict.fromkeys(STAGES, False)
+        self.splitters.restart()
         self.stages = {name: self.new_stage(name, metrics) for name, metrics in self._metrics.items()}
 
     def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool = False) -> None:
@@ -109,38 +99,18 @@ class Engine:
         `joined` says whether they make one batch. If any of it is new, the stage's graphs and figures are
         discarded.
         """
-        if (slots, joined) == (self._tasks[name], self._joined[name]):
-            return
-        self._tasks[name], self._joined[name] = slots, joined
-        for metric in self._metrics[name]:
-            metric.restart()
-        self._splitters = {key: value for key, value in self._splitters.items() if key[0] != name}
-        self.stages[name] = self.new_stage(name, self._metrics[name])
+        if self.splitters.read_tasks(name, slots, joined):
+            for metric in self._metrics[name]:
+                metric.restart()
+            self.stages[name] = self.new_stage(name, self._metrics[name])
 
     def new_stage(self, name: str, metrics: list[StageMetric]) -> Stage:
         """Return a new stage with these metrics."""
         training = name == TRAIN
         spec = self.spec if training else self.spec.evaluation
-        lacking = self._lacking(name, spec)
-        spec = with_optional(spec, lacking)
-        optional = {coverage(label): lacking & {label} for label in spec.labels}
-        optional.update({term.key: term.optional for term in spec.metric_terms})
-        for metric in metrics:
-            metric.term = replace(metric.term, optional=optional[metric.term.key])
-        hooks = self.hooks if training else None
-        changes_objective = hooks is not None and hooks.active("change_objective")
-        change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
-        # a planned graph's gradients would be detached from the parameters by those of a changed objective
-        repeats = not changes_objective
-        network = Network(self.model.net, spec, name, repeats, self.model.precision, change_outputs)
-        finite_only = hooks is None or not hooks.handle_non_finite
-        dtype, contexts = self.model.dtype, self.model.contexts
-        balanced = self._balanced() if training else NOTHING_BALANCED
-        if hooks is not None:
-            refuse_blends(hooks, balanced)
-        stage = Stage(
-            network, metrics, contexts, training, self.world, changes_objective, dtype, finite_only, balanced
-        )
+        lacking = self.splitters.lacking(name, spec)
+        hooks, balanced = (self.hooks, self._balanced()) if training else (None, NOTHING_BALANCED)
+        stage = make_stage(name, self.model, spec, metrics, lacking, hooks, balanced, self.world)
         if training and self.loaders is not None:
             stage.figures.means.append(LoaderCounts(self.loaders))
         return stage
@@ -171,41 +141,13 @@ class Engine:
 
         With ``labels=False``, batches may lack labels; with ``changes=False``, no handler changes them.
         """
-        key = (name, labels, changes, self.batch_axis)
-        if key not in self._splitters:
-            make = partial(self._new_splitter, name, labels, changes)
-            tasks = self._tasks[name] if labels else {}
-            self._splitters[key] = TaskSplitter(self.stages[name].spec, tasks, make) if tasks else make()
-        return self._splitters[key]
-
-    def _new_splitter(
-        self, name: str, labels: bool, changes: bool, own: TaskSlots | None = None
-    ) -> BatchSplitter:
         hooks = self.hooks if name == TRAIN and changes else None
-        carried = self.stages[name].carried
-        return BatchSplitter(
-            self.stages[name].spec,
-            self.model.contexts,
-            self._log_once,
-            labels,
-            self.batch_axis,
-            partial(hooks.change_batch, batch_axis=self.batch_axis)
-            if hooks and hooks.active("change_batch")
-            else None,
-            self.signatures[name] if self.batch_axis == 0 else None,
-            self.model.dtype,
-            self.readers[name].current,
-            own,
-            None if carried is None else carried.fill_in,
-            self.known_labels[name],
-        )
+        return self.splitters.get(self.stages[name], hooks, labels, self.batch_axis)
 
-    def _lacking(self, name: str, spec: TaskSpec) -> frozenset[str]:
-        """Return the slots that some of a stage's batches lack."""
-        if self._joined[name]:
-            return frozenset()
-        slots = [set(own.values()) for own in self._tasks[name].values()]
-        return frozenset(slot for own in slots for slot in spec.slot_names if slot not in own)
+    def split_as(self, other: Engine) -> None:
+        """Split what another engine has read: it knows its share of a batch, and labels of earlier ones."""
+        self.readers = other.readers
+        self.splitters.follow(other.splitters)
 
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
         """Prepare a stage for its first batch: with several ranks, all get the first one's parameters.
@@ -233,7 +175,7 @@ class Engine:
         fork = Engine(
             self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
         )
-        fork.signatures, fork.shared = self.signatures, self.shared
+        fork.splitters.signatures, fork.shared = self.splitters.signatures, self.shared
         return fork
 
 

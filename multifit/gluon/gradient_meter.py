@@ -51,8 +51,7 @@ class GradientMeter:
         self._balancer = GradientBalancer(method, engine.spec, context, engine.world, parameters, arrays)
         self._run = run or _run
         self._training, self._engine = engine, engine.fork(engine.state, self._balancer)
-        self._engine.readers = engine.readers  # which know what part of a batch is this process's
-        self._engine.known_labels = engine.known_labels  # also of batches that are not measured
+        self._engine.split_as(engine)
         if loaders is not None:
             self._engine.read_tasks(TRAIN, loaders.slots, loaders.joins)
         self._engine.stages[TRAIN].train_mode = False

@@ -141,14 +141,19 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
         for tool in tools if look else ():
             values, before = arrays(estimator), observable(estimator)
             assert before["figures"] or not begun
-            held = [estimator.history, estimator.plan, estimator._engine.stages, estimator._engine.signatures]
+            held = [
+                estimator.history,
+                estimator.plan,
+                estimator._engine.stages,
+                estimator._engine.splitters.signatures,
+            ]
             tool(estimator, Shuffled())
             with pytest.raises(OSError, match="the disk is gone"):
                 tool(estimator, Shuffled("the disk is gone"))
             assert observable(estimator) == before
             np.testing.assert_equal(arrays(estimator), values)
             engine = estimator._engine
-            now = [estimator.history, estimator.plan, engine.stages, engine.signatures]
+            now = [estimator.history, estimator.plan, engine.stages, engine.splitters.signatures]
             assert all(one is other for one, other in zip(now, held))
         histories.append(estimator.fit(Shuffled(), epochs=2, event_handlers=[]))
         results.append((arrays(estimator), histories, np.random.rand(), random.random()))

@@ -51,7 +51,7 @@ def export(
 def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature]:
     """Return the signatures of the batches so far, those with the same inputs and axes as the last one."""
     if data is None:  # after a fit without validation data, there are only training's
-        sources = [engine.signatures[EVALUATE], engine.signatures[TRAIN]]
+        sources = [engine.splitters.signatures[name] for name in (EVALUATE, TRAIN)]
     else:
         sources = [_read_signatures(engine, data)]
     for source in sources:

@@ -113,7 +113,7 @@ class Snapshot:
             load_figures(engine.stages[name].figures, state)
         if has_tree(folder, own, LABELS):
             for name, known in read_own_tree(folder, own, LABELS).items():
-                engine.known_labels[name].update(known)
+                engine.splitters.known_labels[name].update(known)
         if engine.balancer is not None:
             engine.balancer.load(read_own_tree(folder, own, BALANCE))
         if ranks != world.size:
@@ -164,7 +164,7 @@ class Snapshot:
         carried = self._engine.stages[TRAIN].carried
         known = {
             stage: {name: (shape, np.dtype(dtype).name) for name, (shape, dtype) in labels.items()}
-            for stage, labels in self._engine.known_labels.items()
+            for stage, labels in self._engine.splitters.known_labels.items()
         }
         return {
             DEVICES: save_device_state(self._engine.model.parameters, self._engine.trainers.moved()),

@@ -1,0 +1,60 @@
+"""Makes the stages of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Sequence
+
+from ..distributed import World
+from ..events import TrainingHooks
+from ..spec import TaskSpec
+from ..spec.missing import coverage
+from ..spec.task_slots import with_optional
+from ..stages import TRAIN
+from .execution.balanced import Balanced
+from .execution.changed_objective import refuse_blends
+from .execution.network import Network
+from .execution.stage import Stage
+from .metrics.stage_metric import StageMetric
+from .model.model import Model
+
+
+def make_stage(
+    name: str,
+    model: Model,
+    spec: TaskSpec,
+    metrics: Sequence[StageMetric],
+    lacking: frozenset[str],
+    hooks: TrainingHooks | None,
+    balanced: Balanced,
+    world: World,
+) -> Stage:
+    """Return a stage with its spec and metrics, for batches of which some lack the slots in `lacking`.
+
+    `hooks` are what handlers change, and `balanced` is what the stage keeps apart; nothing if it evaluates.
+    Raises SpecError if a handler blends losses that methods of balancing need apart.
+    """
+    spec = with_optional(spec, lacking)
+    optional = {coverage(label): lacking & {label} for label in spec.labels}
+    optional.update({term.key: term.optional for term in spec.metric_terms})
+    for metric in metrics:
+        metric.term = replace(metric.term, optional=optional[metric.term.key])
+    changes_objective = hooks is not None and hooks.active("change_objective")
+    change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
+    # a planned graph's gradients would be detached from the parameters by those of a changed objective
+    repeats = not changes_objective
+    network = Network(model.net, spec, name, repeats, model.precision, change_outputs)
+    finite_only = hooks is None or not hooks.handle_non_finite
+    if hooks is not None:
+        refuse_blends(hooks, balanced)
+    return Stage(
+        network,
+        metrics,
+        model.contexts,
+        name == TRAIN,
+        world,
+        changes_objective,
+        model.dtype,
+        finite_only,
+        balanced,
+    )
