@@ -37,8 +37,8 @@ ONLY = {
 ROOMS = [
     "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics", "distributed", "execution",
-    "model", "splitters", "make_stage", "balance", "engine", "make_engine", "figure_metrics", "validation",
-    "gradient_meter", "steps", "export", "snapshot", "runner", "handlers", "__init__",
+    "model", "balance", "engine", "figure_metrics", "validation", "steps", "export", "snapshot", "runner",
+    "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

@@ -19,15 +19,14 @@ from ..sampling import TaskLoaders
 from ..state import RunState
 from .data.devices import can_compute as has
 from .distributed.figures import join_figures
-from .engine import Engine
+from .engine import Engine, make_engine
 from .export.export import export
 from .figure_metrics import FigureMetric, figure_metrics, figures_in_handlers
-from .gradient_meter import GradientMeter
-from .make_engine import make_engine
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
 from .steps.forward_variants import forward_variants
+from .steps.gradient_meter import GradientMeter
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run

@@ -18,14 +18,13 @@ from ...errors import raise_problems
 from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
-from ...gluon.engine import Engine
-from ...gluon.gradient_meter import GradientMeter
-from ...gluon.make_engine import make_engine
+from ...gluon.engine import Engine, make_engine
 from ...gluon.optim.preserve_state import kept_statistics
 from ...gluon.precision.precisions import Precision, named_precision
 from ...gluon.runner import Runner as MXNetRunner
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
+from ...gluon.steps.gradient_meter import GradientMeter
 from ...gluon.validation.dry_run import DryRun
 from ...log_once import LogOnce
 from ...plan import Plan

@@ -10,8 +10,8 @@ from typing import Any, Collection, Sequence
 from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.balance.make import of_kind
 from ...gluon.data.batches import Batch
+from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
-from ...gluon.splitters import AnySplitter
 from ...state import RunState
 from .backward import Backward
 from .gradients import Gradients

@@ -7,34 +7,34 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from ..arguments import FromZero, checked_value
-from ..distributed import ALONE, World
-from ..errors import Problem
-from ..events import TrainingHooks
-from ..sampling import TaskLoaders
-from ..spec import TaskSpec
-from ..spec.task_slots import TaskSlots
-from ..stages import STAGES, TRAIN
-from ..state import RunState
-from .balance.make import AnyBalancer
-from .compat import mx
-from .data.batches import Batch
-from .data.in_use import LoadersInUse
-from .distributed.joint_gradients import JointGradients
-from .distributed.parameters import SharedParameters
-from .distributed.reader import Reader
-from .execution.balanced import NOTHING_BALANCED, Balanced
-from .execution.loss_graph import APART
-from .execution.network import Network
-from .execution.stage import Stage
+from ...arguments import FromZero, checked_value
+from ...distributed import ALONE, World
+from ...errors import Problem
+from ...events import TrainingHooks
+from ...sampling import TaskLoaders
+from ...spec import TaskSpec
+from ...spec.task_slots import TaskSlots
+from ...stages import STAGES, TRAIN
+from ...state import RunState
+from ..balance.make import AnyBalancer
+from ..compat import mx
+from ..data.batches import Batch
+from ..data.in_use import LoadersInUse
+from ..distributed.joint_gradients import JointGradients
+from ..distributed.parameters import SharedParameters
+from ..distributed.reader import Reader
+from ..execution.balanced import NOTHING_BALANCED, Balanced
+from ..execution.loss_graph import APART
+from ..execution.network import Network
+from ..execution.stage import Stage
+from ..metrics import copy_metric
+from ..metrics.declared import declared_metrics
+from ..metrics.loader_counts import LoaderCounts
+from ..metrics.stage_metric import StageMetric
+from ..model.bound_losses import bound_parameters
+from ..model.model import Model
+from ..model.model_trainers import ModelTrainers
 from .make_stage import make_stage
-from .metrics import copy_metric
-from .metrics.declared import declared_metrics
-from .metrics.loader_counts import LoaderCounts
-from .metrics.stage_metric import StageMetric
-from .model.bound_losses import bound_parameters
-from .model.model import Model
-from .model.model_trainers import ModelTrainers
 from .splitters import AnySplitter, Splitters
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from ..distributed import World
-from ..events import TrainingHooks
-from ..spec import TaskSpec
-from ..spec.missing import coverage
-from ..spec.task_slots import with_optional
-from ..stages import TRAIN
-from .execution.balanced import Balanced
-from .execution.changed_objective import refuse_blends
-from .execution.network import Network
-from .execution.stage import Stage
-from .metrics.stage_metric import StageMetric
-from .model.model import Model
+from ...distributed import World
+from ...events import TrainingHooks
+from ...spec import TaskSpec
+from ...spec.missing import coverage
+from ...spec.task_slots import with_optional
+from ...stages import TRAIN
+from ..execution.balanced import Balanced
+from ..execution.changed_objective import refuse_blends
+from ..execution.network import Network
+from ..execution.stage import Stage
+from ..metrics.stage_metric import StageMetric
+from ..model.model import Model
 
 
 def make_stage(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 from typing import Any, Callable, Mapping
 
-from ..balance import Sum
-from ..errors import SpecError
-from ..seeding import preserve_rng
-from ..stages import TRAIN
-from ..state import RunState
-from .balance.arrays import Arrays, MXNetArrays
-from .balance.gradient_balancer import GradientBalancer
-from .compat import mx
-from .data.batches import Batch
-from .engine import Engine
-from .optim.preserve_state import preserve_state
-from .validation.first_batch import run_batch
+from ...balance import Sum
+from ...errors import SpecError
+from ...seeding import preserve_rng
+from ...stages import TRAIN
+from ...state import RunState
+from ..balance.arrays import Arrays, MXNetArrays
+from ..balance.gradient_balancer import GradientBalancer
+from ..compat import mx
+from ..data.batches import Batch
+from ..engine import Engine
+from ..optim.preserve_state import preserve_state
+from ..validation.first_batch import run_batch
 
 Run = Callable[[Engine, Batch, RunState], Any]
 

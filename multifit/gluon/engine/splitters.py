@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, Mapping, Union
 
-from ..events import TrainingHooks
-from ..spec import TaskSpec
-from ..spec.task_slots import TaskSlots
-from ..stages import STAGES
-from .data.batch_splitter import BatchSplitter, SlotSignature
-from .data.missing_labels import KnownLabels
-from .data.task_splitter import TaskSplitter
-from .distributed.reader import Reader
-from .execution.stage import Stage
-from .model.model import Model
+from ...events import TrainingHooks
+from ...spec import TaskSpec
+from ...spec.task_slots import TaskSlots
+from ...stages import STAGES
+from ..data.batch_splitter import BatchSplitter, SlotSignature
+from ..data.missing_labels import KnownLabels
+from ..data.task_splitter import TaskSplitter
+from ..distributed.reader import Reader
+from ..execution.stage import Stage
+from ..model.model import Model
 
 AnySplitter = Union[BatchSplitter, TaskSplitter]
 

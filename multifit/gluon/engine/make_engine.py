@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-from ..engines import Setup
-from ..log_once import LogOnce
-from ..protocols import Context
-from ..spec import TaskSpec
-from ..state import RunState
-from .balance.arrays import Arrays, MXNetArrays
-from .balance.make import make_balancer
+from ...engines import Setup
+from ...log_once import LogOnce
+from ...protocols import Context
+from ...spec import TaskSpec
+from ...state import RunState
+from ..balance.arrays import Arrays, MXNetArrays
+from ..balance.make import make_balancer
+from ..model.defaults import default_spec
+from ..model.model import Model
+from ..model.model_trainers import ModelTrainers
+from ..precision.precisions import Precision, precision_of
 from .engine import Engine
-from .model.defaults import default_spec
-from .model.model import Model
-from .model.model_trainers import ModelTrainers
-from .precision.precisions import Precision, precision_of
 
 
 def make_engine(

@@ -1,0 +1,7 @@
+"""The engine of an estimator: its model and trainers, with their stages, readers and batch splitters."""
+
+from .engine import Engine
+from .make_engine import make_engine
+from .splitters import AnySplitter
+
+__all__ = ["AnySplitter", "Engine", "make_engine"]
