@@ -89,7 +89,7 @@ def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
 
 def test_another_users_process_counts_as_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = written(tmp_path)
-    other = tmp_path / temp_name().replace(f"-{os.getpid()}-", "-77-")
+    other = tmp_path / temp_name().replace(f"-{os.getpid()}-", "-1-")
     other.mkdir()
     monkeypatch.setattr(os, "kill", raising(PermissionError()))
     recover(tmp_path, newest)
