@@ -117,6 +117,11 @@ def rewind(data: Any) -> None:
 
 def replay_pass(data: Any) -> None:
     """Bring an iterator to where it is after another pass, and read no more of it than that needs."""
+    if isinstance(data, mx.io.ResizeIter):
+        for _ in _resize(data):
+            if data.reset_internal and not _goes_on(data.data_iter):
+                break
+        return
     rewind(data)
     if _may_wrap(data):
         _finished_pass(data)
@@ -186,6 +191,11 @@ def _may_wrap(data: Any) -> bool:
 
 def _rolls_over(data: Any) -> bool:
     return any(getattr(source, "last_batch_handle", "") == "roll_over" for source in _sources(data))
+
+
+def _goes_on(data: Any) -> bool:
+    """Whether the next pass over an iterator that is being read follows from where this one ends."""
+    return _rolls_over(data) or (_may_wrap(data) and not _passes[data].is_long)
 
 
 def _resize(data: Any) -> Iterator[Any]:

@@ -180,13 +180,26 @@ def test_a_resized_iterator(tmp_path: Path, rewinds: bool) -> None:
 
 @pytest.mark.parametrize(
     ("make", "rows"),
-    [(csv, 10), (csv, 110), (lambda *a: images(*a, shuffle=True, seed=1), 10)],
-    ids=["CSV", "long CSV", "images"],
-)
+    [
+        (csv, 10),
+        (csv, 110),
+        (lambda *a: images(*a, shuffle=True, seed=1), 10),
+        (lambda *a: mx.io.ResizeIter(csv(*a), 4), 10),
+        (lambda *a: mx.io.ResizeIter(csv(*a), 4, reset_internal=False), 10),
+        (lambda _, *a: mx.io.ResizeIter(arrays(*a), 2, reset_internal=False), 10),
+        (lambda _, *a: mx.io.ResizeIter(arrays(*a, shuffle=True), 4), 10),
+    ],
+    ids=[
+        "CSV", "long CSV", "images", "resized", "resized without reset", "resized arrays",
+        "resized arrays that shuffle",
+    ],
+)  # fmt: skip
 def test_replayed_epochs_lead_to_the_same_epoch(tmp_path: Path, make: Any, rows: int) -> None:
     data = make(tmp_path, rows, 4)
     for _ in range(3):
+        np.random.seed(0)
         expected = samples(iterate(data))
     resumed = make(tmp_path, rows, 4)
-    replay_epochs(resumed, 2, lambda epoch: None)
+    replay_epochs(resumed, 2, lambda epoch: np.random.seed(0))
+    np.random.seed(0)
     assert samples(iterate(resumed)) == expected
