@@ -31,8 +31,8 @@ class SkipNonFinite:
         self._batches = 0
         self._skipped: dict[str, Any] = {}
 
-    def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Start counting."""
+    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+        """Forget an earlier fit."""
         self._batches, self._skipped = 0, {}
 
     def change_gradients(self, estimator: EstimatorProtocol) -> None:
@@ -44,7 +44,7 @@ class SkipNonFinite:
                 self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Log how many updates were skipped."""
+        """Log how many updates were skipped, and start anew."""
         for trainer, skipped in self._skipped.items():
             count = int(skipped.asscalar())
             if count:
@@ -56,6 +56,7 @@ class SkipNonFinite:
                     trainer,
                     estimator.state.epoch + 1,
                 )
+        self._batches, self._skipped = 0, {}  # not when an epoch begins: it may go on from a checkpoint
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of the current epoch."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import TrainerSpec
+from multifit import CheckpointHandler, Every, HandlerError, TrainerSpec
 from multifit.gluon.handlers import SkipNonFinite
 from multifit.gluon.handlers.skip_non_finite import CHUNK, all_finite
 from tests.common.grids import ONE, TWO
+from tests.common.handlers import CutsPower
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
@@ -85,15 +87,14 @@ def test_many_gradients_of_several_types(bad: int | None) -> None:
     assert all_finite(arrays).asscalar() == (bad is None)
 
 
-def test_counts_continue_from_a_checkpoint(caplog: Any) -> None:
-    first, second = SkipNonFinite(), SkipNonFinite()
-    states: list[Any] = []
-    fit([first, poison(np.nan, {0, 1}), On(batch_end=lambda e: states.append(first.state_dict()))],
-        epochs=None, batches=2)  # fmt: skip
+def test_counts_continue_from_a_checkpoint(tmp_path: Path, caplog: Any) -> None:
+    def handlers() -> list[Any]:
+        return [SkipNonFinite(), poison(np.nan, {0, 1, 3}), CheckpointHandler(tmp_path, Every(1, "batch"))]
 
-    def load(estimator: Any) -> None:
-        if estimator.state.step == 0:
-            second.load_state_dict(states[-1])
-
-    fit([second, poison(np.nan, {1}), On(batch_begin=load)], epochs=None, batches=2)
-    assert warnings(caplog)[-1].startswith("3 of 4 updates")
+    with pytest.raises(HandlerError):
+        fit([*handlers(), CutsPower(2)])
+    fit(handlers(), resume=tmp_path)
+    counts = [line for line in warnings(caplog) if "updates" in line]
+    assert [line.partition(" had")[0] for line in counts] == [
+        '3 of 4 updates of the trainer "trainer" in epoch 1'
+    ]
