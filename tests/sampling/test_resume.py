@@ -11,7 +11,15 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, MetricSpec, MultiEstimator, SpecError, TrainerSpec
+from multifit import (
+    CheckpointHandler,
+    Every,
+    MetricSpec,
+    MultiEstimator,
+    SpecError,
+    StoppingHandler,
+    TrainerSpec,
+)
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from multifit.seeding import seed_everything
 from tests.api.resume_runs import At, Crash, Noisy, Numbered, unequal, values
@@ -128,6 +136,14 @@ def assert_resumes(folder: Path, data: str, way: str, steps: Sequence[int]) -> N
         fail(folder / "run", data, way, step, **resume)
         resume = {"resume": folder / "run"}
     assert unequal(end(fit(folder / "run", data, way, **resume)), end(whole)) == []
+
+
+def test_a_run_that_is_finished_keeps_the_counts_of_its_loaders(tmp_path: Path) -> None:
+    """It ended within an epoch, which ends again without a batch."""
+    run = "lists", "round robin", StoppingHandler(max_batch=11)
+    first = fit(tmp_path, *run)
+    assert first.history["train_batches_digit"] == [4, 2]
+    assert unequal(end(fit(tmp_path, *run, resume=tmp_path)), end(first)) == []
 
 
 def test_a_resumed_run_loads_no_batch_again(tmp_path: Path) -> None:
