@@ -95,6 +95,9 @@ class Figures(Protocol):
     def read(self) -> dict[str, float]:
         """Return the values; waits for the device."""
 
+    def alone(self) -> ContextManager[None]:
+        """Return a block in which one pass has the figures; RuntimeError within another's."""
+
     def names(self) -> list[str]: ...
     def direction(self, figure: str) -> str | None: ...  # "min" or "max"; None if unknown
 

@@ -21,13 +21,15 @@ def run_evaluation(
 ) -> dict[str, float]:
     """Measure losses and metrics on batches; return the figures by name, without prefix.
 
-    The evaluation stage is reset first. `total` is the number of batches, if known.
+    The evaluation stage is reset first. `total` is the number of batches, if known. Raises RuntimeError if a
+    handler evaluates before the figures are complete.
     """
     stage, state, events = runner.engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
-    stage.reset()
-    handlers.emit(events.begin, batches=total)
-    run_pass(batches, step, events, handlers, state, lambda: f"evaluating, batch {state.batch + 1}")
-    runner.join_figures(EVALUATE)
-    figures = stage.figures.read()
+    with stage.figures.alone():
+        stage.reset()
+        handlers.emit(events.begin, batches=total)
+        run_pass(batches, step, events, handlers, state, lambda: f"evaluating, batch {state.batch + 1}")
+        runner.join_figures(EVALUATE)
+        figures = stage.figures.read()
     handlers.emit(events.end, figures=figures)
     return figures

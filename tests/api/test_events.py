@@ -217,6 +217,21 @@ def test_a_run_within_another_is_an_error(estimator: MultiEstimator, batches: An
     assert estimator.state.step == 6
 
 
+def test_an_evaluation_within_another_is_an_error(estimator: MultiEstimator, batches: Any) -> None:
+    """It would lose what the other has measured so far; at its end, that is complete."""
+    expected, other = estimator.evaluate(batches), estimator.evaluate(batches[:1])
+    figures: list[Any] = []
+
+    def evaluate(estimator: Any) -> None:
+        figures.append(estimator.evaluate(batches[:1], event_handlers=[]))
+
+    for event in ("evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end"):
+        with pytest.raises(HandlerError, match="called by an event handler, in the middle of an evaluation"):
+            estimator.evaluate(batches, event_handlers=acting(event, evaluate))
+    assert estimator.evaluate(batches, event_handlers=acting("evaluate_end", evaluate)) == expected
+    assert figures == [other]
+
+
 def test_predicting_within_a_run(estimator: MultiEstimator, batches: Any) -> None:
     predictions = []
     handler = acting("batch_begin", lambda e: predictions.append(e.predict(batches[0][0])["size"]))

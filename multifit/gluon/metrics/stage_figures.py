@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, Protocol, Sequence, Union
+from contextlib import contextmanager
+from typing import Any, Collection, Iterator, Mapping, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -63,6 +64,21 @@ class StageFigures:
         self.constant_classes: dict[str, int | None] = {}
         self._replaced: dict[str, float] | None = None
         self.elsewhere: Elsewhere | None = None  # what another engine adds up
+        self._in_use = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let a pass have the figures to itself; RuntimeError if another one has, whose sums would be lost."""
+        if self._in_use:
+            raise RuntimeError(
+                "evaluate was called by an event handler, in the middle of an evaluation; call it in "
+                "evaluate_end, where event_handlers=[] leaves this handler out, or before or after"
+            )
+        self._in_use = True
+        try:
+            yield
+        finally:
+            self._in_use = False
 
     def read(self) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
