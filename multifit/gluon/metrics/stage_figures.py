@@ -68,7 +68,7 @@ class StageFigures:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Let a pass have the figures to itself; RuntimeError if another one has, whose sums would be lost."""
+        """Let one pass have the figures; RuntimeError within another, whose sums would be lost."""
         if self._in_use:
             raise RuntimeError(
                 "evaluate was called by an event handler, in the middle of an evaluation; call it in "
