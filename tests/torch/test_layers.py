@@ -197,6 +197,26 @@ def test_recurrent_layers(mode, both, states):
     )
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_recurrent_layer_that_evaluates_has_gradients(monkeypatch, training):
+    """Of cuDNN, too: it passes them back in training mode alone."""
+    modes, lstm = [], torch.lstm
+
+    def watched(*arguments):
+        modes.append(arguments[5:7])
+        return lstm(*arguments)
+
+    monkeypatch.setattr(torch, "lstm", watched)
+    net = S.RNN(*map(S.var, "xwhc"), mode="lstm", state_size=2, num_layers=2, p=0.5)
+    module = translate(net.tojson(), [*"xwhc"], {}, training)
+    arrays = [normal(4, 3, 2), normal(2 * 4 * 2 * (2 + 2 + 2)), normal(2, 3, 2), normal(2, 3, 2)]
+    tensors = [torch.from_numpy(each) for each in arrays]
+    module(*tensors)
+    with torch.no_grad():
+        module(*tensors)
+    assert modes == ([(0.5, True)] * 2 if training else [(0.0, True), (0.0, False)])
+
+
 def test_a_recurrent_layer_without_states():
     def net(x, w):
         return S.RNN(x, w, S.zeros((1, 0, 5), dtype="float64"), mode="gru", state_size=5, num_layers=1)

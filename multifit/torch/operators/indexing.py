@@ -60,7 +60,8 @@ def one_hot(
 ) -> Tensor:
     """Return `on_value` at each index along a new last axis; nowhere for an index outside."""
     is_on = index.long().unsqueeze(-1) == torch.arange(depth, device=index.device)
-    return torch.where(is_on, on_value, off_value).to(dtype)
+    on, off = (torch.full((), each, dtype=dtype, device=index.device) for each in (on_value, off_value))
+    return torch.where(is_on, on, off)
 
 
 def gather_nd(x: Tensor, index: Tensor) -> Tensor:

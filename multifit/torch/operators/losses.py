@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -85,8 +86,8 @@ def regression(x: Tensor, value: Tensor, gradient: Tensor, grad_scale: float) ->
 def make_loss_output(
     x: Tensor, *, grad_scale: float = 1.0, valid_thresh: float = 0.0, normalization: Normalization = "null"
 ) -> Tensor:
-    """Return `x`, a loss whose gradient is a constant."""
-    divisor: Any = x.shape[0] if normalization == "batch" else 1
+    """Return `x`, a loss whose gradient is a constant; a batch is all axes but the last, as in MXNet."""
+    divisor: Any = math.prod(x.shape[:-1]) if normalization == "batch" else 1
     if normalization == "valid":
         divisor = (x.detach() > valid_thresh).sum().clamp(min=1)
     return Head.apply(x, x.detach(), torch.full_like(x, grad_scale) / divisor)

@@ -33,7 +33,9 @@ def rnn(
     weights = unpacked(parameters, mode, x.shape[-1], state_size, num_layers, directions)
     # One row of zeros may stand for the states of the whole batch.
     state = state.expand(-1, x.shape[1], -1).contiguous()
-    options = (weights, True, num_layers, p, training, bidirectional, False)
+    # cuDNN passes gradients back in training mode alone; without dropout that computes the same.
+    mode_options = (p, True) if training else (0.0, torch.is_grad_enabled())
+    options = (weights, True, num_layers, *mode_options, bidirectional, False)
     if cell is not None:
         results = torch.lstm(x, (state, cell.expand(-1, x.shape[1], -1).contiguous()), *options)
     else:
