@@ -17,6 +17,8 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
+from multifit.torch.engine.devices import device_of
+
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of
 from .benchmarks.machine import machine
 from .benchmarks.rounds import alternate
@@ -41,9 +43,13 @@ ROOT = Path(__file__).parents[1]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and return the exit status: 1 if a row of the table fails."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     parts = options.parts or PARTS
-    device = torch.device(options.device)
+    try:
+        device = device_of(options.device)
+    except ValueError as error:  # such as a build of PyTorch for CPUs alone
+        parser.error(f"PyTorch {torch.__version__} in {sys.executable}: {error}")
     report = Report(Path(options.output), {**_device_facts(device), **machine()})
     if "steps" in parts:
         for case in CASES:
@@ -115,7 +121,8 @@ def _device_facts(device: torch.device) -> dict[str, str]:
         major, minor = torch.cuda.get_device_capability(device)
         facts["device"] = f"{torch.cuda.get_device_name(device)}, compute capability {major}.{minor}"
         facts["CUDA"] = str(torch.version.cuda)
-        facts["TF32"] = str(torch.backends.cuda.matmul.allow_tf32)
+        allowed = {"products": torch.backends.cuda.matmul, "convolutions": torch.backends.cudnn}
+        facts["TF32"] = ", ".join(name for name, each in allowed.items() if each.allow_tf32) or "nowhere"
     return facts
 
 

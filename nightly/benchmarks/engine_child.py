@@ -49,7 +49,8 @@ class Meter:
     priority = -999.0
 
     def __init__(self, device: torch.device) -> None:
-        self._gpu, self._line, self._request = device.type == "cuda", Line(), ""
+        self._device, self._gpu = device, device.type == "cuda"
+        self._line, self._request = Line(), ""
 
     def greet(self) -> None:
         """Say that requests may come."""
@@ -62,7 +63,7 @@ class Meter:
             raise SystemExit
         self._synchronize()
         if self._request == "memory" and self._gpu:
-            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.reset_peak_memory_stats(self._device)
         if self._request == "idle" and self._gpu:
             self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
             self._profile.start()
@@ -90,7 +91,7 @@ class Meter:
         return [seconds, loss]
 
     def _memory(self, seconds: float, loss: float) -> float | None:
-        return torch.cuda.max_memory_allocated() / 2**20 if self._gpu else None
+        return torch.cuda.max_memory_allocated(self._device) / 2**20 if self._gpu else None
 
     def _idle(self, seconds: float, loss: float) -> float | None:
         if not self._gpu:
@@ -102,7 +103,7 @@ class Meter:
 
     def _synchronize(self) -> None:
         if self._gpu:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
 
 
 def idle_share(intervals: list[tuple[float, float]], total: float) -> float:

@@ -129,6 +129,13 @@ def test_every_target_of_a_gpu_belongs_to_a_figure():
     assert targets and targets <= figures
 
 
+def test_a_device_that_torch_has_not(capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(["steps", "--device", "cuda:99"])
+    message = capsys.readouterr().err
+    assert f"PyTorch {torch.__version__} in " in message and "'cuda:99' is no device of torch's" in message
+
+
 def test_a_case_whose_process_ends(tmp_path, monkeypatch, capsys):
     def opened(*_):
         raise RuntimeError("no memory")
