@@ -8,7 +8,7 @@ from typing import Any
 from ...arguments import Count, checked
 from ...errors import Problem, raise_problems
 from ...events import EstimatorProtocol
-from ..optim.gradients import fresh_flags, set_fresh
+from ..optim.gradients import fresh_flags, set_fresh, set_grad_req
 from ..optim.parameters import trainable
 
 
@@ -55,7 +55,7 @@ class GradientAccumulation:
         self._parameters = trained
         self._grad_reqs = {name: parameter.grad_req for name, parameter in trained.items()}
         for parameter in trained.values():
-            parameter.grad_req = "add"
+            set_grad_req(parameter, "add")
 
     def hold_update(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Count the batch, and return whether the update waits for more."""
@@ -65,7 +65,7 @@ class GradientAccumulation:
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Let gradients be written as before."""
         for name, parameter in self._parameters.items():
-            parameter.grad_req = self._grad_reqs[name]
+            set_grad_req(parameter, self._grad_reqs[name])
         self._parameters = {}
 
     def state_dict(self) -> dict[str, Any]:

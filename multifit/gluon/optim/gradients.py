@@ -34,6 +34,20 @@ def set_fresh(values: mx.nd.NDArray, fresh: bool) -> None:
     values._fresh_grad = fresh
 
 
+def set_grad_req(parameter: mx.gluon.Parameter, request: str) -> None:
+    """Let gradients of a parameter be written ("write") or added up ("add"), in the arrays that it has.
+
+    They become 0. To set ``grad_req`` would replace the arrays, and a block that was hybridized with
+    ``static_shape=True`` would go on writing to those that it has written to before.
+    """
+    if parameter._grad is None or parameter.grad_req == request:  # there is nothing to replace
+        parameter.grad_req = request
+        return
+    parameter._grad_req = request
+    mx.autograd.mark_variables(replicas(parameter), parameter.list_grad(), request)
+    parameter.zero_grad()
+
+
 def replicas(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
     """Return a parameter's arrays, one per device; those of a sparse parameter hold the rows used last."""
     return parameter._check_and_get(parameter._data, list)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import Problem
 from ..compat import mx
-from .gradients import fresh_flags, set_fresh
+from .gradients import fresh_flags, set_fresh, set_grad_req
 from .parameters import listing
 
 
@@ -48,7 +48,7 @@ class AddedGradients:
         """Let MXNet add gradients up instead of overwriting them, from where the last fit ended."""
         self._written = [p for each in self._trainers for p in each._params if p.grad_req == "write"]
         for parameter in self._written:
-            parameter.grad_req = "add"  # which makes arrays of zeros
+            set_grad_req(parameter, "add")
         still = {p: kept for p, kept in self._kept.items() if p.grad_req != "null"}
         for parameter, (gradients, flags) in still.items():
             pairs = zip(parameter.list_data(), parameter.list_grad(), gradients, flags)
@@ -61,5 +61,5 @@ class AddedGradients:
         reached = [p for p in self._written if p._data is not None]
         self._kept = {p: ([g.copy() for g in p.list_grad()], fresh_flags(p)) for p in reached}
         for parameter in self._written:
-            parameter.grad_req = "write"
+            set_grad_req(parameter, "write")
         self._written = []
