@@ -86,6 +86,7 @@ class Engine:
         when the model was made.
         """
         self.model.check_parameters()
+        self.model.static_graphs.discard_stale()
         self.hooks, self.loaders = hooks, None
         self.further_checks: list[Callable[[Any], None]] = []  # of a first batch, as its loader yielded it
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):

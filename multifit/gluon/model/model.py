@@ -14,6 +14,7 @@ from ..data.devices import resolve_context
 from ..optim.initialization import initialize
 from ..optim.parameters import listing, named_parameters
 from ..precision.precisions import Precision, precision_of
+from .static_graphs import StaticGraphs
 
 
 class Model:
@@ -24,7 +25,8 @@ class Model:
     SpecError if `net` is not a Block, or if MXNet's NumPy interface is active; and ValueError for a context
     that does not exist, or a precision that is unknown or that the devices do not support.
 
-    `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices.
+    `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices;
+    `static_graphs` are those of blocks that the user hybridized.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Model:
         self.net = net
         self._losses = {term.key: term.spec.fn for term in spec.terms}
         self.parameters: dict[str, Any] = named_parameters(net, self._losses)
+        self.static_graphs = StaticGraphs([net, *self._losses.values()], list(self.parameters.values()))
         self.contexts = resolve_context(context, list(self.parameters.values()))
         self.precision = choose_precision(precision, self.contexts)
         if self.precision.rules is not None:
