@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping, Sequence
 
 from ...errors import Problem
@@ -88,9 +89,19 @@ def coverage_problems(
     ]
     without = [name for name, trainers in owners.items() if not trainers and name not in frozen]
     if without:
-        patterns = dict.fromkeys(f"{name.split('.')[0]}.*" if "." in name else name for name in without)
+        others = [name for name, trainers in owners.items() if trainers]
+        patterns = dict.fromkeys(_pattern(name, others) for name in without)
         messages.append(
             f"no trainer moves {listing(without)}, so they would stay as they are; add a TrainerSpec for "
             f"them, or pass frozen=[{listing(list(patterns))}]"
         )
     return [Problem("trainer", message) for message in messages]
+
+
+def _pattern(name: str, moved: Sequence[str]) -> str:
+    """Return a pattern that selects a parameter, as many of its kind as it can, and none of those `moved`."""
+    parts = name.split(".")
+    blocks = [f"{'.'.join(parts[:depth])}.*" for depth in range(1, len(parts))]
+    kinds = [f".*{part}" for part in parts[1:][-1:]]
+    narrow = (each for each in blocks + kinds if not any(re.fullmatch(each, other) for other in moved))
+    return next(narrow, name)

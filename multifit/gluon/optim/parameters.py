@@ -116,8 +116,11 @@ def _selects_nothing(
     if not parameters:
         return Problem("trainer", f"{where}: the net has no parameters to train")
     text = f"{where}: {what} selects none of the net's parameters"
-    if pattern is not None and any(pattern.match(name) for name in parameters):
-        text += f' (did you mean "{pattern.pattern}.*"?)'
+    begun = [name for name in parameters if pattern is not None and pattern.match(name)]
+    if pattern is not None and begun:
+        whole = f"{pattern.pattern}.*"  # of alternatives, only the last is made longer
+        is_enough = all(re.fullmatch(whole, name) for name in begun)
+        text += f' (did you mean "{whole if is_enough else f"({pattern.pattern}).*"}"?)'
     elif pattern is not None:
         text += suggest(pattern.pattern, parameters)
     valid = "a pattern must match a whole name, such as " if pattern is not None else "its parameters are "
