@@ -27,12 +27,13 @@ from typing import Annotated, Any, Callable, Iterable, Iterator, Sequence, TypeV
 
 import numpy as np
 
-from .errors import counted, shown, suggest
+from .errors import counted, quoted, shown, suggest
 from .signatures import arity_problem
 
 _LIMIT = 2**63  # of whole numbers, as in NumPy
 _LONGEST = 200  # characters of a name
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,15 @@ def checked(function: _Function) -> _Function:
     """Let a function or constructor raise one ValueError for all arguments that are not as annotated."""
     owner = function.__qualname__.rpartition("<locals>.")[2].replace(".__init__", "")
     signature = inspect.signature(function)
+    names = _keywords(signature)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
-            return function(*args, **kwargs)  # one is missing or unknown: Python's own message names it
+            known_arguments(owner, kwargs, names)
+            return function(*args, **kwargs)  # one is missing, or given twice: Python's own message names it
         hints, problems = _hints(function), []
         for name, value in bound.arguments.items():
             try:
@@ -97,6 +100,37 @@ def checked(function: _Function) -> _Function:
         return function(*bound.args, **bound.kwargs)
 
     return typing.cast(_Function, call)
+
+
+def with_known_arguments(cls: _Class) -> _Class:
+    """Let the constructor of a class name all valid arguments where one is unknown."""
+    constructor: Callable[..., None] = cls.__init__  # type: ignore[misc]
+    names = _keywords(inspect.signature(constructor))
+
+    @functools.wraps(constructor)
+    def call(*args: Any, **kwargs: Any) -> None:
+        known_arguments(cls.__name__, kwargs, names)
+        constructor(*args, **kwargs)
+
+    cls.__init__ = call  # type: ignore[misc]
+    return cls
+
+
+def known_arguments(owner: str, passed: Iterable[str], valid: Sequence[str] | None) -> None:
+    """Raise TypeError for arguments passed by names that are not `valid`; None if any is."""
+    unknown = [] if valid is None else [name for name in passed if name not in valid]
+    if unknown:
+        named = ", ".join(f'"{name}"{suggest(name, valid or ())}' for name in unknown)
+        raise TypeError(f"{owner} has no argument {named}; valid are {quoted(valid or ())}")
+
+
+def _keywords(signature: inspect.Signature) -> list[str] | None:
+    """Return the names by which arguments can be passed, without ``self``; None if any name can."""
+    parameters = list(signature.parameters.values())
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [each.name for each in parameters if each.kind in by_name and each.name != "self"]
 
 
 def checked_value(name: str, value: object, hint: Any) -> Any:

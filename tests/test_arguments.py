@@ -133,6 +133,29 @@ def test_a_wrong_number_of_arguments_is_pythons_error(arguments: Any) -> None:
         Handler(*arguments)
 
 
+# fmt: off
+UNKNOWN = [
+    (lambda: Handler("a").call(m=1), 'Handler.call has no argument "m"; valid are "n"'),
+    (lambda: multifit.LossSpec(output="digit"),
+     'LossSpec has no argument "output" (did you mean "outputs"?); valid are "fn", "outputs", "labels", '),
+    (lambda: multifit.TrainerSpec(".*", "adam", learning_rate=1, clip=2),
+     'TrainerSpec has no argument "learning_rate", "clip" (did you mean "clip_norm"?); valid are "pa'),
+    (lambda: multifit.TaskSpec(["digit"], loss={}), 'TaskSpec has no argument "loss" (did you mean "losses"?)'),
+    (lambda: multifit.MultiEstimator(None, None, trainer="sgd"),
+     'MultiEstimator has no argument "trainer" (did you mean "trainers"?); valid are "net", "spec", '),
+    (lambda: multifit.MultiEstimator.fit(None, [], validation_data=[]),
+     'MultiEstimator.fit has no argument "validation_data" (did you mean "val_data"?); valid '),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("call", "text"), UNKNOWN)
+def test_an_unknown_argument_is_named_with_the_nearest_and_all_valid_ones(call: Any, text: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value).startswith(text)
+
+
 def test_python_39_can_evaluate_the_annotations_of_checked_functions() -> None:
     texts = [path.read_text("utf-8") for path in Path(multifit.__file__).parent.rglob("*.py")]
     trees = [ast.parse(text) for text in texts if "@checked" in text]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Annotated, Any, Mapping, Optional, Protocol, Sequence
 
-from ..arguments import Count, Valid, checked_value
-from ..errors import shown, suggest
+from ..arguments import Count, Valid, checked_value, known_arguments
 from ..protocols import Numbers
 from .measured import Measured
 
@@ -85,10 +84,7 @@ class LossMethod:
         self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None, **unknown: Any
     ) -> None:
         owner = type(self).__name__
-        if unknown:
-            valid = _options(type(self))
-            near = "".join(f"{shown(name)}{suggest(name, valid)}; " for name in unknown)
-            raise TypeError(f"{owner} has no option {near}valid is {', '.join(valid)}")
+        known_arguments(owner, unknown, _options(type(self)))
         self.every: int = checked_value(f"{owner}: every", every, Count)
         self.groups = None if tasks is None else checked_value(f"{owner}: tasks", tasks, Groups)
 

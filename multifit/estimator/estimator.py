@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence, Union
 
-from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of
+from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
 from ..balance import Balance, Sum
 from ..checks import batch_count
 from ..distributed import ALONE, World
@@ -55,6 +55,7 @@ _Compile = Annotated[
 _World = Annotated[World, Valid("what multifit.connect() returns")]
 
 
+@with_known_arguments
 class MultiEstimator:
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Sequence
 
+from ..arguments import with_known_arguments
+
 
 class _OneLineRepr:
     """Shows a dataclass in one line, without the fields that have their default."""
@@ -15,6 +17,7 @@ class _OneLineRepr:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+@with_known_arguments
 @dataclass(frozen=True, repr=False)
 class LossSpec(_OneLineRepr):
     """A loss: its function, the outputs and labels that it takes, and its weight.
@@ -60,6 +63,7 @@ class LossSpec(_OneLineRepr):
     trainers: str | Sequence[str] | None = None
 
 
+@with_known_arguments
 @dataclass(frozen=True, repr=False)
 class MetricSpec(_OneLineRepr):
     """A metric and the outputs, labels or losses that update it.
@@ -100,6 +104,7 @@ class MetricSpec(_OneLineRepr):
     arguments: Sequence[str] | None = None
 
 
+@with_known_arguments
 @dataclass(frozen=True, repr=False)
 class LabelSpec(_OneLineRepr):
     """A label with more than a name.
@@ -127,6 +132,7 @@ class LabelSpec(_OneLineRepr):
     missing: str | float | Callable[[Any], Any] | None = None
 
 
+@with_known_arguments
 @dataclass(frozen=True, repr=False)
 class TrainerSpec(_OneLineRepr):
     """A trainer to build: its parameters and its optimizer.

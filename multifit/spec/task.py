@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
+from ..arguments import with_known_arguments
 from ..errors import Problem, raise_problems
 from .combine import combine_messages, combined_fields, part_slots, shared_slots
 from .declarations import Declarations, changed
@@ -15,6 +16,7 @@ from .summary import one_line, summary
 from .validate import declaration_messages
 
 
+@with_known_arguments
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class TaskSpec(Declarations):
     """Declares a net's outputs, a batch's labels, and which loss and metric takes which of them.

@@ -288,10 +288,10 @@ def test_an_unknown_option_is_named_with_those_there_are() -> None:
     with pytest.raises(TypeError) as raised:
         GradNorm(alfa=1, evry=2)
     assert str(raised.value) == (
-        "GradNorm has no option 'alfa' (did you mean \"alpha\"?); 'evry' (did you mean \"every\"?); "
-        "valid is alpha, learning_rate, on, normalize, every, tasks"
+        'GradNorm has no argument "alfa" (did you mean "alpha"?), "evry" (did you mean "every"?); '
+        'valid are "alpha", "learning_rate", "on", "normalize", "every", "tasks"'
     )
-    with pytest.raises(TypeError, match=r"^RLW has no option 'on'; valid is seed, every, tasks$"):
+    with pytest.raises(TypeError, match=r'^RLW has no argument "on"; valid are "seed", "every", "tasks"$'):
         RLW(on="features")
 
 
