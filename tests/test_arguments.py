@@ -140,7 +140,7 @@ UNKNOWN = [
      'LossSpec has no argument "output" (did you mean "outputs"?); valid are "fn", "outputs", "labels", '),
     (lambda: multifit.TrainerSpec(".*", "adam", learning_rate=1, clip=2),
      'TrainerSpec has no argument "learning_rate", "clip" (did you mean "clip_norm"?); valid are "pa'),
-    (lambda: multifit.TaskSpec(["digit"], loss={}), 'TaskSpec has no argument "loss" (did you mean "losses"?)'),
+    (lambda: multifit.TaskSpec(["a"], loss={}), 'TaskSpec has no argument "loss" (did you mean "losses"?)'),
     (lambda: multifit.MultiEstimator(None, None, trainer="sgd"),
      'MultiEstimator has no argument "trainer" (did you mean "trainers"?); valid are "net", "spec", '),
     (lambda: multifit.MultiEstimator.fit(None, [], validation_data=[]),

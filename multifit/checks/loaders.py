@@ -7,6 +7,7 @@ from typing import Any
 
 from ..distributed import unwrapped
 from ..errors import Problem, last_line, shown
+from . import describe
 
 
 def one_shot(data: object) -> bool:
@@ -27,7 +28,10 @@ def _wrong(data: object, once: bool) -> str:
     """Return what is wrong with a loader, or ``""``."""
     if isinstance(data, Mapping):
         return "is a dict; only fit, check and evaluate take a loader for each task"
-    if isinstance(data, (str, type)) or not hasattr(data, "__iter__") or getattr(data, "shape", None) == ():
+    if hasattr(data, "shape") and hasattr(data, "ndim") and not isinstance(data, type):
+        way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
+        return f"is one array, {describe.array(data)}, and no loader of batches; {way_out}"
+    if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):
         return _no_loader(data)
     try:
         if batch_count(data) == 0:
@@ -50,7 +54,7 @@ def _no_loader(data: Any) -> str:
     Python would iterate over an object that has only ``__getitem__``, without an end if that takes any index;
     and nothing tells batches from samples, which most such objects hold.
     """
-    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape")
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if not indexed or isinstance(data, (str, type)):
         way_out = "give a DataLoader, a DataIter or a list of batches"
         return f"is {shown(data)}, which yields no batches; {way_out}"
