@@ -13,8 +13,8 @@ from ..engine import Engine
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place
+from .doubtful_values import doubtful_values
 from .dry_run import DryRun
-from .softmax_twice import softmax_twice
 from .trainer_losses import losses_by_trainer, opposing_losses
 
 PLACES = {
@@ -27,13 +27,13 @@ PLACES = {
 def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of what trains, but hardly as meant.
 
-    Such are losses that pull against each other, and a softmax on top of another.
+    Such are losses that pull against each other, and values that a loss or metric hardly means.
     Which losses reach which trainer is found with backward passes. They are left out if the batch will be
     `trained` on: MXNet computes other gradients in a second pass through Dropout.
     """
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
     warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
-    warnings += [m for each in (*trained_on, *evaluated) for m in softmax_twice(each)]
+    warnings += [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
     for message in dict.fromkeys(warnings):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
