@@ -133,7 +133,7 @@ def nearest(name: object, valid: Iterable[object]) -> str | None:
         return None
     # two letters in another order are two errors to difflib: it finds "adamax" nearer to "adma" than "adam"
     swapped = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
-    matches = [candidate for candidate in candidates if candidate in swapped]
+    matches = [each for each in candidates if each in swapped or each.casefold() == name.casefold()]
     matches = matches or difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     return matches[0] if matches else None
 

@@ -30,7 +30,7 @@ def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes:
             fix = f'if it means "no label", declare LabelSpec("{name}", missing="nan"); otherwise {fix}'
     elif labels.size and labels.min() < 0:
         found = f"{labels.min():g}, which would be taken for class 0; {valid}"
-        fix = f"if it means {_ignored(name)}"
+        fix = f"if it means {_ignored(name, f'{labels.min():g}')}"
     elif labels.size and labels.max() >= classes:
         found = f"{labels.max():g}, which would be taken for class {classes - 1}; {valid}"
         fix = "give the output as many classes as there are, or fix the labels"
@@ -62,10 +62,9 @@ def _not_finite(name: str) -> str:
     return f"fix it, or leave the sample out; {declared}; in training, SkipNonFinite() skips such batches"
 
 
-def _ignored(name: str) -> str:
-    return (
-        f'"no label", declare LabelSpec("{name}", missing=...), or use a loss that ignores it, and ignore=...'
-    )
+def _ignored(name: str, value: str = "...") -> str:
+    missing = f'declare LabelSpec("{name}", missing={value})'
+    return f'"no label", {missing}, or use a loss that ignores it, and ignore={value}'
 
 
 def elementwise_problem(

@@ -135,6 +135,12 @@ class FieldParser:
             )
             return {}
         named = {key: item for key, item in value.items() if self._is_name(field, key)}
+        self.details += [
+            f'{field}["{key}"]: is None; leave it out, or declare LossSpec(outputs=...), without a function, '
+            "for an output that is the loss itself"
+            for key, item in named.items()
+            if item is None and kind is LossSpec
+        ]
         return {key: item if isinstance(item, kind) else kind(item) for key, item in named.items()}
 
     def _items(self, field: str, value: Any) -> tuple[Any, ...]:

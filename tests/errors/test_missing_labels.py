@@ -112,7 +112,7 @@ def test_labels_that_look_as_if_they_were_missing(setup: Setup) -> None:
     unknown, negative = amount.copy(), digit.copy()
     unknown[0], negative[0] = np.nan, -1
     setup.but(data=[[x, digit, unknown]]).refused(DataError, 'declare LabelSpec("amount", missing="nan")')
-    setup.but(data=[[x, negative, amount]]).refused(SpecError, 'declare LabelSpec("digit", missing=...)')
+    setup.but(data=[[x, negative, amount]]).refused(SpecError, 'declare LabelSpec("digit", missing=-1), or')
 
 
 def test_masks_of_combined_specs() -> None:

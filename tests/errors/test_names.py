@@ -33,6 +33,8 @@ FAULTS = [
     fault("name is a number", lambda s: s.but(name=3), "name: 3 is not a string"),
     fault("dots in the middle", lambda s: s.but(outputs=["digit", ..., "amount"]),
         'outputs: "..." must come last'),
+    fault("loss is None", lambda s: s.but(losses={**s.spec["losses"], "amount": None}),
+        'losses["amount"]: is None; leave it out, or declare LossSpec(outputs=...), without a function, for'),
     fault("losses are a list", lambda s: s.but(losses=[CE(), L2()]), "losses: is [SoftmaxCrossEntropyLoss(",
         'give a dict by name, such as losses={"digit": ...}'),
     fault("a bare loss", lambda s: s.but(losses=CE()),

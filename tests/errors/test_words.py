@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multifit.errors import last_line, memory
+from multifit.errors import last_line, memory, nearest
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,10 @@ from multifit.errors import last_line, memory
 )
 def test_memory(size: float, text: str) -> None:
     assert memory(size) == text
+
+
+def test_a_name_that_differs_in_case_alone_is_the_nearest() -> None:
+    assert nearest("NaN", ["n", "nan"]) == "nan" and nearest("SGD", ["sgld", "sgd"]) == "sgd"
 
 
 class MXNetError(RuntimeError):
