@@ -18,7 +18,7 @@ from .cached_graph import CachedGraph, give_graph
 from .nesting import flatten, regroup
 from .recordable import form_of, obstacle_of
 from .recording import record
-from .traceable import is_hybridized, runs_python
+from .traceable import hybridizing, is_hybridized, runs_python
 from .traced_graph import TracedGraph, as_json
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
@@ -229,7 +229,7 @@ class Network:
             why = "the TaskSpec's forward= calls it"
             way_out = "do what that does in a HybridBlock's hybrid_forward"
         elif not self.hybridized:
-            why, way_out = "it is not hybridized", "call net.hybridize()"
+            why, way_out = hybridizing(self.net)
         else:
             why = self._failure or "it has a forward or hooks of its own"
             way_out = "write it as a hybrid_forward that uses only F's operators"

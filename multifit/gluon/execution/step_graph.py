@@ -20,6 +20,7 @@ from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
 from .step_function import StepFunction
+from .traceable import hybridizing
 from .traced_graph import TracedGraph
 
 NOT_TRACED = "the graph of net and losses, which cannot be traced"
@@ -129,11 +130,13 @@ class StepGraph:
             return f"the net, {computed} are one graph, recorded for each form of batches; {eager}"
         reason = self._failure or (
             "it has a forward or hooks of its own"
-            if self.network.hybridized
-            else "it is not hybridized; net.hybridize() lets it be part of the graph"
+            if self.network.hybridized or self.network.spec.forward is not None
+            else f"{'; '.join(hybridizing(self.network.net))} to make it part of the graph"
         )
-        losses = f"{computed} are one graph behind it" if self._is_graph else "so do the losses and metrics"
-        return f"the net runs as it is ({reason}); {losses}; {eager}"
+        others = (
+            f"{computed} are one graph behind it; {eager}" if self._is_graph else "so do losses and metrics"
+        )
+        return f"the net runs as it is ({reason}); {others}"
 
     def _not_traced(self, reason: str) -> SpecError:
         use, way_out = "sampling: what a batch does not reach is left out of", PARTS

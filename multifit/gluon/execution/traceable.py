@@ -22,6 +22,13 @@ def is_hybridized(block: Any) -> bool:
     return isinstance(block, mx.gluon.HybridBlock) and block._active
 
 
+def hybridizing(net: Any) -> tuple[str, str]:
+    """Return why a net that is not hybridized is not, and the way out."""
+    if isinstance(net, mx.gluon.HybridBlock):
+        return "it is not hybridized", "call net.hybridize()"
+    return "it is a Block, which cannot be traced", "write it as a HybridBlock, and call net.hybridize()"
+
+
 def _is_stock(block: Any) -> bool:
     # a HybridLambda and a container may hold code of the user's
     stock = type(block).__module__.startswith(STOCK) and not isinstance(block, mx.gluon.nn.HybridLambda)

@@ -12,6 +12,7 @@ from ..data.batches import Batch
 from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
+from ..execution.traceable import hybridizing
 from ..metrics.label_rules import has_slots
 from ..optim.gradients import is_recorded
 from ..user_code import user_code
@@ -68,7 +69,7 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
     reason = (
         "it has a forward or hooks of its own, or a handler changes its outputs"
         if stage.network.hybridized
-        else "call net.hybridize()"
+        else hybridizing(stage.network.net)[1]
     )
     problems = [] if stage.network.joins_losses else [f"the net is not in it: {reason}"]
     problems += [f"{term.where} is not in it: {_why_not(term)}" for term in outside]

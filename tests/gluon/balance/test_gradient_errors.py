@@ -16,7 +16,7 @@ from tests.common.specs import BCE, CE, digit_spec
 from tests.gluon.balance.test_gradients import BATCHES, fitted
 from tests.numerics.test_losses import Shapely
 
-from mxnet import nd  # isort: skip
+from mxnet import gluon, nd  # isort: skip
 
 
 def own(out: Any, label: Any) -> Any:
@@ -25,6 +25,12 @@ def own(out: Any, label: Any) -> Any:
 
 def whole(outs: list, labels: list) -> Any:
     return [nd.mean(BCE(out, label)) for out, label in zip(outs, labels)]
+
+
+def plain() -> Any:
+    net = gluon.nn.Sequential()
+    net.add(two_heads())
+    return net
 
 
 def wrong_needs() -> Any:
@@ -38,6 +44,9 @@ CUT = "the gradients of tasks are compared in the traced graph of net and losses
 
 ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
     "plain": (two_heads, UPGrad(), {}, f"{CUT}the net is not in it: call net.hybridize(); or use"),
+    "a Block": (
+        plain, UPGrad(), {}, f"{CUT}the net is not in it: write it as a HybridBlock, and call net.hyb"
+    ),
     "forward": (
         lambda: hybridized(two_heads()), UPGrad(), {"forward": lambda net, slots: net(slots["x"])},
         "the net is not in it: it has a forward or hooks of its own",
