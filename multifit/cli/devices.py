@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..engines import AUTO, choose_engine, engine_module
-from ..gluon.data.devices import parse_devices, resolve_context
+from ..gluon.data.devices import VALID, missing_gpus, parse_devices
 from ..taskfile import UsageError, as_usage_error
 from .record import RunRecord
 
@@ -13,7 +13,7 @@ from .record import RunRecord
 def choose_context(devices: str | None, engine: str, compiles: bool | str | None) -> tuple[Any, Any]:
     """Return the context of the run, and that of the net's own parameters.
 
-    Raises UsageError if the devices cannot be read or the engine cannot run there.
+    Raises UsageError if the devices cannot be read or do not exist, or the engine cannot run there.
     """
     name = choose_engine(engine, devices)  # the estimator logs it
     with as_usage_error(ImportError, ValueError):
@@ -21,7 +21,11 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str | None
         name = choose_engine(engine, context)
         if compiles and name != "torch":
             raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
-        return context, engine_module(name).host(context)
+        host = engine_module(name).host(context)
+    missing = missing_gpus(context) if name != "torch" and context else []
+    if missing:
+        raise UsageError(f"--devices {devices}: {'; '.join(missing)}; {VALID}")
+    return context, host
 
 
 def earlier_engine(record: RunRecord | None) -> str:
@@ -42,7 +46,7 @@ def earlier_devices(record: RunRecord | None, engine: str) -> str | None:
     if devices is None or (engine == "torch" and devices.startswith(("cpu:", "gpu:"))):
         return None
     try:
-        resolve_context(choose_context(devices, engine, False)[1], [])
+        choose_context(devices, engine, False)
     except ValueError:  # a run may go on elsewhere
         return None
     return devices

@@ -21,6 +21,7 @@ EPOCHS = "is {}; valid is a whole number of at least 1"
     [
         ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
         ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
+        ("", ["--devices", "gpu:77"], 2, "--devices gpu:77: gpu(77) does not exist: this machine has"),
         ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
         ("", ["--output", "small.py"], 2, "small.py: File exists"),
         ("", ["--output", "\udcff"], 2, "\\udcff': it is not valid UTF-8"),
