@@ -104,7 +104,8 @@ def sample_weight_problem(
     shape, more = tuple(values.shape), len(losses) - len(values.shape)
     if more == 0 or prod(shape) == 1:
         return None
-    found = f'sample weights "{name}" {describe.array(values)} multiply losses of shape {losses}'
+    taken = f'it takes "{name}" {describe.array(values)} as sample weights'
+    found = f"{taken}, which multiply losses of shape {losses}"
     such_as = losses if more < 0 or prod(shape) == prod(losses) else (*shape, *(1,) * more)
     fix = f"give them an axis for each of these, of its size or 1, such as {such_as}"
     return f"{where}: {found} only by broadcasting across the batch axis, which mixes samples; {fix}"

@@ -118,6 +118,7 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
             loss = F.mean(values, axis=0, exclude=True)
         else:
             valid = F.cast(label, "int32") != self._ignore_label  # in uint8, -1 would be 255
+            valid = F.reshape_like(valid, values)  # labels may keep an axis of channels, (N, 1, H, W)
             values, ones = F.where(valid, values, F.zeros_like(values)), F.ones_like(values)
             pixels = sample_sums(F, F.where(valid, ones, F.zeros_like(values)))
             loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))

@@ -172,7 +172,7 @@ def test_sample_weights_are_those_of_their_samples_or_refused(name: str, shape: 
     spread = weights.reshape(8, *[1] * (len(shape) - 1)) * np.ones(shape, "float32")
     setup = setup.but(data=[[x, *others, spread]])
     if not fits:
-        text = f'sample weights "weight" {shape} float32 multiply losses of shape'
+        text = f'it takes "weight" {shape} float32 as sample weights, which multiply losses of shape'
         setup.refused(SpecError, text, "only by broadcasting across the batch axis, which mixes samples")
         return
     each = fn(setup.net(mx.nd.array(x)), *map(mx.nd.array, others)).asnumpy()

@@ -117,6 +117,12 @@ def test_classes_may_be_on_another_axis() -> None:
     np.testing.assert_allclose(values.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
 
 
+def test_labels_may_keep_an_axis_of_channels() -> None:
+    logits, labels, losses = pixels()
+    values = SegmentationCELoss()(mx.nd.array(logits), mx.nd.array(labels[:, None]))
+    np.testing.assert_allclose(values.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
+
+
 def test_ignored_pixels_have_no_gradient() -> None:
     logits, labels, _ = pixels()
     labels[0, :2] = -1
