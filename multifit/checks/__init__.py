@@ -1,6 +1,7 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
 from .batches import bind_slots, form_problems, is_masked, slot_problems
+from .images import CHANNELS_FIRST, has_channels_last
 from .labels import (
     axis_problem,
     counted_labels_problem,
@@ -12,6 +13,7 @@ from .loaders import batch_count, loader_problems, no_batch_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
+    "CHANNELS_FIRST",
     "at_path",
     "axis_problem",
     "batch_count",
@@ -20,6 +22,7 @@ __all__ = [
     "counted_labels_problem",
     "elementwise_problem",
     "form_problems",
+    "has_channels_last",
     "is_masked",
     "label_problems",
     "loader_problems",

@@ -6,11 +6,12 @@ import re
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
-from ..checks import describe
+from ..checks import CHANNELS_FIRST, describe, has_channels_last
 from ..errors import CLEAR, user_error
 
 # What MXNet says of arrays whose dtypes differ; of shapes that differ it says "expected [8,3], got [8,2]"
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
+_CHANNELS_DIFFER = re.compile(r"conv|Shape inconsistent")
 _CAST = (
     "; the dtypes differ: let the data have the net's, such as float32, or cast a label with "
     'LabelSpec(name, dtype="float32")'
@@ -32,6 +33,9 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         called_with = f", called with {shown}" if shown else ""
         raised = user_error(where(), error, called_with)
+        images = any(has_channels_last(getattr(value, "shape", ())) for _, value in arguments)
         if _DTYPES_DIFFER.search(str(raised)):
             raised.args = (f"{raised}{_CAST}",)
+        elif images and _CHANNELS_DIFFER.search(str(raised)):
+            raised.args = (f"{raised}; {CHANNELS_FIRST}",)
         raise raised from error

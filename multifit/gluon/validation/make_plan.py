@@ -13,6 +13,7 @@ from ..engine import Engine
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place
+from .channels_last import channels_last
 from .doubtful_values import doubtful_values
 from .dry_run import DryRun
 from .trainer_losses import losses_by_trainer, opposing_losses
@@ -34,6 +35,7 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
     warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
     warnings += [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
+    warnings += [m for each in trained_on for m in channels_last(each, engine.model.net)]
     for message in dict.fromkeys(warnings):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
