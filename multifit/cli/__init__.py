@@ -12,7 +12,7 @@ from typing import Sequence
 
 from .. import __version__
 from ..distributed.connect import versions
-from ..errors import CLEAR
+from ..errors import CLEAR, suggest
 from ..taskfile import UsageError
 from .arguments import usage
 
@@ -35,9 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_version_line())
         return 0
     # Of the command that is given alone: predicting with an exported net works without mxnet
-    options = build_parser([each for each in arguments[:1] if each in COMMANDS] or COMMANDS).parse_args(
-        arguments
-    )
+    parser = build_parser([each for each in arguments[:1] if each in COMMANDS] or COMMANDS)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # argparse would show the usage of `multifit` alone
+        valid = options.parser._option_string_actions
+        named = " ".join(f"{each}{suggest(each.partition('=')[0], valid)}" for each in unknown)
+        options.parser.error(f"unrecognized arguments: {named}")
     try:
         return options.run(options) or 0
     except UsageError as error:
@@ -64,7 +67,7 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
         command.usage = usage(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, parser=command)
     return parser
 
 

@@ -22,7 +22,7 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str | None
         if compiles and name != "torch":
             raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
         host = engine_module(name).host(context)
-    missing = missing_gpus(context) if name != "torch" and context else []
+    missing = missing_gpus(context) if isinstance(context, list) and name != "torch" else []
     if missing:
         raise UsageError(f"--devices {devices}: {'; '.join(missing)}; {VALID}")
     return context, host

@@ -34,6 +34,14 @@ def test_help(command, capsys):
         ([], "required: command"),
         (["trian", "x.py"], "invalid choice: 'trian'"),
         (["train"], "required: file"),
+        (
+            ["train", "x.py", "--ouput=runs"],
+            "train file [options]\nmultifit train: error: unrecognized arguments: --",
+        ),
+        (
+            ["report", "x", "-o", "y", "--ouput", "z"],
+            'unrecognized arguments: -o y --ouput (did you mean "--output"?)',
+        ),
         (["train", "x.py", "--epochs", "few"], "--epochs: few is not a whole number of at least 1"),
         (["train", "x.py", "--epochs", "0"], "--epochs: 0 is not a whole number of at least 1"),
         (["profile", "x.py", "--batches", "0"], "--batches: 0 is not a whole number of at least 1"),

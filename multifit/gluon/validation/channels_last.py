@@ -21,7 +21,7 @@ def channels_last(result: StepResult, net: Any) -> Iterator[str]:
         for conv in convolutions
         if conv._kwargs["layout"] == "NCHW"
     }
-    slots = result.batch.slots[0]
+    slots: Any = result.batch.slots[0]
     images = {name: slots[name] for name in result.spec.inputs if slots.get(name) is not None}
     for name, image in images.items():
         if has_channels_last(image.shape) and image.shape[1] in channels and image.shape[3] not in channels:
