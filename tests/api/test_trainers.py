@@ -25,6 +25,9 @@ def test_one_trainer() -> None:
     estimator = MultiEstimator(two_heads(), two_head_spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.5}))
     assert list(estimator.trainers) == ["trainer"]
     assert estimator.trainer is estimator.trainers["trainer"]
+    assert repr(estimator.trainers) == "Trainers(trainer)"
+    with pytest.raises(KeyError, match='no trainer "trainr" .did you mean "trainer"'):
+        estimator.trainers["trainr"]
     assert isinstance(estimator.trainer, gluon.Trainer)
     assert estimator.learning_rates() == {"lr": 0.5}
 

@@ -72,7 +72,8 @@ def test_what_is_as_meant_is_not(last, loss, units):
 def test_from_logits_and_from_sigmoid_are_checked():
     (warning,) = warnings_of(lambda F, x: x, CE(from_logits=True))
     assert (
-        "is not the logarithm of probabilities, which from_logits=True declares, unlike in Keras" in warning
+        "is not the logarithm of probabilities, which from_logits=True means in Gluon, unlike in Keras"
+        in warning
     )
     (warning,) = warnings_of(lambda F, x: x * 0 - 2, BCE(from_sigmoid=True), 1, BATCH[1] > 0)
     assert 'the output "scores" holds -2, which no sigmoid returns' in warning
@@ -82,6 +83,16 @@ def test_a_sigmoids_labels_are_probabilities():
     (warning,) = warnings_of(lambda F, x: x, BCE(), 1, 2 * (BATCH[1] > 0) - 1)
     assert 'the label "class" holds -1, but SigmoidBinaryCrossEntropyLoss takes 0 … 1' in warning
     assert warnings_of(lambda F, x: x, BCE(), 1, 2 * (BATCH[1] > 0) - 1, missing=-1) == []
+
+
+def test_a_divergence_is_of_probabilities():
+    """A student's scores and a teacher's, as a Keras user gives them; then as Gluon's loss takes them."""
+    kl, chances, scores = gluon.loss.KLDivLoss, nd.array([[1, 0, 0]] * 8), nd.array([[2, -1, 0]] * 8)
+    first, second = warnings_of(lambda F, x: x, kl(), label=scores)
+    assert first.endswith("for scores, give KLDivLoss(from_logits=False)")
+    assert 'the label "class" holds 2, but KLDivLoss takes probabilities for its targets' in second
+    assert warnings_of(lambda F, x: F.log_softmax(x), kl(), label=chances) == []
+    assert warnings_of(lambda F, x: x, kl(from_logits=False), label=chances) == []
 
 
 def test_a_metric_of_probabilities_says_how_to_make_them():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from ...errors import TrainerError, quoted
+from ...errors import TrainerError, quoted, suggest
 from ..compat import mx
 from .fused_updates import FusedUpdate
 from .gradients import (
@@ -51,7 +51,13 @@ class Trainers(Mapping[str, TrainerHandle]):
         self.added_gradients = AddedGradients([trainers[name] for name in self._accumulating])
 
     def __getitem__(self, name: str) -> TrainerHandle:
+        if name not in self.handles:
+            near = suggest(name, self.handles)
+            raise KeyError(f"no trainer {quoted([name])}{near}; there are {quoted(self.handles)}")
         return self.handles[name]
+
+    def __repr__(self) -> str:
+        return f"Trainers({', '.join(self.handles)})"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._trainers)

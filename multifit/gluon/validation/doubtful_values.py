@@ -9,13 +9,15 @@ from typing import Any, Iterator, Mapping
 
 import numpy as np
 
-from ...spec.names import Ref
+from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..execution.result import StepResult
 
-_CE, _BCE = mx.gluon.loss.SoftmaxCrossEntropyLoss, mx.gluon.loss.SigmoidBinaryCrossEntropyLoss
+_LOSSES = mx.gluon.loss
 _OF_PROBABILITIES = (mx.metric.CrossEntropy, mx.metric.NegativeLogLikelihood, mx.metric.Perplexity)
+
+Values = Mapping[Ref, "np.ndarray[Any, Any]"]
 
 
 def doubtful_values(result: StepResult) -> Iterator[str]:
@@ -26,72 +28,97 @@ def doubtful_values(result: StepResult) -> Iterator[str]:
     """
     arrays = result.arrays()[0]
     for term in result.spec.terms:
-        refs = [*term.outputs[:1], *term.labels[:1]]
-        if len(refs) == 2 and all(_has_values(arrays.get(ref)) for ref in refs):
-            if type(term.spec.fn) is _CE:
-                yield from _softmax(term, term.spec.fn, arrays[refs[0]])
-            elif type(term.spec.fn) is _BCE:
-                yield from _sigmoid(term, term.spec.fn, arrays)
+        check = _CHECKS.get(type(term.spec.fn))
+        taken = {
+            ref: arrays[ref] for ref in term.args[:2] if arrays.get(ref) is not None and arrays[ref].size
+        }
+        if check is not None and len(taken) == 2:
+            values = {ref: array.asnumpy() for ref, array in taken.items()}
+            yield from (f"{term.where}: {message}" for message in check(term, term.spec.fn, values))
     for metric in result.spec.metric_terms:
         if type(metric.spec.metric) in _OF_PROBABILITIES and metric.spec.transform is None:
             yield from _probabilities(metric, arrays)
 
 
-def _has_values(array: Any) -> bool:
-    return array is not None and array.size > 0
-
-
-def _softmax(term: Term, loss: Any, scores: Any) -> Iterator[str]:
-    axis, values = loss._axis, scores.asnumpy()
-    if not -values.ndim <= axis < values.ndim or values.shape[axis] == 1:
+def _softmax(term: Term, loss: Any, values: Values) -> Iterator[str]:
+    scores = values[term.args[0]]
+    if not _has_axis(scores, loss._axis) or scores.shape[loss._axis] == 1:
         return
-    output = f'{term.where}: the output "{term.outputs[0].name}"'
     if loss._from_logits:
-        with np.errstate(over="ignore"):  # infinity is no probability either
-            sums = np.exp(values).sum(axis=axis)
-        if not np.allclose(sums, 1, atol=0.05):  # a net in bfloat16 is not more precise
-            yield (
-                f"{output} is not the logarithm of probabilities, which from_logits=True declares, unlike in "
-                "Keras; for scores, leave from_logits=True out"
-            )
-    elif values.min() >= 0 and np.allclose(values.sum(axis=axis), 1, atol=1e-3):
+        yield from _no_logarithms(term, loss, values, "for scores, leave from_logits=True out")
+    elif scores.min() >= 0 and np.allclose(scores.sum(axis=loss._axis), 1, atol=1e-3):
         yield (
-            f"{output} adds up to 1 over its classes, as after a softmax, and SoftmaxCrossEntropyLoss "
-            "applies softmax itself; let the net return the scores before its softmax"
+            f"{_named(term.args[0])} adds up to 1 over its classes, as after a softmax, and "
+            "SoftmaxCrossEntropyLoss applies softmax itself; let the net return the scores before its softmax"
         )
 
 
-def _sigmoid(term: Term, loss: Any, arrays: Mapping[Ref, Any]) -> Iterator[str]:
-    output, label = term.outputs[0], term.labels[0]
-    value = _no_probability(arrays[output])
+def _sigmoid(term: Term, loss: Any, values: Values) -> Iterator[str]:
+    output, label = term.args[:2]
+    value = _no_probability(values[output])
     if loss._from_sigmoid and value is not None:
         yield (
-            f'{term.where}: the output "{output.name}" holds {value:g}, which no sigmoid returns, as '
-            "from_sigmoid=True declares; for scores, leave from_sigmoid=True out"
+            f"{_named(output)} holds {value:g}, which no sigmoid returns, as from_sigmoid=True declares; for "
+            "scores, leave from_sigmoid=True out"
         )
-    value = _no_probability(arrays[label])
-    if value is not None and len(term.labels) == 1 and not term.present:  # else a weight may hide it
+    value = _no_probability(values[label])
+    if value is not None and len(term.args) == 2 and not term.present:  # else a weight may hide it
         yield (
-            f'{term.where}: the label "{label.name}" holds {value:g}, but SigmoidBinaryCrossEntropyLoss '
-            "takes 0 … 1, and has no lower bound for others; check the order of the labels; LogisticLoss "
-            "takes -1 and 1"
+            f"{_named(label)} holds {value:g}, but SigmoidBinaryCrossEntropyLoss takes 0 … 1, and has no "
+            "lower bound for others; check the order of the labels; LogisticLoss takes -1 and 1"
         )
+
+
+def _divergence(term: Term, loss: Any, values: Values) -> Iterator[str]:
+    if loss._from_logits and _has_axis(values[term.args[0]], loss._axis):
+        yield from _no_logarithms(term, loss, values, "for scores, give KLDivLoss(from_logits=False)")
+    value = _no_probability(values[term.args[1]])
+    if value is not None and not term.present:
+        yield (
+            f"{_named(term.args[1])} holds {value:g}, but KLDivLoss takes probabilities for its targets; for "
+            "scores, let the net return their softmax"
+        )
+
+
+def _no_logarithms(term: Term, loss: Any, values: Values, way_out: str) -> Iterator[str]:
+    with np.errstate(over="ignore"):  # infinity is no probability either
+        sums = np.exp(values[term.args[0]]).sum(axis=loss._axis)
+    if not np.allclose(sums, 1, atol=0.05):  # a net in bfloat16 is not more precise
+        yield (
+            f"{_named(term.args[0])} is not the logarithm of probabilities, which from_logits=True means in "
+            f"Gluon, unlike in Keras; {way_out}"
+        )
+
+
+_CHECKS = {
+    _LOSSES.SoftmaxCrossEntropyLoss: _softmax,
+    _LOSSES.SigmoidBinaryCrossEntropyLoss: _sigmoid,
+    _LOSSES.KLDivLoss: _divergence,
+}
 
 
 def _probabilities(term: MetricTerm, arrays: Mapping[Ref, Any]) -> Iterator[str]:
     for output in term.outputs:
-        value = _no_probability(arrays[output]) if _has_values(arrays.get(output)) else None
+        array = arrays.get(output)
+        value = None if array is None else _no_probability(array.asnumpy())
         if value is not None:
             kind = type(term.spec.metric).__name__
             columns = "transform=lambda scores, label: (label, mx.nd.softmax(scores))"
             yield (
-                f'{term.where}: the output "{output.name}" holds {value:g}, but {kind} takes probabilities; '
-                f"for scores, give {columns}"
+                f"{term.where}: {_named(output)} holds {value:g}, but {kind} takes probabilities; for "
+                f"scores, give {columns}"
             )
 
 
-def _no_probability(array: Any) -> float | None:
+def _has_axis(values: np.ndarray[Any, Any], axis: int) -> bool:
+    return -values.ndim <= axis < values.ndim
+
+
+def _named(ref: Ref) -> str:
+    return f'the {"output" if ref.space == OUTPUTS else "label"} "{ref.name}"'
+
+
+def _no_probability(values: np.ndarray[Any, Any]) -> float | None:
     """Return a value that is below 0 or above 1; None if there is none."""
-    values = array.asnumpy()
     wrong = values[(values < 0) | (values > 1)]
     return float(wrong[0]) if wrong.size else None
