@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator
 
 from ..checks import CHANNELS_FIRST, describe, has_channels_last
 from ..errors import CLEAR, user_error
+from .waiting import wait_for_operators
 
 # What MXNet says of arrays whose dtypes differ; of shapes that differ it says "expected [8,3], got [8,2]"
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
@@ -30,6 +31,7 @@ def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator
     except CLEAR:
         raise
     except Exception as error:
+        wait_for_operators()  # or what failed in the background would be raised again, in the next fit
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         called_with = f", called with {shown}" if shown else ""
         raised = user_error(where(), error, called_with)

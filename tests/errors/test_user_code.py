@@ -163,6 +163,14 @@ def test_what_the_engine_raises_late_is_not_that_of_a_metric() -> None:
     around(forward, metrics=metrics).refused(UserCodeError, text)
 
 
+def test_what_fails_in_the_background_is_not_raised_in_the_next_fit(setup: Setup) -> None:
+    """Softmax of whole numbers fails when the engine runs it, after the shapes were refused."""
+    faulty = setup.with_loss(lambda output, label: CE()(label.astype("int32"), output), **BOTH).make()
+    with pytest.raises(UserCodeError, match="Shape inconsistent"):
+        faulty.fit(setup.data, epochs=1)
+    setup.trains()
+
+
 def test_a_fit_names_the_batch(setup: Setup) -> None:
     faulty = setup.with_loss(lambda a, b: fails(), **BOTH)
     faulty.refused(UserCodeError, 'epoch 1, batch 1: losses["digit"] raised Lost', ways=("fit",))
