@@ -29,7 +29,7 @@ from multifit import (
     WeightAveraging,
     metrics,
 )
-from multifit.balance import DWA, FAMO, GradNorm, PCGrad, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, GLS, IMTLL, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import World
 from tests.common.handlers import CutsPower
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
@@ -257,6 +257,8 @@ CASES: dict[str, dict[str, Any]] = {
     "a trainer that waits": {"rhythm": {"every": 3}, "net": Branching},
     "a trainer that accumulates": {"rhythm": {"every": 3, "accumulate": True}, "clip_norm": 0.1},
     "balance": {"balance": DWA(), "data": lambda world: loader(37)},
+    "balance by a geometric mean": {"balance": GLS()},
+    "balance that learns": {"balance": IMTLL(learning_rate=0.1)},
     "balance that looks back": {"balance": FAMO(), "data": ragged},
     "balance of every second batch": {"balance": Uncertainty(every=2), "data": ragged},
     "balance of features": {"balance": UPGrad(), "data": ragged},

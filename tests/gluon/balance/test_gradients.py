@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
-    Every,
     GradientAccumulation,
     LabelSpec,
     LossSpec,
-    MetricSpec,
     MultiEstimator,
     TrainerSpec,
 )
@@ -27,7 +23,6 @@ from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.nets import Heads, hybridized, sequential
-from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import KMax, Skips, heads, three_tasks, two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec
 from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
@@ -188,29 +183,6 @@ def test_several_trainers_and_clipping() -> None:
     assert_same_parameters(cut, plain)
 
 
-def test_groups_of_losses_are_tasks() -> None:
-    by_hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(by_hand, UPGrad(), BATCHES)
-    half = LossSpec(CE, "digit", "digit", weight=0.5)
-    spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
-    fitted(hybridized(net), UPGrad(tasks={"digit": ["a", "b"]}), 1, spec=spec)
-    assert_same_parameters(net, by_hand)
-
-
-def test_a_task_without_gradient_is_out() -> None:
-    by_hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(by_hand, UPGrad(), BATCHES)
-    losses = {
-        "digit": CE,
-        "other": LossSpec(BCE, "parity", "parity", weight=0),
-        "parity": LossSpec(BCE, weight=0.5),
-    }
-    history = fitted(hybridized(net), UPGrad(), 1, spec=digit_spec(losses=losses)).history
-    assert_same_parameters(net, by_hand)
-    assert history["train_weight_other"] == [0.0]
-    assert history["train_cosine_other_parity"] == [0.0]
-
-
 def of_parity(array: Any) -> Any:
     """Return what is remembered of the second task; on the device, the first row are weights."""
     array = getattr(array, "asnumpy", lambda: array)()
@@ -247,40 +219,6 @@ def test_in_bfloat16() -> None:
     for net, method in ((plain, None), (cut, Sum())):
         fitted(net, method, precision="bfloat16")
     assert_same_parameters(cut, plain, rtol=0.05, atol=0.01)
-
-
-def mean_parity(labels: Any, outputs: Any) -> float:
-    return float(outputs.mean())
-
-
-@pytest.mark.parametrize("method", [UPGrad(), GradNorm(every=3), PCGrad()], ids=lambda m: type(m).__name__)
-def test_a_resumed_fit_is_the_same_bit_for_bit(method: Any, tmp_path: Path) -> None:
-    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
-        net = heads(nn.BatchNorm(in_channels=8), nn.Dropout(0.5))
-        mx.random.seed(5)
-        net.initialize(mx.init.Xavier())
-        spec = digit_spec(metrics={"on_host": MetricSpec(mean_parity, "parity", "parity")})
-        estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SGD), balance=method)
-        checkpoints = CheckpointHandler(folder, Every(4, "batch"), seed=1)
-        estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
-        return estimator
-
-    assert_resumes_bit_for_bit(run, tmp_path, 9)
-
-
-@pytest.mark.parametrize("on", ["features", "parameters"])
-def test_searches_and_profiles_leave_a_method_as_it_is(on: str) -> None:
-    plain, used = twins(two_heads, BATCHES[0][0])
-    one, other = (
-        fitted(hybridized(net), GradNorm(learning_rate=0.5, on=on), 1, batches=BATCHES)
-        for net in (plain, used)
-    )
-    other.find_learning_rate(BATCHES, batches=10)
-    other.profile(BATCHES, batches=3)
-    for estimator in (one, other):
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    assert one.history["train_weight_digit"] == other.history["train_weight_digit"]
-    assert_same_parameters(used, plain)
 
 
 def test_losses_that_are_not_finite_change_no_weight() -> None:

@@ -10,9 +10,7 @@ import pytest
 
 from multifit import (
     CheckpointHandler,
-    Every,
     GradientAccumulation,
-    HandlerError,
     LossSpec,
     MultiEstimator,
     SpecError,
@@ -21,11 +19,10 @@ from multifit import (
 from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty
 from multifit.balance.measured import measured_losses
 from multifit.balance.weighing import weigh_losses
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SGD, SILENT, SIZES
-from tests.common.handlers import CutsPower
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, digit_spec
@@ -189,32 +186,6 @@ def test_a_method_looks_back_at_batches_that_devices_share_unequally(hybrid: boo
     assert_same_parameters(two, one)
 
 
-def test_groups_of_losses_are_tasks() -> None:
-    """Two halves of a loss in one task are that loss; a loss in no group is a task of its own."""
-    hand, net = twins(two_heads, BATCHES[0][0])
-    fitted(hand, GLS(), BATCHES)
-    half = LossSpec(CE, "digit", "digit", weight=0.5)
-    spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
-    history = fitted(net, GLS(tasks={"digit": ["a", "b"]}), BATCHES, spec=spec).history
-    assert_same_parameters(net, hand)
-    assert "train_weight_digit" in history and "train_weight_a" not in history
-
-
-def test_a_task_of_weight_0_is_out() -> None:
-    """As if its loss did not exist, which the geometric mean would notice."""
-    hand, net = twins(two_heads, BATCHES[0][0])
-    spec = digit_spec(losses={"digit": CE, "parity": LossSpec(BCE, weight=0.5)})
-    fitted(hand, GLS(), BATCHES, spec=spec)
-    losses = {
-        "digit": CE,
-        "other": LossSpec(BCE, "parity", "parity", weight=0),
-        "parity": LossSpec(BCE, weight=0.5),
-    }
-    history = fitted(net, GLS(), BATCHES, spec=digit_spec(losses=losses)).history
-    assert_same_parameters(net, hand)
-    assert history["train_weight_other"] == [0.0, 0.0]
-
-
 @pytest.mark.parametrize("name", [name for name in METHODS if name[:4] not in ("a us", "FAMO")])
 @pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
 def test_nothing_waits(name: str, devices: Any, waits: Waits) -> None:  # noqa: F811
@@ -277,25 +248,6 @@ def test_a_method_looks_back_only_where_a_trainer_has_moved(
     assert CountsLooks.looks == looks
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
-    def run(net: Any, folder: str, *handlers: Any, **options: Any) -> Any:
-        net.initialize(mx.init.Constant(0.1))
-        estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=METHODS[name])
-        checkpoints = CheckpointHandler(tmp_path / folder, Every(4, "batch"), seed=1)
-        estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
-        return estimator
-
-    through_net, resumed_net = hybridized(make()), hybridized(make())
-    through = run(through_net, "through")
-    with pytest.raises(HandlerError):
-        run(hybridized(make()), "parts", CutsPower(9))
-    resumed = run(resumed_net, "parts", resume=tmp_path / "parts")
-    assert_unchanged(resumed_net, snapshot(through_net))
-    for figure in ("train_weight_digit", "train_weight_parity", "train_loss"):
-        assert resumed.history[figure] == through.history[figure]
-
-
 def test_another_method_is_another_run(tmp_path: Path) -> None:
     def run(method: Any, **options: Any) -> None:
         estimator = MultiEstimator(two_heads(), digit_spec(), balance=method)
@@ -311,22 +263,3 @@ def test_another_method_is_another_run(tmp_path: Path) -> None:
         with pytest.raises(SpecError) as raised:
             run(method, resume=tmp_path)
         assert message in str(raised.value)
-
-
-def test_checks_and_searches_leave_a_method_as_it_is() -> None:
-    hand, net = twins(two_heads, BATCHES[0][0])
-    both = [
-        MultiEstimator(
-            each, digit_spec(), TrainerSpec(".*", "sgd", SGD), balance=Uncertainty(learning_rate=0.5)
-        )
-        for each in (hand, net)
-    ]
-    for estimator in both:
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    both[1].check(BATCHES)
-    both[1].find_learning_rate(BATCHES, batches=10)
-    both[1].profile(BATCHES, batches=3)
-    for estimator in both:
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    assert both[0].history["train_weight_digit"] == both[1].history["train_weight_digit"]
-    assert_same_parameters(net, hand)

@@ -1,0 +1,117 @@
+"""What holds for methods of losses, of gradients at features and of gradients of parameters alike."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit.balance import GLS, GradNorm, PCGrad, Uncertainty, UPGrad
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import digit_batches
+from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.nets import hybridized
+from tests.common.resuming import assert_resumes_bit_for_bit
+from tests.common.shared_nets import heads, two_heads
+from tests.common.specs import BCE, CE, digit_spec
+from tests.gluon.balance.test_losses import METHODS
+
+import mxnet as mx  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches(SIZES)
+KINDS: dict[str, Callable[..., Any]] = {
+    "losses": GLS,
+    "features": UPGrad,
+    "parameters": partial(UPGrad, on="parameters"),
+}
+of_every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def fitted(net: Any, method: Any, **declared: Any) -> Any:
+    estimator = estimator_of(net, method, **declared)
+    return estimator.fit(BATCHES, epochs=2, event_handlers=SILENT)
+
+
+def estimator_of(net: Any, method: Any, **declared: Any) -> MultiEstimator:
+    return MultiEstimator(
+        hybridized(net), digit_spec(**declared), TrainerSpec(".*", "sgd", SGD), balance=method
+    )
+
+
+@of_every_kind
+def test_groups_of_losses_are_tasks(kind: str) -> None:
+    """Two halves of a loss in one task are that loss; a loss in no group is a task of its own."""
+    whole, halves = twins(two_heads, BATCHES[0][0])
+    fitted(whole, KINDS[kind]())
+    half = LossSpec(CE, "digit", "digit", weight=0.5)
+    losses = {"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half}
+    history = fitted(halves, KINDS[kind](tasks={"digit": ["a", "b"]}), losses=losses)
+    assert_same_parameters(halves, whole)
+    assert "train_weight_digit" in history and "train_weight_a" not in history
+
+
+@of_every_kind
+def test_a_task_of_weight_0_is_out(kind: str) -> None:
+    """As if its loss did not exist, which the geometric mean would notice."""
+    without, beside = twins(two_heads, BATCHES[0][0])
+    fitted(without, KINDS[kind]())
+    other = LossSpec(BCE, "parity", "parity", weight=0)
+    losses = {"digit": CE, "other": other, "parity": LossSpec(BCE, weight=0.5)}
+    history = fitted(beside, KINDS[kind](), losses=losses)
+    assert_same_parameters(beside, without)
+    assert history["train_weight_other"] == [0.0, 0.0]
+    assert kind == "losses" or history["train_cosine_other_parity"] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Uncertainty(learning_rate=0.5),
+        *(GradNorm(learning_rate=0.5, on=on) for on in ("features", "parameters")),
+    ],
+    ids=list(KINDS),
+)
+def test_checks_searches_and_profiles_leave_a_method_as_it_is(method: Any) -> None:
+    plain, used = twins(two_heads, BATCHES[0][0])
+    one, other = (estimator_of(net, method) for net in (plain, used))
+    for estimator in (one, other):
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    other.check(BATCHES)
+    other.find_learning_rate(BATCHES, batches=10)
+    other.profile(BATCHES, batches=3)
+    for estimator in (one, other):
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    assert one.history["train_weight_digit"] == other.history["train_weight_digit"]
+    assert_same_parameters(used, plain)
+
+
+def mean_parity(labels: Any, outputs: Any) -> float:
+    return float(np.mean(outputs))
+
+
+RESUMED = {
+    **METHODS,
+    "UPGrad": UPGrad(),
+    "GradNorm, every third batch": GradNorm(every=3),
+    "PCGrad": PCGrad(),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
+    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
+        net = heads(nn.BatchNorm(in_channels=8), nn.Dropout(0.5))
+        mx.random.seed(5)
+        net.initialize(mx.init.Xavier())
+        metrics = {"on_host": MetricSpec(mean_parity, "parity", "parity")}
+        estimator = estimator_of(net, RESUMED[name], metrics=metrics)
+        checkpoints = CheckpointHandler(folder, Every(4, "batch"), seed=1)
+        estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
+        return estimator
+
+    assert_resumes_bit_for_bit(run, tmp_path, 9)
