@@ -30,10 +30,10 @@ from multifit import (
     metrics,
 )
 from multifit.balance import DWA, FAMO, GLS, IMTLL, GradNorm, PCGrad, Uncertainty, UPGrad
-from multifit.distributed import World
+from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
-from tests.common.ranks import run_ranks
+from tests.common.ranks import ThreadCommunicator, run_ranks
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -299,11 +299,27 @@ ON_TORCH: dict[str, dict[str, Any]] = {
 Train = Callable[..., dict[str, np.ndarray]]
 
 
-def assert_equal_training(alone: dict[str, np.ndarray], joint: dict[str, np.ndarray]) -> None:
+def assert_equal_training(alone: dict[str, Any], joint: dict[str, Any]) -> None:
     """Check that two trainings have the same parameters, figures, predictions and counters."""
+    assert isinstance(joint, dict), joint
     assert alone.keys() == joint.keys()
     for name, expected in alone.items():
         np.testing.assert_allclose(joint[name], expected, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def assert_as_alone(
+    train: Callable[[World], dict[str, Any]],
+    size: int = 2,
+    kind: type[ThreadCommunicator] = ThreadCommunicator,
+) -> dict[str, Any]:
+    """Check that ranks end with what one process ends with, and do not differ at all; return the latter."""
+    alone = train(ALONE)
+    ranks = run_ranks(size, train, kind=kind)
+    for joint in ranks:
+        assert_equal_training(alone, joint)
+        for name, value in ranks[0].items():
+            np.testing.assert_array_equal(joint[name], value, err_msg=name)
+    return alone
 
 
 def assert_resumed_amid_an_update(folder: Path, engine: str) -> None:

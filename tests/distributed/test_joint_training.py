@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from multifit.distributed import ALONE, World
 from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
 from multifit.sampling import Ratios, RoundRobin
+from tests.common.compare import snapshot
 from tests.common.data import Limited, Repeating, regression_batches
-from tests.common.joint_training import CASES, ByShape, assert_equal_training, joint_training
+from tests.common.grids import TWO
+from tests.common.joint_training import CASES, ByShape, assert_as_alone, joint_training
 from tests.common.nets import Heads
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
 
@@ -45,26 +48,16 @@ QUICK = [
     ],
 )
 def test_two_ranks_train_as_one(case, kind):
-    alone = joint_training(ALONE, **CASES[case])
-    ranks = run_ranks(2, lambda world: joint_training(world, **CASES[case]), kind=kind)
-    for joint in ranks:
-        assert_equal_training(alone, joint)
-    for name, value in ranks[0].items():  # the ranks themselves do not differ at all
-        np.testing.assert_array_equal(ranks[1][name], value, err_msg=name)
+    assert_as_alone(partial(joint_training, **CASES[case]), kind=kind)
 
 
-def regression(world: World, metric: Any, **options: Any) -> tuple[MultiEstimator, Any]:
-    """Return an estimator of a linear net with one metric, and batches."""
+def regression(world: World, metric: Any = None, context: Any = None) -> tuple[MultiEstimator, Any]:
+    """Return an estimator of a linear net, with one metric if it is given, and batches."""
     net = gluon.nn.Dense(2, in_units=6)
-    net.initialize(ByShape(world.rank))
-    spec = TaskSpec(
-        ["y"],
-        ["y"],
-        {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
-        {"m": MetricSpec(metric, "y", "y")},
-        ["x"],
-    )
-    return MultiEstimator(net, spec, world=world, **options), regression_batches([5, 4], outputs=(2,))
+    net.initialize(ByShape(world.rank), ctx=context)
+    metrics = {} if metric is None else {"m": MetricSpec(metric, "y", "y")}
+    spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, metrics, ["x"])
+    return MultiEstimator(net, spec, context=context, world=world), regression_batches([5, 4], outputs=(2,))
 
 
 def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
@@ -87,15 +80,11 @@ def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
 @pytest.mark.parametrize("kind", [Repeating, Limited])
 def test_a_loader_that_iterates_in_its_own_way_is_read_as_by_one_process(kind):
     def train(world):
-        estimator, [data] = regression(world, mx.metric.MSE())[0], regression_batches([9], outputs=(2,))
+        estimator, [data] = regression(world)[0], regression_batches([9], outputs=(2,))
         estimator.fit(kind(gluon.data.ArrayDataset(*data), 2), epochs=1)
-        return estimator.state.step, estimator.net.weight.data().asnumpy()
+        return {"steps": estimator.state.step, **snapshot(estimator.net)}
 
-    steps, weight = train(ALONE)
-    assert steps == (10 if kind is Repeating else 3)
-    for joint_steps, joint_weight in run_ranks(2, train):
-        assert joint_steps == steps
-        np.testing.assert_allclose(joint_weight, weight, rtol=1e-5)
+    assert assert_as_alone(train)["steps"] == (10 if kind is Repeating else 3)
 
 
 def test_a_metric_of_the_first_array_gets_that_of_all_ranks():
@@ -106,10 +95,9 @@ def test_a_metric_of_the_first_array_gets_that_of_all_ranks():
 
     def evaluate(world):
         estimator, data = regression(world, First("f"))
-        return estimator.evaluate(data)["m"]
+        return estimator.evaluate(data)
 
-    alone = evaluate(ALONE)
-    assert run_ranks(3, evaluate) == [pytest.approx(alone, rel=1e-5)] * 3
+    assert_as_alone(evaluate, 3)
 
 
 def median_error(label: Any, pred: Any) -> float:
@@ -126,11 +114,9 @@ def test_a_metric_of_a_later_loaders_label_is_exact():
         losses = {name: LossSpec(gluon.loss.L2Loss(), name, name) for name in parts}
         medians = {f"median {name}": MetricSpec(median_error, name, name) for name in parts}
         spec = TaskSpec(list(parts), list(parts), losses, medians, ["x"])
-        estimator = MultiEstimator(net, spec, world=world)
-        return estimator.evaluate(parts)
+        return MultiEstimator(net, spec, world=world).evaluate(parts)
 
-    alone = evaluate(ALONE)
-    assert run_ranks(2, evaluate) == [pytest.approx(alone, rel=1e-5)] * 2
+    assert_as_alone(evaluate)
 
 
 @pytest.mark.parametrize("lengths", [([1, 3], [1, 3]), ([1, 3], [1]), ([1, 1], [3]), ([3, 1], [1, 2])])
@@ -149,10 +135,9 @@ def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(length
         estimator = MultiEstimator(net, TaskSpec("y", "y", losses, metrics, ["x"]), trainer, world=world)
         data = sum(batches, []) if world.alone else Sharded(batches[world.rank])
         history = estimator.fit(data, data, epochs=2)
-        return [*history["train_m"], *history["val_m"], estimator.evaluate(data)["m"]]
+        return {**{name: history[name] for name in ("train_m", "val_m")}, "m": estimator.evaluate(data)["m"]}
 
-    alone = train(ALONE)
-    assert run_ranks(2, train) == [pytest.approx(alone)] * 2
+    assert_as_alone(train)
 
 
 def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
@@ -236,10 +221,7 @@ def test_what_a_metric_counts_weighs_it_where_labels_lack_and_loaders_take_turns
         history = estimator.fit(data, epochs=1, sampling=RoundRobin())
         return {figure: history[figure] for figure in history if figure.startswith("train_m")}
 
-    alone = train(ALONE)
-    assert all(np.isfinite(values).all() for values in alone.values())
-    for joint in run_ranks(2, train):
-        assert joint == {figure: pytest.approx(values, rel=1e-6) for figure, values in alone.items()}
+    assert all(np.isfinite(values).all() for values in assert_as_alone(train).values())
 
 
 def test_a_rank_without_samples_measures_nothing():
@@ -256,12 +238,8 @@ def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():
         net.initialize(ByShape(world.rank))
         loss = gluon.loss.SoftmaxCrossEntropyLoss()
         spec = TaskSpec(["y"], ["y"], {"ce": LossSpec(loss, "y", "y")}, inputs=["x"])
-        x = np.ones((4, 6), "float32")
-        data = [
-            (x, np.zeros(4, "float32")),
-            (x, np.array([0, 1, 2, 9], "float32")),
-            (x, np.full(4, 7.0, "float32")),
-        ]
+        labels = [0] * 4, [0, 1, 2, 9], [7] * 4
+        data = [(np.ones((4, 6), "float32"), np.array(each, "float32")) for each in labels]
         return MultiEstimator(net, spec, world=world).fit(data, epochs=1)
 
     for error in run_ranks(2, train):
@@ -271,25 +249,18 @@ def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_each_rank_of_several_devices_gets_a_sample_before_any_gets_two(size):
-    contexts = [mx.cpu(0), mx.cpu(1)]
     data = regression_batches([3, 8, 5, 1], outputs=(2,))
 
     def train(world):
-        net = gluon.nn.Dense(2, in_units=6)
-        net.initialize(ByShape(world.rank), ctx=contexts)
-        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, inputs=["x"])
-        estimator = MultiEstimator(net, spec, context=contexts, world=world)
-        history = estimator.fit(data, epochs=2)
-        return {**{name: np.array(history[name]) for name in history}, **estimator.predict(data)}
+        estimator, _ = regression(world, context=TWO)
+        return {**estimator.fit(data, epochs=2), **estimator.predict(data)}
 
-    alone = train(ALONE)
-    for joint in run_ranks(size, train):
-        assert_equal_training(alone, joint)
+    assert_as_alone(train, size)
 
 
 def test_each_rank_may_keep_its_predictions():
     def predict(world):
-        estimator, data = regression(world, mx.metric.MSE())
+        estimator, data = regression(world)
         mine = estimator.predict(data, gather=False)["y"]
         return mine, estimator.predict(data)["y"], estimator.predict(data[0])["y"]
 
@@ -315,16 +286,13 @@ def test_parts_of_unequal_length_take_turns_with_other_loaders(sampling):
         estimator = MultiEstimator(net, spec, trainer, world=world)
         data = {**whole, "a": Sharded(whole["a"] if world.alone else parts[world.rank])}
         history = estimator.fit(data, data, epochs=2, sampling=sampling)
-        values = {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
-        return {**values, **{name: np.array(history[name]) for name in history}}
+        return {**snapshot(net), **history}
 
-    alone = train(ALONE)
-    for joint in run_ranks(2, train):
-        assert_equal_training(alone, joint)
+    assert_as_alone(train)
 
 
 def test_a_divided_loader_is_the_loader_itself_alone():
-    estimator, data = regression(ALONE, mx.metric.MSE())
+    estimator, data = regression(ALONE)
     estimator.fit(Sharded(data), Sharded(data), epochs=1)
     assert estimator.state.samples == 9
     assert list(Sharded(data)) == data
@@ -343,7 +311,7 @@ def test_handlers_that_show_act_on_the_first_rank(tmp_path):
             self.calls.append(arguments)
 
     def train(world):
-        estimator, data = regression(world, mx.metric.MSE())
+        estimator, data = regression(world)
         folder, calls = tmp_path / str(world.rank), []
         own = [Writing(calls), handlers.CheckpointHandler(str(folder)), LogFile(folder / "log.txt")]
         estimator.fit(data, epochs=1, event_handlers=own)
@@ -354,23 +322,18 @@ def test_handlers_that_show_act_on_the_first_rank(tmp_path):
 
 def test_the_first_ranks_trainers_count():
     def train(world):
-        net = gluon.nn.Dense(2, in_units=6)
-        net.initialize(ByShape(world.rank))
+        estimator, data = regression(world)
+        net = estimator.net
         trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
         for _ in range(2 - world.rank):
             with mx.autograd.record():
                 loss = net(mx.nd.ones((1, 6))).sum() * (1 + world.rank)
             loss.backward()
             trainer.step(1)
-        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, inputs=["x"])
-        data = regression_batches([5, 4], outputs=(2,))
-        MultiEstimator(net, spec, trainer, world=world).fit(data, epochs=1)
-        return net.weight.data().asnumpy(), trainer.optimizer.num_update
+        MultiEstimator(net, estimator.spec, trainer, world=world).fit(data, epochs=1)
+        return {"updates": trainer.optimizer.num_update, **snapshot(net)}
 
-    alone, ranks = train(ALONE), run_ranks(2, train)
-    for weight, updates in ranks:
-        assert updates == alone[1] == 4
-        np.testing.assert_allclose(weight, alone[0], rtol=1e-5)
+    assert assert_as_alone(train)["updates"] == 4
 
 
 @pytest.mark.parametrize("case", ["scope batch", "scope batch with a normalizer"])

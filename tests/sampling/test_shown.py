@@ -12,10 +12,11 @@ import pytest
 
 from multifit import MetricSpec, MultiEstimator, Plan, ProgressBar
 from multifit.cli import main
-from multifit.distributed import ALONE
 from multifit.sampling import Proportional, RoundRobin, Together
+from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.hand_loop import SILENT, LoggingHandler
+from tests.common.joint_training import assert_as_alone
 from tests.common.nets import two_heads
 from tests.common.ranks import run_ranks
 from tests.common.specs import two_head_spec
@@ -138,16 +139,9 @@ def test_two_ranks_train_as_one() -> None:
         estimator = MultiEstimator(net, two_head_spec(metrics=METRICS), SGD, world=world)
         data = {**shuffled(shuffle=False), "size": parts()["size"]}
         history = estimator.fit(data, parts(), epochs=1, event_handlers=SILENT, sampling=RoundRobin())
-        values = {name: p.list_data()[0].asnumpy() for name, p in estimator.parameters.items()}
-        return {**values, **{name: np.array(history[name]) for name in history}}
+        return {**snapshot(net), **history}
 
-    alone = train(ALONE)
-    ranks = run_ranks(2, train)
-    for rank in ranks:
-        assert not isinstance(rank, BaseException), rank
-        assert rank.keys() == alone.keys()
-        for name, value in alone.items():
-            np.testing.assert_allclose(rank[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
+    assert_as_alone(train)
 
 
 def test_ranks_draw_one_order_and_refuse_to_join() -> None:
