@@ -180,9 +180,3 @@ def test_another_thread_computes_meanwhile() -> None:
 
     assert "ones" not in recorded(Net(aside), numbers(1)).outputs["out"].tojson()
     assert len(found) == 4 and found[0] == found[2] == 1.0
-
-
-# ---- what is refused ---------------------------------------------------------------------------------------
-
-
-# ---- as a stage uses it ------------------------------------------------------------------------------------
