@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
@@ -254,11 +254,14 @@ def unequal(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 WHOLE: dict[Any, dict[str, Any]] = {}
 
 
-def end_without_stop(run: Run) -> dict[str, Any]:
-    """Return the end of the same run without a stop; trained once for all tests."""
-    key = run.data, run.devices, repr(run.every)
+def end_without_stop(run: Run, name: str = "", **limits: Any) -> dict[str, Any]:
+    """Return the end of the same run without a stop; trained once for all tests.
+
+    `name` tells apart runs of other handlers or nets.
+    """
+    key = name, run.data, run.devices, repr(run.every), repr(limits)
     if key not in WHOLE:
-        whole = Run(run.folder.with_name("whole"), run.data, run.devices, run.every)
-        whole.fit()
+        whole = replace(run, folder=run.folder.with_name("whole"))
+        whole.fit(**limits)
         WHOLE[key] = whole.end()
     return WHOLE[key]

@@ -15,7 +15,6 @@ from multifit import (
     CheckpointHandler,
     Every,
     GradientAccumulation,
-    HandlerError,
     LossSpec,
     MixUp,
     MultiEstimator,
@@ -28,8 +27,9 @@ from multifit.distributed import ALONE, World
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.hand_loop import SGD, SILENT
+from tests.common.joint_training import assert_as_alone
 from tests.common.nets import hybridized, sequential
-from tests.common.ranks import run_ranks
+from tests.common.resuming import assert_resumes_bit_for_bit
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -175,14 +175,7 @@ def test_two_devices_equal_one() -> None:
 
 
 def test_two_ranks_equal_one() -> None:
-    def trained(world: World) -> Any:
-        net = make_net()
-        fit(net, make_spec(), world=world)
-        return net
-
-    alone = trained(ALONE)
-    for net in run_ranks(2, trained):
-        assert_same_parameters(net, alone)
+    assert_as_alone(lambda world: snapshot(fit(make_net(), make_spec(), world=world).net))
 
 
 def test_binding_to_all_trainers_changes_nothing() -> None:
@@ -216,20 +209,12 @@ def test_accumulated_gradients_are_bound_too() -> None:
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     """With dropout, whose masks are drawn anew."""
 
-    def run(name: str, *handlers: Any) -> Any:
-        checkpoints = CheckpointHandler(tmp_path / name, Every(2, "batch"), seed=7)
+    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
+        saving = CheckpointHandler(folder, Every(2, "batch"), seed=7)
         net = make_net(nn.BatchNorm(in_channels=8), nn.Dropout(0.3))
-        estimator = fit(net, make_spec(), handlers=[*SILENT, checkpoints, *handlers], resume=tmp_path / name)
-        return {**snapshot(net), **estimator.history}
+        return fit(net, make_spec(), handlers=[*SILENT, saving, *handlers], **options)
 
-    def batch_end(estimator: Any) -> None:
-        if estimator.state.step == 7:
-            raise RuntimeError
-
-    whole = run("whole")
-    with pytest.raises(HandlerError):
-        run("stopped", SimpleNamespace(batch_end=batch_end))
-    np.testing.assert_equal(run("stopped"), whole)
+    assert_resumes_bit_for_bit(run, tmp_path, 7)
 
 
 def test_the_plan_and_the_summary_say_what_moves_what() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from multifit import (
     CheckpointHandler,
     DataError,
     Every,
-    HandlerError,
     MultiEstimator,
     SpecError,
     TaskSpec,
@@ -23,6 +21,7 @@ from multifit.distributed import ALONE, World
 from tests.common.compare import assert_same_parameters, snapshot
 from tests.common.grids import ONE, two_settings
 from tests.common.hand_loop import SGD, SILENT
+from tests.common.joint_training import assert_as_alone
 from tests.common.language import (
     BATCHES,
     KEPT,
@@ -35,6 +34,7 @@ from tests.common.language import (
     make_spec,
 )
 from tests.common.ranks import run_ranks
+from tests.common.resuming import assert_resumes_bit_for_bit
 
 from mxnet import autograd, gluon, nd  # isort: skip
 
@@ -106,34 +106,17 @@ def test_predicts_as_by_hand() -> None:
 
 
 def test_two_ranks_train_as_one() -> None:
-    def trained(world: World) -> Any:
-        net = make_net()
-        fit(net, world=world)
-        return net
-
-    alone = trained(ALONE)
-    for net in run_ranks(2, trained):
-        assert_same_parameters(net, alone)
+    assert_as_alone(lambda world: snapshot(fit(make_net(), world=world).net))
 
 
-@pytest.mark.parametrize("at", [4, 6, 9])
-def test_a_resumed_run_is_equal_bit_for_bit(at: int, tmp_path: Path) -> None:
+def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     """Stopped amid an epoch, and where one ends."""
 
-    def run(name: str, *handlers: Any) -> Any:
-        checkpoints = CheckpointHandler(tmp_path / name, Every(1, "batch"), seed=7)
-        net = make_net()
-        fit(net, handlers=[*SILENT, checkpoints, *handlers], resume=tmp_path / name)
-        return snapshot(net)
+    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
+        saving = CheckpointHandler(folder, Every(1, "batch"), seed=7)
+        return fit(make_net(), handlers=[*SILENT, saving, *handlers], **options)
 
-    def batch_end(estimator: Any) -> None:
-        if estimator.state.step == at:
-            raise RuntimeError
-
-    whole = run("whole")
-    with pytest.raises(HandlerError):
-        run("stopped", SimpleNamespace(batch_end=batch_end, priority=5000))
-    np.testing.assert_equal(run("stopped"), whole)
+    assert_resumes_bit_for_bit(run, tmp_path, 4, 6, 9)
 
 
 def test_other_numbers_of_processes_cannot_resume(tmp_path: Path) -> None:

@@ -175,15 +175,3 @@ def test_validation_costs_one_batch_more(batches: Any) -> None:
     net = two_heads()
     MultiEstimator(net, two_head_spec()).fit(batches, batches, epochs=2)
     assert len(net.calls) == 2 * 3 + 2 * 3 + 1  # the check of the evaluating form, before anything moves
-
-
-def test_the_first_batch_is_trained_on(batches: Any) -> None:
-    net = two_heads()
-    net.initialize()
-    net(mx.nd.array(batches[0][0]))
-    before = snapshot(net)
-    estimator = MultiEstimator(net, two_head_spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-    history = estimator.fit(batches[:1], epochs=1)
-    assert estimator.state.step == 1
-    assert history["train_loss"][0] > 0
-    assert all((value != before[name]).any() for name, value in snapshot(net).items())

@@ -136,13 +136,6 @@ def test_a_handler_can_give_a_stop_reason(estimator: MultiEstimator, batches: An
     assert estimator.state.stop_reason == "1 epoch"
 
 
-def test_a_handler_can_change_the_limit(estimator: MultiEstimator, batches: Any) -> None:
-    def more(estimator: Any) -> None:
-        estimator.max_epoch = 4
-
-    assert estimator.fit(batches, epochs=1, event_handlers=acting("epoch_begin", more)).epochs == 4
-
-
 @pytest.mark.parametrize("event", ["train_begin", "epoch_begin", "batch_end", "epoch_end"])
 def test_a_fit_ends_properly_when_interrupted(
     estimator: MultiEstimator, batches: Any, event: str, log: Any

@@ -144,23 +144,6 @@ def test_training_with_hooks_equals_the_loop_by_hand(hook: str, devices: list, h
     assert_same_parameters(estimator.net, by_hand(**changes))
 
 
-def test_each_handler_sees_what_the_one_before_returned() -> None:
-    seen = []
-
-    class First:
-        priority = -1.0
-
-        def change_batch(self, estimator: Any, slots: Any) -> Any:
-            return {"data": slots["data"] * 0 + 7}
-
-    class Second:
-        def change_batch(self, estimator: Any, slots: Any) -> None:
-            seen.append(float(slots["data"].mean().asscalar()))
-
-    fit([Second(), First()])
-    assert seen == [7.0] * 8
-
-
 def test_context_managers_are_exited_in_reverse_also_after_an_error() -> None:
     calls: list[str] = []
 

@@ -14,7 +14,7 @@ from multifit.gluon.handlers import WeightAveraging
 from multifit.handlers.plateau import PlateauHandler
 from tests.common.nets import two_heads
 
-from .resume_runs import BATCHES, EPOCHS, STEPS, TWO, At, Run, simple_run, unequal
+from .resume_runs import BATCHES, EPOCHS, STEPS, TWO, At, Run, end_without_stop, simple_run, unequal
 
 
 @pytest.mark.parametrize("data", ["loader", "iter"])
@@ -84,8 +84,8 @@ def test_an_epoch_counts_once_wherever_ctrl_c_comes(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # without dropout, a checkpoint outside of the schedule is exact too
     options = {"every": every, "handlers": handlers, "net": lambda: two_heads("hybrid")}
-    whole, run = (Run(tmp_path / name, "list", **options) for name in ("whole", "run"))
-    whole.fit(epochs=9)
+    run = Run(tmp_path / "run", "list", **options)
+    whole = end_without_stop(run, "Ctrl-C", epochs=9)
     for epoch in (1, 3):  # the first, and the one after which rates fall
         step = epoch * BATCHES - (event == "batch_begin")
         ctrl_c = At(step, event, priority, partial(signal.raise_signal, signal.SIGINT))
@@ -93,7 +93,7 @@ def test_an_epoch_counts_once_wherever_ctrl_c_comes(
         assert run.estimator.state.interrupted
     run.resume(epochs=9)
     assert run.estimator.state.epoch == 4 and "val_loss" in run.estimator.state.stop_reason
-    assert unequal(run.end(), whole.end()) == []
+    assert unequal(run.end(), whole) == []
 
 
 def test_a_reason_to_stop_outlives_ctrl_c(tmp_path: Path) -> None:

@@ -93,9 +93,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("batch", "texts"), FAULTS)
-@pytest.mark.parametrize("where", ["data", "val_data"])
-def test_a_wrong_batch_is_an_error(setup: Setup, batch: Any, texts: tuple, where: str) -> None:
-    setup.but(**{where: [batch(*setup.data[0])]}).refused(DataError, *texts)
+@pytest.mark.parametrize(("where", "way"), [("data", "fit"), ("val_data", "check")])
+def test_a_wrong_batch_is_an_error(setup: Setup, batch: Any, texts: tuple, where: str, way: str) -> None:
+    setup.but(**{where: [batch(*setup.data[0])]}).refused(DataError, *texts, way=way)
 
 
 def test_the_message_names_the_validation_data(setup: Setup) -> None:

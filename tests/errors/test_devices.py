@@ -30,7 +30,7 @@ def trainer(setup: Setup, **options: Any) -> gluon.Trainer:
 
 @pytest.mark.parametrize(("context", "text"), CONTEXTS.values(), ids=CONTEXTS)
 def test_a_wrong_context_is_an_error_on_construction(setup: Setup, context: Any, text: str) -> None:
-    setup.but(estimator={"context": context}).refused(ValueError, text, WAY, ways=("make",))
+    setup.but(estimator={"context": context}).refused(ValueError, text, WAY, way="make")
 
 
 def test_replicas_without_a_kvstore_would_diverge() -> None:

@@ -71,8 +71,8 @@ NO_LOADERS = {
 def test_what_is_not_a_loader(setup: Setup, loader: Any, text: str, where: str) -> None:
     name = {"data": "train_data", "val_data": "val_data"}[where]
     text = text if text[0] == "[" else f" {text}"
-    setup.but(**{where: loader}).refused(DataError, f"1. {name}{text}", ways=("fit",))
-    setup.but(**{where: loader}).refused(DataError, text, ways=("check",))
+    setup.but(**{where: loader}).refused(DataError, f"1. {name}{text}")
+    setup.but(**{where: loader}).refused(DataError, text, way="check")
 
 
 def test_none_is_not_training_data(setup: Setup) -> None:
@@ -97,9 +97,9 @@ def test_an_empty_generator_is_an_error_when_it_is_read(setup: Setup) -> None:
 def test_what_can_be_read_only_once(setup: Setup, once: Any) -> None:
     faulty = setup.but(data=lambda: once(setup.data), epochs=2)
     text = "which can be read only once, but every epoch needs it; give a DataLoader or a list"
-    faulty.refused(DataError, "train_data is a ", text, ways=("fit",))
+    faulty.refused(DataError, "train_data is a ", text)
     validation = setup.but(val_data=lambda: once(setup.data), epochs=2)
-    validation.refused(DataError, "val_data is a ", text, ways=("fit",))
+    validation.refused(DataError, "val_data is a ", text)
     faulty.but(epochs=1).trains()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable
 
 import numpy as np
@@ -12,6 +13,8 @@ from multifit.losses import SegmentationCELoss, SequenceCELoss
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
+
+from tests.common.grids import TWO
 
 from .setups import BOTH, CE, L2, Setup, around, fault, new_setup
 
@@ -104,10 +107,19 @@ def test_a_normalizer_that_would_train_uphill_or_spoil_everything(setup: Setup, 
     faulty.refused(SpecError, f"normalize_by is {value!r}; it must be, or return,", "whose sum is at least 0")
 
 
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-@pytest.mark.parametrize("kind", [np.asarray, mx.nd.array], ids=["numpy", "ndarray"])
-@pytest.mark.parametrize("by", ["count", lambda slots: slots["count"] * 2], ids=["slot", "function"])
-@pytest.mark.parametrize("contexts", [mx.cpu(0), [mx.cpu(0), mx.cpu(1)]], ids=["one device", "two devices"])
+# a value with each kind of array, slot and devices at least once
+SUMS = [
+    (value, *setting)
+    for value, setting in zip(
+        itertools.cycle([-1.0, float("nan"), float("inf")]),
+        itertools.product(
+            [np.asarray, mx.nd.array], ["count", lambda slots: slots["count"] * 2], [mx.cpu(0), TWO]
+        ),
+    )
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "by", "contexts"), SUMS)
 def test_slots_whose_sum_is_no_normalizer(value: float, kind: Any, by: Any, contexts: Any) -> None:
     setup = new_setup().with_loss(CE(), **BOTH, normalize_by=by)
     unused = ["count"] if callable(by) else []  # as far as the spec can know

@@ -173,7 +173,7 @@ def test_what_fails_in_the_background_is_not_raised_in_the_next_fit(setup: Setup
 
 def test_a_fit_names_the_batch(setup: Setup) -> None:
     faulty = setup.with_loss(lambda a, b: fails(), **BOTH)
-    faulty.refused(UserCodeError, 'epoch 1, batch 1: losses["digit"] raised Lost', ways=("fit",))
+    faulty.refused(UserCodeError, 'epoch 1, batch 1: losses["digit"] raised Lost')
 
 
 def test_an_error_in_a_later_batch_stops_there_and_the_estimator_can_go_on(setup: Setup) -> None:
