@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Iterable
 
 import numpy as np
 
@@ -38,6 +38,12 @@ def assert_close(one: Any, other: Any, where: str = "", tolerance: float = TOLER
         np.testing.assert_allclose(
             other[name], one[name], rtol=tolerance, atol=tolerance, err_msg=f"{where}{name}"
         )
+
+
+def assert_engines_agree(fit: Callable[[str], Iterable[Any]], tolerance: float = TOLERANCE) -> None:
+    """Check that each of the dicts that ``fit(engine)`` returns is the same with MXNet and on torch."""
+    for one, other in zip(fit("mxnet"), fit("torch")):
+        assert_close(one, other, tolerance=tolerance)
 
 
 def stages_of(estimator: MultiEstimator) -> list[Any]:

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, Priority, TrainerSpec
+from multifit import Priority, TrainerSpec
 from multifit.gluon.compat import mx
-from tests.torch.runs import BATCHES, PAIRS, estimator_of, values
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import BATCHES, PAIRS, assert_resumes, estimator_of, values
 from tests.torch.test_engine import assert_close
 from tests.torch.test_step_handlers import SkipThird
 
@@ -115,35 +115,20 @@ def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
         ]
         return *histories, values(estimator), estimator.predict(BATCHES)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_close(one, other)
+    assert_engines_agree(fit)
 
 
 @pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 @pytest.mark.parametrize("stop", [4, 5])
 def test_a_run_resumes_between_two_updates(engines: tuple[str, str], stop: int, tmp_path: Path) -> None:
-    first, second = engines
-    whole = estimator_of("float64", second, trainers=rhythms())
-    expected = whole.fit(BATCHES, epochs=3, event_handlers=[])
-    saving = CheckpointHandler(tmp_path, every=Every(1, "batch"))
-    estimator_of("float64", first, trainers=rhythms()).fit(BATCHES, batches=stop, event_handlers=[saving])
-    resumed = estimator_of("float64", second, trainers=rhythms())
-    history = resumed.fit(BATCHES, epochs=3, resume=tmp_path, event_handlers=[])
-    assert_close(dict(expected), dict(history))
-    assert_close(values(whole), values(resumed))
+    assert_resumes(
+        lambda engine: estimator_of("float64", engine, trainers=rhythms()), tmp_path, engines, stop
+    )
 
 
 def test_a_run_that_accumulates_resumes_bit_for_bit(tmp_path: Path) -> None:
-    def fit(folder: Path, **options: Any) -> Any:
-        estimator = estimator_of(trainers=rhythms())
-        estimator.fit(BATCHES, event_handlers=[CheckpointHandler(folder, every=Every(1, "batch"))], **options)
-        return values(estimator)
-
-    whole = fit(tmp_path / "whole", batches=8)
-    fit(tmp_path / "parts", batches=4)
-    resumed = fit(tmp_path / "parts", batches=8, resume=tmp_path / "parts")
-    for name, value in whole.items():
-        np.testing.assert_array_equal(resumed[name], value)
+    """In float32, in which the order of sums counts."""
+    assert_resumes(lambda engine: estimator_of(engine=engine, trainers=rhythms()), tmp_path, stop=4)
 
 
 def test_handlers_see_the_gradients_of_the_trainers_that_move() -> None:

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
-    Every,
     GradientConflicts,
     LabelSpec,
     LossSpec,
@@ -35,8 +33,8 @@ from tests.common.balance_methods import methods
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.fits import assert_close
-from tests.torch.runs import values
+from tests.torch.fits import assert_close, assert_engines_agree
+from tests.torch.runs import assert_resumes, values
 
 ARRAYS = two_head_arrays(40)
 BATCHES = in_batches(ARRAYS.values())
@@ -128,12 +126,13 @@ def test_methods_are_those_of_mxnet(name: str) -> None:
     """Parameters, and figures: weights, norms, cosines and conflicts are among them."""
     method, *parts = METHODS[name]
     make_spec, make_data, make_trainers = [*parts, *DEFAULTS[len(parts) :]]
-    (history, moved), other = (
-        fit(engine, method, make_spec(), make_data(), make_trainers()) for engine in ("mxnet", "torch")
-    )
-    assert any(figure.startswith("train_weight_") for figure in history)
-    assert_close(history, other[0])
-    assert_close(moved, other[1])
+
+    def run(engine: str) -> Any:
+        history, moved = fit(engine, method, make_spec(), make_data(), make_trainers())
+        assert any(figure.startswith("train_weight_") for figure in history)
+        return history, moved
+
+    assert_engines_agree(run)
 
 
 @pytest.mark.parametrize("on", ["features", "parameters"])
@@ -143,8 +142,7 @@ def test_frozen_parameters_are_not_compared_with_either(on: str) -> None:
         estimator = MultiEstimator(net_of(), two_head_spec(), ADAM, **options)
         return dict(estimator.fit(BATCHES, epochs=2, event_handlers=[])), values(estimator)
 
-    for one, other in zip(run("mxnet"), run("torch")):
-        assert_close(one, other)
+    assert_engines_agree(run)
 
 
 @pytest.mark.parametrize("method", [DWA(), UPGrad(on="parameters")], ids=lambda m: type(m).__name__)
@@ -155,11 +153,7 @@ def test_loaders_are_balanced_as_with_mxnet(method: Any) -> None:
     }
     joined = isinstance(method, UPGrad)
     sampling, spec = (Together(), missing()) if joined else (RoundRobin(), two_head_spec())
-    of_mxnet, of_torch = (
-        fit(engine, method, spec, loaders, sampling=sampling) for engine in ("mxnet", "torch")
-    )
-    for one, other in zip(of_mxnet, of_torch):
-        assert_close(one, other)
+    assert_engines_agree(lambda engine: fit(engine, method, spec, loaders, sampling=sampling))
 
 
 @pytest.mark.parametrize("on", ["features", "parameters", "body.*weight"])
@@ -183,17 +177,8 @@ def test_a_run_resumes_on_either_engine(first: str, method: Any, tmp_path: Path)
     """On torch bit for bit, with Dropout; from MXNet to tolerance, without."""
     kind = "dropout" if first == "torch" else "normed"
 
-    def run(folder: str, engine: str = "torch", **options: Any) -> Any:
-        estimator = MultiEstimator(net_of(kind), two_head_spec(), ADAM, balance=method, engine=engine)
-        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=7)
-        measuring = [] if method.needs == "gramian" else [GradientConflicts(3)]
-        history = estimator.fit(BATCHES, event_handlers=[saving, *measuring], **options)
-        return dict(history), values(estimator)
+    def make(engine: str) -> MultiEstimator:
+        return MultiEstimator(net_of(kind), two_head_spec(), ADAM, balance=method, engine=engine)
 
-    whole = run("whole", batches=12)
-    run("parts", first, batches=7)
-    resumed = run("parts", batches=12, resume=tmp_path / "parts")
-    for one, other in zip(whole, resumed):
-        assert_close(one, other)
-        if first == "torch":
-            np.testing.assert_equal(other, one)
+    measuring = lambda: [] if method.needs == "gramian" else [GradientConflicts(3)]  # noqa: E731
+    assert_resumes(make, tmp_path, (first, "torch"), 7, handlers=measuring)

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
-    Every,
     GradientAccumulation,
-    HandlerError,
     MultiEstimator,
     TrainerSpec,
 )
@@ -22,10 +19,9 @@ from multifit.balance import (
     GradNorm,
     UPGrad,
 )
-from tests.common.handlers import CutsPower
 from tests.common.specs import two_head_spec
-from tests.torch.fits import assert_close
-from tests.torch.runs import values
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import PAIRS, assert_resumes, values
 from tests.torch.test_balance import ADAM, BATCHES, DEFAULTS, METHODS, SGD, net_of
 
 ADDED: dict[str, tuple[Callable[[], Any], Callable[[], list[Any]]]] = {
@@ -57,8 +53,7 @@ def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) 
             history = estimator.fit(BATCHES, epochs=1, event_handlers=make_handlers())
         return dict(history), values(estimator)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_close(one, other)
+    assert_engines_agree(fit)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -76,23 +71,16 @@ def test_a_handler_adds_up_as_a_trainer_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ADDED)
-@pytest.mark.parametrize("engines", ["torch torch", "torch mxnet", "mxnet torch"])
-def test_a_run_resumes_amid_the_batches_of_an_update(engines: str, how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
+def test_a_run_resumes_amid_the_batches_of_an_update(
+    engines: tuple[str, str], how: str, tmp_path: Path
+) -> None:
     """Bit for bit on torch."""
 
-    def run(folder: str, engine: str, *further: Any, **options: Any) -> Any:
-        make_trainers, make_handlers = ADDED[how]
-        method = UPGrad(on="parameters")
-        estimator = MultiEstimator(net_of(), two_head_spec(), make_trainers(), balance=method, engine=engine)
-        handlers = [CheckpointHandler(tmp_path / folder, Every(7, "batch")), *make_handlers(), *further]
-        return dict(estimator.fit(BATCHES, epochs=3, event_handlers=handlers, **options)), values(estimator)
+    make_trainers, make_handlers = ADDED[how]
 
-    first, second = engines.split()
-    whole = run("whole", "torch")
-    with pytest.raises(HandlerError):
-        run("parts", first, CutsPower(8))
-    resumed = run("parts", second, resume=tmp_path / "parts")
-    for one, other in zip(whole, resumed):
-        assert_close(one, other)
-        if first == second:
-            np.testing.assert_equal(other, one)
+    def make(engine: str) -> MultiEstimator:
+        method = UPGrad(on="parameters")
+        return MultiEstimator(net_of(), two_head_spec(), make_trainers(), balance=method, engine=engine)
+
+    assert_resumes(make, tmp_path, engines, 7, handlers=make_handlers)

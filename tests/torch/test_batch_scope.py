@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, SpecError
+from multifit import LossSpec, MultiEstimator, SpecError
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.multi_box import multi_box_loss
 from multifit.seeding import seed_everything
@@ -16,7 +16,9 @@ from tests.common.nets import hybridized
 from tests.common.specs import CE
 from tests.numerics.test_batch_scope import multibox, scenes, spec, tiny_ssd
 from tests.torch.agreement import assert_agree, normal
-from tests.torch.test_engine import ADAM, Case, assert_close, batches, made, run, spec_with
+from tests.torch.fits import assert_engines_agree, batches
+from tests.torch.runs import PAIRS, assert_resumes, values
+from tests.torch.test_engine import ADAM, Case, assert_case_agrees, made, spec_with
 
 from gluoncv.loss import SSDMultiBoxLoss  # isort: skip
 
@@ -83,30 +85,20 @@ CASES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_twenty_steps_are_those_of_mxnet(name: str) -> None:
-    case = Case(spec=CASES[name])
-    of_mxnet, of_torch = (run(engine, *made(case), **case.options) for engine in ("mxnet", "torch"))
-    for where, one, other in zip(("history ", "figures ", "outputs ", "parameters "), of_mxnet, of_torch):
-        assert_close(one, other, where)
+    assert_case_agrees(Case(spec=CASES[name]))
 
 
-@pytest.mark.parametrize(
-    "engines", [("torch", "torch"), ("mxnet", "torch"), ("torch", "mxnet")], ids="-".join
-)
+@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 def test_a_run_resumes_on_either_engine(engines: tuple[str, str], tmp_path: Path) -> None:
-    first, second = engines
+    case = Case(spec=CASES["a normalizer of 0"], data=batches((8, 8, 5)))
 
-    def fit(engine: str, handlers: Any = (), **options: Any) -> Any:
-        net, declared, trainers, data = made(Case(spec=CASES["a normalizer of 0"], data=batches((8, 8, 5))))
+    def make(engine: str) -> MultiEstimator:
+        net, declared, trainers, _ = made(case)
         net.initialize(mx.init.Xavier())
         net(mx.nd.zeros((2, 6), dtype="float64"))
-        estimator = MultiEstimator(net, declared, trainers, engine=engine)
-        history = estimator.fit(data, event_handlers=list(handlers), **options)
-        return dict(history), {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
+        return MultiEstimator(net, declared, trainers, engine=engine)
 
-    whole = fit(second, epochs=3)
-    fit(first, [CheckpointHandler(tmp_path, every=Every(1, "batch"))], batches=5)
-    for one, other in zip(whole, fit(second, epochs=3, resume=tmp_path)):
-        assert_close(one, other)
+    assert_resumes(make, tmp_path, engines, data=case.data)
 
 
 # ---- SSD ---------------------------------------------------------------------------------------------------
@@ -142,10 +134,9 @@ def test_twenty_steps_of_ssd_in_float64() -> None:
         scope="batch",
         normalize_by=lambda slots: slots["cls_targets"] > 0,
     )
-    case = Case(net=tiny_ssd, spec=lambda: spec({"mb": loss}), data=scenes([8, 8, 8, 8, 5], True))
-    of_mxnet, of_torch = (run(engine, *made(case)) for engine in ("mxnet", "torch"))
-    for one, other in zip(of_mxnet, of_torch):
-        assert_close(one, other)
+    assert_case_agrees(
+        Case(net=tiny_ssd, spec=lambda: spec({"mb": loss}), data=scenes([8, 8, 8, 8, 5], True))
+    )
 
 
 def test_ssd_trains_as_with_mxnet() -> None:
@@ -154,12 +145,9 @@ def test_ssd_trains_as_with_mxnet() -> None:
         estimator = MultiEstimator(hybridized(tiny_ssd()), multibox(0.5), ADAM, engine=engine)
         data = scenes([8, 8, 8, 5], without_positives=True)
         history = estimator.fit(data, data, epochs=3, event_handlers=[])
-        return dict(history), {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
+        return dict(history), values(estimator)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_allclose(other[name], one[name], rtol=2e-4, atol=2e-5, err_msg=name)
+    assert_engines_agree(fit, 2e-4)
 
 
 class OwnMultiBox(SSDMultiBoxLoss):

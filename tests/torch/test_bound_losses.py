@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, HandlerError, LossSpec, MultiEstimator, SpecError, TrainerSpec
+from multifit import LossSpec, MultiEstimator, SpecError, TrainerSpec
 from multifit.gluon.compat import mx
 from tests.api.test_bound_losses import PARTS, make_net, make_spec
 from tests.common.nets import hybridized
-from tests.torch.fits import assert_close, run
+from tests.torch.fits import assert_engines_agree, run
+from tests.torch.runs import assert_resumes
 
 nn = mx.gluon.nn
 RANDOM = np.random.RandomState(0)
@@ -51,11 +51,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_bound_losses_are_those_of_mxnet(name: str) -> None:
     spec, make_trainers = CASES[name]
-    of_mxnet, of_torch = (
-        run(engine, adversaries(), spec(), make_trainers(), BATCHES) for engine in ("mxnet", "torch")
-    )
-    for where, one, other in zip(("history ", "figures ", "outputs ", "parameters "), of_mxnet, of_torch):
-        assert_close(one, other, where)
+    assert_engines_agree(lambda engine: run(engine, adversaries(), spec(), make_trainers(), BATCHES))
 
 
 def test_batches_are_normalised_as_by_mxnet() -> None:
@@ -67,8 +63,7 @@ def test_batches_are_normalised_as_by_mxnet() -> None:
         kept = {name: value for name, value in values.items() if "running" not in name}
         return {name: value for name, value in history.items() if name.startswith("train_")}, kept
 
-    for one, other in zip(trained("mxnet"), trained("torch")):
-        assert_close(one, other)
+    assert_engines_agree(trained)
 
 
 def test_each_loss_moves_its_own_trainers_parameters_only() -> None:
@@ -87,21 +82,11 @@ def test_each_loss_moves_its_own_trainers_parameters_only() -> None:
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     """With dropout, whose masks are drawn for each of the two that pass through it."""
 
-    def fit(name: str, *handlers: Any) -> dict[str, Any]:
-        saving = CheckpointHandler(tmp_path / name, Every(2, "batch"), seed=7)
+    def make(engine: str) -> MultiEstimator:
         net = adversaries(nn.BatchNorm(in_channels=8), nn.Dropout(0.3))
-        estimator = MultiEstimator(net, make_spec(), trainers(), engine="torch")
-        estimator.fit(BATCHES, epochs=2, event_handlers=[saving, *handlers], resume=tmp_path / name)
-        return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+        return MultiEstimator(net, make_spec(), trainers(), engine=engine)
 
-    def batch_end(estimator: Any) -> None:
-        if estimator.state.step == 5:
-            raise RuntimeError
-
-    whole = fit("whole")
-    with pytest.raises(HandlerError):
-        fit("stopped", SimpleNamespace(batch_end=batch_end))
-    np.testing.assert_equal(fit("stopped"), whole)
+    assert_resumes(make, tmp_path, data=BATCHES)
 
 
 def test_a_loss_that_never_gets_there_is_refused() -> None:

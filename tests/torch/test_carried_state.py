@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -10,11 +11,8 @@ import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
     DataError,
-    Every,
     GradientConflicts,
-    HandlerError,
     LossSpec,
     MetricSpec,
     MultiEstimator,
@@ -28,12 +26,11 @@ from multifit.distributed import ALONE, World
 from multifit.gluon.compat import mx
 from multifit.torch.engine.program import Program
 from tests.common.compare import assert_unchanged, snapshot
-from tests.common.handlers import CutsPower
 from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
 from tests.common.ranks import run_ranks
 from tests.tasks.commands import TASKS
-from tests.torch.fits import assert_close
-from tests.torch.runs import values
+from tests.torch.fits import assert_close, assert_engines_agree
+from tests.torch.runs import PAIRS, assert_resumes, values
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, clip_norm=0.5)
 ALONG: Any = {"batch_axis": 1, "event_handlers": []}
@@ -85,14 +82,9 @@ def fit(engine: str, data: Any = BATCHES, event_handlers: Any = (), **options: A
     return dict(history), figures, outputs, values(estimator)
 
 
-def assert_engines_agree(**options: Any) -> None:
-    for one, other in zip(fit("mxnet", **options), fit("torch", **options)):
-        assert_close(one, other)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_language_model_is_that_of_mxnet(name: str) -> None:
-    assert_engines_agree(**CASES[name])
+    assert_engines_agree(partial(fit, **CASES[name]))
 
 
 def test_what_cuda_graphs_return_may_be_carried() -> None:
@@ -119,28 +111,15 @@ def test_a_state_keeps_its_values_while_their_source_changes() -> None:
         estimator = estimator_of(engine, make_net(dtype="float64", kind=Keeps), lambda: make_spec(state=KEPT))
         return dict(estimator.fit(InPlace(), epochs=2, **ALONG)), values(estimator)
 
-    for one, other in zip(trained("mxnet"), trained("torch")):
-        assert_close(one, other)
+    assert_engines_agree(trained)
 
 
 @pytest.mark.parametrize("at", [4, 6, 9])
-@pytest.mark.parametrize("engines", ["torch torch", "torch mxnet", "mxnet torch"])
-def test_a_run_resumes_on_either_engine(engines: str, at: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
+def test_a_run_resumes_on_either_engine(engines: tuple[str, str], at: int, tmp_path: Path) -> None:
     """Amid an epoch of six batches, and where one ends; bit for bit on torch."""
 
-    def run(folder: str, engine: str, *further: Any, **options: Any) -> Any:
-        estimator, saving = estimator_of(engine), CheckpointHandler(tmp_path / folder, Every(1, "batch"))
-        options = {**ALONG, "event_handlers": [saving, *further], **options}
-        return dict(estimator.fit(BATCHES, epochs=2, **options)), values(estimator)
-
-    first, second = engines.split()
-    whole = run("whole", "torch")
-    with pytest.raises(HandlerError):
-        run("parts", first, CutsPower(at))
-    for one, other in zip(whole, run("parts", second, resume=tmp_path / "parts")):
-        assert_close(one, other)
-        if first == second:
-            np.testing.assert_equal(other, one)
+    assert_resumes(estimator_of, tmp_path, engines, at, BATCHES, batch_axis=1)
 
 
 def test_two_processes_carry_the_state_of_their_own_samples() -> None:

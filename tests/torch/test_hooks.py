@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
-    Every,
     GradientAccumulation,
     HandlerError,
     LabelSmoothing,
     LossSpec,
     MixUp,
+    MultiEstimator,
     SpecError,
 )
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.runs import BATCHES, PAIRS, estimator_of, values
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import BATCHES, PAIRS, assert_resumes, estimator_of, values
 from tests.torch.test_batch_scope import OfAll
-from tests.torch.test_engine import Scaled, assert_close
+from tests.torch.test_engine import Scaled
 
 
 class Penalty:
@@ -109,25 +109,18 @@ def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
         again = estimator.fit(BATCHES, BATCHES, epochs=1, event_handlers=handlers())
         return dict(first), dict(again), values(estimator), estimator.predict(BATCHES)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_close(one, other)
+    assert_engines_agree(fit)
 
 
 @pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 def test_a_run_resumes_between_two_updates(engines: tuple[str, str], tmp_path: Path) -> None:
-    first, second = engines
-
-    def fit(engine: str, *more: Any, **options: Any) -> Any:
+    def make(engine: str) -> MultiEstimator:
         estimator = estimator_of("float64", engine)
         seed_everything(5)
-        handlers = [GradientAccumulation(3), MixUp(random=3), *more]
-        history = estimator.fit(BATCHES, event_handlers=handlers, **options)
-        return dict(history), values(estimator)
+        return estimator
 
-    whole = fit(second, epochs=3)
-    fit(first, CheckpointHandler(tmp_path, every=Every(1, "batch")), batches=5)
-    for one, other in zip(whole, fit(second, epochs=3, resume=tmp_path)):
-        assert_close(one, other)
+    handlers = lambda: [GradientAccumulation(3), MixUp(random=3)]  # noqa: E731
+    assert_resumes(make, tmp_path, engines, handlers=handlers)
 
 
 class Detached:

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
     DataError,
-    Every,
     LabelSpec,
     MetricSpec,
     MultiEstimator,
@@ -22,7 +20,8 @@ from tests.common import language
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import make_net, make_spec
 from tests.common.specs import two_head_spec
-from tests.torch.runs import assert_equal, estimator_of, values
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import assert_resumes, estimator_of, values
 
 
 def test_missing_labels() -> None:
@@ -34,8 +33,7 @@ def test_missing_labels() -> None:
         estimator = estimator_of("hybridized", engine, spec=two_head_spec(**spec))
         return dict(estimator.fit(data, data, epochs=2, event_handlers=[])), values(estimator)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_equal(one, other, 1e-5)
+    assert_engines_agree(fit, 1e-5)
 
 
 def wrong_digits() -> Any:
@@ -83,11 +81,5 @@ def test_figures_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_p
     data = [tuple(array[start:end] for array in arrays) for start, end in zip(bounds, bounds[1:])]
     errors = {kind: MetricSpec(mx.metric.create(kind), "size", "size") for kind in ("mae", "mse", "rmse")}
 
-    def fit(folder: Path, **options: Any) -> Any:
-        estimator = estimator_of(spec=two_head_spec(metrics=errors))
-        saving = CheckpointHandler(folder, every=Every(1, "batch"))
-        return dict(estimator.fit(data, event_handlers=[saving], **options))
-
-    whole = fit(tmp_path / "whole", batches=len(data))
-    fit(tmp_path / "parts", batches=3)
-    assert fit(tmp_path / "parts", batches=len(data), resume=tmp_path / "parts") == whole
+    spec = two_head_spec(metrics=errors)
+    assert_resumes(lambda engine: estimator_of(engine=engine, spec=spec), tmp_path, stop=3, data=data)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec
+from multifit import MultiEstimator, TrainerSpec
 from multifit.gluon.precision import precisions
 from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 from tests.torch.fits import program_of
-from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
+from tests.torch.runs import BATCHES, assert_equal, assert_resumes, estimator_of, values
 
 CPU = torch.device("cpu")
 
@@ -178,14 +178,12 @@ def test_a_batch_that_overflows_takes_with_it_what_was_added_up(held: bool) -> N
 
 
 def test_a_run_resumes_with_its_scale(tmp_path: Path) -> None:
-    def fit(folder: Path, **options: Any) -> MultiEstimator:
-        estimator = estimator_of(precision="float16")
-        saving = CheckpointHandler(folder, every=Every(1, "batch"))
-        estimator.fit(BATCHES, event_handlers=[saving], **options)
-        return estimator
+    made = []
 
-    whole = fit(tmp_path / "whole", batches=8)
-    fit(tmp_path / "parts", batches=3)
-    resumed = fit(tmp_path / "parts", batches=8, resume=tmp_path / "parts")
-    assert_equal(values(whole), values(resumed))
+    def make(engine: str) -> MultiEstimator:
+        made.append(estimator_of(precision="float16", engine=engine))
+        return made[-1]
+
+    assert_resumes(make, tmp_path, stop=3)
+    whole, _, resumed = made
     assert whole._runner.state() == resumed._runner.state() != Scaled(CPU).state()

@@ -9,13 +9,14 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.losses import SequenceCELoss
 from multifit.seeding import seed_everything
 from multifit.taskfile import TaskFile
 from tests.common.specs import CE, one_loss_spec
-from tests.torch.fits import stages_of
+from tests.torch.fits import assert_close, assert_engines_agree, stages_of
+from tests.torch.runs import PAIRS, assert_resumes, values
 
 # isort: split
 from gluonnlp.model import BiLMEncoder
@@ -123,16 +124,6 @@ def fit(engine: str, net: Any, spec: TaskSpec, trainers: Any, data: Any, **optio
     return estimator
 
 
-def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
-    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
-
-
-def assert_equal(one: Any, other: Any, tolerance: float = TOLERANCE) -> None:
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_allclose(other[name], one[name], rtol=tolerance, atol=tolerance, err_msg=name)
-
-
 # ---- the same as MXNet -------------------------------------------------------------------------------------
 
 MODELS = ["rnn", "transformer", "step by step"]
@@ -153,9 +144,9 @@ def test_outputs_and_gradients_are_those_of_mxnet(model: str) -> None:
             (values(one), values(other)),
         )
         moved = [{name: before[name] - value for name, value in end.items()} for end in ends]
-        assert_equal(*moved)
+        assert_close(*moved)
         assert all(np.abs(moved[1][name]).max() > 0 for name, p in parameters.items() if p.grad_req != "null")
-        assert_equal(one.predict([batch]), other.predict([batch]))
+        assert_close(one.predict([batch]), other.predict([batch]))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -165,23 +156,18 @@ def test_20_steps_in_several_forms_are_those_of_mxnet(model: str) -> None:
         fit(engine, translator(model), translation_spec(), halves(), data, epochs=1, val_data=data[:4])
         for engine in ("mxnet", "torch")
     ]
-    assert_equal(*[dict(each.history) for each in ends])
-    assert_equal(*[values(each) for each in ends], 1e-8)
-    assert_equal(*[each.evaluate(data[:4], event_handlers=[]) for each in ends])
+    assert_close(*[dict(each.history) for each in ends])
+    assert_close(*[values(each) for each in ends], tolerance=1e-8)
+    assert_close(*[each.evaluate(data[:4], event_handlers=[]) for each in ends])
     assert [len(stage._programs) for stage in stages_of(ends[1])] == [4, 3]
 
 
-@pytest.mark.parametrize(
-    "engines", [("torch", "torch"), ("mxnet", "torch"), ("torch", "mxnet")], ids="-".join
-)
+@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 def test_a_run_resumes_on_either_engine(engines: tuple[str, str], tmp_path: Path) -> None:
-    data, spec = batches(), translation_spec()
-    whole = fit(engines[1], translator("rnn"), spec, halves(), data, epochs=2)
-    saving = CheckpointHandler(tmp_path, every=Every(1, "batch"))
-    fit(engines[0], translator("rnn"), spec, halves(), data, epochs=None, batches=4, event_handlers=[saving])
-    resumed = fit(engines[1], translator("rnn"), spec, halves(), data, epochs=2, resume=tmp_path)
-    assert_equal(dict(whole.history), dict(resumed.history))
-    assert_equal(values(whole), values(resumed))
+    def make(engine: str) -> MultiEstimator:
+        return MultiEstimator(translator("rnn"), translation_spec(), halves(), engine=engine)
+
+    assert_resumes(make, tmp_path, engines, 4, batches(FORMS[:3]))
 
 
 @pytest.mark.parametrize("model", ["rnn", "transformer"])
@@ -198,7 +184,7 @@ def test_the_task_trains_and_searches_with_mxnet(model: str, caplog: Any) -> Non
         trainers = task.trainers((train, None))
         end = fit(engine, net, task.spec(net), trainers, train, epochs=2, val_data=val)
         ends.append((dict(end.history), end.predict(val)))
-    assert_equal(ends[0][0], ends[1][0], 1e-4)
+    assert_close(ends[0][0], ends[1][0], tolerance=1e-4)
     np.testing.assert_array_equal(ends[0][1]["translation"], ends[1][1]["translation"])
     assert "evaluating runs with MXNet on the CPU" in caplog.text
 
@@ -236,20 +222,14 @@ class Both(Block):
 def test_language_models_that_make_their_states_of_shapes(make: Callable[[], Any]) -> None:
     random = np.random.RandomState(1)
     data = [(words := random.randint(0, 9, (4, size)).astype("float64"), words) for size in (5, 3, 5)]
-    ends = []
-    for engine in ("mxnet", "torch"):
+
+    def run(engine: str) -> Any:
         seed_everything(1)
         net = make()
         net.initialize(mx.init.Xavier())
         net.cast("float64")
         net.hybridize()
         end = fit(engine, net, one_loss_spec(CE), SGD, data, epochs=2)
-        ends.append((dict(end.history), values(end), end.predict(data[0])))
-    for one, other in zip(*ends):
-        assert_equal(one, other)
+        return dict(end.history), values(end), end.predict(data[0])
 
-
-# ---- what a recording is bound to --------------------------------------------------------------------------
-
-
-# ---- what is refused ---------------------------------------------------------------------------------------
+    assert_engines_agree(run)

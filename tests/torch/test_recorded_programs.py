@@ -18,17 +18,16 @@ from multifit.torch.engine import program
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
 from tests.common.specs import CE, one_loss_spec, two_head_spec
-from tests.torch.fits import program_of, stages_of
+from tests.torch.fits import assert_close, program_of, stages_of
+from tests.torch.runs import values
 from tests.torch.test_recorded import (
     SGD,
     TOLERANCE,
-    assert_equal,
     batches,
     fit,
     halves,
     translation_spec,
     translator,
-    values,
 )
 
 SEEN: list[Any] = []
@@ -82,8 +81,8 @@ def test_a_number_that_a_handler_changes_counts_at_once() -> None:
         return fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Fade()])
 
     one, other = run("mxnet"), run("torch")
-    assert_equal(dict(one.history), dict(other.history))
-    assert_equal(values(one), values(other))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(values(one), values(other))
 
 
 def test_old_programs_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +91,8 @@ def test_old_programs_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
         fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, val_data=SIZES)
         for engine in ("mxnet", "torch")
     )
-    assert_equal(dict(one.history), dict(other.history))
-    assert_equal(one.predict(SIZES), other.predict(SIZES))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(one.predict(SIZES), other.predict(SIZES))
     assert [len(stage._programs) for stage in stages_of(other)] == [1, 1]
     assert len(other._runner._evaluation._predictor._programs._programs) == 1
 
@@ -107,8 +106,8 @@ def test_handlers_change_the_outputs_of_a_recorded_net() -> None:
         fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Halve()])
         for engine in ("mxnet", "torch")
     )
-    assert_equal(dict(one.history), dict(other.history))
-    assert_equal(values(one), values(other))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(values(one), values(other))
 
 
 def test_dropout_drops_in_training_only_and_resumes_exactly(tmp_path: Path) -> None:
@@ -122,11 +121,11 @@ def test_dropout_drops_in_training_only_and_resumes_exactly(tmp_path: Path) -> N
     whole = run(tmp_path / "whole", batches=7)
     run(tmp_path / "parts", batches=3)
     resumed = run(tmp_path / "parts", batches=7, resume=tmp_path / "parts")
-    assert_equal(values(whole), values(resumed), 0.0)
+    assert_close(values(whole), values(resumed), tolerance=0.0)
     plain = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=None, batches=7)
     assert any((values(plain)[name] != value).any() for name, value in values(whole).items())
     outputs = whole.predict(SIZES)
-    assert_equal(outputs, whole.predict(SIZES), 0.0)
+    assert_close(outputs, whole.predict(SIZES), tolerance=0.0)
     expected = whole.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
     np.testing.assert_allclose(outputs["out"], expected, rtol=TOLERANCE)
 
@@ -169,8 +168,8 @@ def test_a_net_that_reads_numbers_when_it_evaluates_does_so_with_mxnet(caplog: A
         fit(engine, scaled(Reading(False, 8)), one_loss_spec(CE), SGD, SIZES, val_data=SIZES)
         for engine in ("mxnet", "torch")
     )
-    assert_equal(dict(one.history), dict(other.history))
-    assert_equal(one.predict(SIZES), other.predict(SIZES))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(one.predict(SIZES), other.predict(SIZES))
     assert "evaluating runs with MXNet on the CPU: " in caplog.text
     assert "reads numbers out of an array" in caplog.text
 
@@ -198,8 +197,8 @@ def test_loaders_that_take_turns(missing: bool) -> None:
         fit(engine, scaled(TwoHeads()), spec, SGD, loaders, epochs=2, val_data=loaders, sampling=RoundRobin())
         for engine in ("mxnet", "torch")
     )
-    assert_equal(dict(one.history), dict(other.history))
-    assert_equal(values(one), values(other))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(values(one), values(other))
 
 
 class OnArrays(LanguageModel):
@@ -219,9 +218,9 @@ def test_state_that_is_carried_from_batch_to_batch() -> None:
         for engine in ("mxnet", "torch")
     )  # fmt: skip
     assert "recorded" in str(other.plan)
-    assert_equal(dict(one.history), dict(other.history))
-    assert_equal(values(one), values(other))
-    assert_equal(one.predict(BATCHES, batch_axis=1), other.predict(BATCHES, batch_axis=1))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(values(one), values(other))
+    assert_close(one.predict(BATCHES, batch_axis=1), other.predict(BATCHES, batch_axis=1))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 
 from multifit import (
-    CheckpointHandler,
     EarlyStoppingHandler,
     Every,
     MultiEstimator,
@@ -20,37 +20,19 @@ from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.data import two_head_arrays
 from tests.common.specs import one_loss_spec, two_head_spec
-from tests.torch.fits import stages_of
-from tests.torch.runs import ADAM, BATCHES, PAIRS, assert_equal, estimator_of, values
+from tests.torch.fits import assert_engines_agree, stages_of
+from tests.torch.runs import ADAM, BATCHES, PAIRS, assert_equal, assert_resumes, estimator_of, values
 
 
 @pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 @pytest.mark.parametrize("stop", [3, 5])
 def test_a_run_resumes_on_either_engine(engines: tuple[str, str], stop: int, tmp_path: Path) -> None:
-    first, second = engines
-    whole = estimator_of("float64", second)
-    expected = whole.fit(BATCHES, epochs=3, event_handlers=[])
-    saving = CheckpointHandler(tmp_path, every=Every(1, "batch"))
-    estimator_of("float64", first).fit(BATCHES, batches=stop, event_handlers=[saving])
-    resumed = estimator_of("float64", second)
-    history = resumed.fit(BATCHES, epochs=3, resume=tmp_path, event_handlers=[])
-    assert_equal(dict(expected), dict(history), 1e-10)
-    assert_equal(values(whole), values(resumed), 1e-10)
+    assert_resumes(partial(estimator_of, "float64"), tmp_path, engines, stop)
 
 
 def test_dropout_resumes_exactly(tmp_path: Path) -> None:
     """Torch's generator is seeded wherever MXNet's is."""
-
-    def fit(folder: Path, **options: Any) -> MultiEstimator:
-        estimator = estimator_of("dropout")
-        saving = CheckpointHandler(folder, every=Every(1, "batch"))
-        estimator.fit(BATCHES, event_handlers=[saving], **options)
-        return estimator
-
-    whole = fit(tmp_path / "whole", batches=8)
-    fit(tmp_path / "parts", batches=3)
-    resumed = fit(tmp_path / "parts", batches=8, resume=tmp_path / "parts")
-    assert_equal(values(whole), values(resumed))
+    assert_resumes(partial(estimator_of, "dropout"), tmp_path, stop=3)
 
 
 def test_a_seed_repeats_a_run_and_another_does_not() -> None:
@@ -212,8 +194,7 @@ def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: p
             assert {(len(stage._programs), len(stage._constants)) for stage in stages} == {(1, 1)}
         return dict(history), values(estimator)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_equal(one, other, 1e-10)
+    assert_engines_agree(fit)
 
 
 def test_batches_along_another_axis() -> None:
@@ -228,8 +209,7 @@ def test_batches_along_another_axis() -> None:
         estimator = MultiEstimator(net, spec, ADAM, engine=engine)
         return dict(estimator.fit(data, epochs=2, event_handlers=[], batch_axis=1)), values(estimator)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_equal(one, other, 1e-10)
+    assert_engines_agree(fit)
 
 
 CE_ROWS = mx.gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)

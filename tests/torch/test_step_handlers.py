@@ -19,6 +19,7 @@ from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, sequential
 from tests.common.specs import two_head_spec
+from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import ADAM, BATCHES, assert_equal, estimator_of, values
 
 
@@ -61,8 +62,7 @@ def test_handlers_change_a_step_as_with_mxnet(name: str) -> None:
         history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=CHANGES[name]())
         return dict(history), values(estimator), estimator.predict(BATCHES)
 
-    for one, other in zip(fit("mxnet"), fit("torch")):
-        assert_equal(one, other, 1e-10)
+    assert_engines_agree(fit)
 
 
 @pytest.mark.parametrize("handler", [SkipNonFinite, TerminateOnNaN])

@@ -8,13 +8,14 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from multifit.sampling import Proportional, Ratios, RoundRobin, Together
 from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.fits import assert_close
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import assert_resumes, values
 
 import mxnet as mx  # isort: skip
 
@@ -70,10 +71,6 @@ def net_of(kind: str) -> Any:
     return net
 
 
-def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
-    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_turns_are_those_of_mxnet(name: str) -> None:
     make_spec, trainers, sampling = CASES[name]
@@ -86,8 +83,7 @@ def test_turns_are_those_of_mxnet(name: str) -> None:
         ]
         return dict(history), *figures, estimator.predict(ARRAYS["image"]), values(estimator)
 
-    for one, other in zip(trained("mxnet"), trained("torch")):
-        assert_close(one, other)
+    assert_engines_agree(trained)
 
 
 def test_what_no_batch_had_yet_is_not_measured() -> None:
@@ -109,8 +105,7 @@ def test_what_no_batch_had_yet_is_not_measured() -> None:
         assert np.isnan(history["train_mae"][0]) and np.isfinite(history["val_mae"][0])
         return [*figures, dict(history)]
 
-    for one, other in zip(seen("mxnet"), seen("torch")):
-        assert_close(one, other)
+    assert_engines_agree(seen)
 
 
 def test_what_a_batch_does_not_reach_does_not_move() -> None:
@@ -136,13 +131,7 @@ def test_what_a_batch_does_not_reach_does_not_move() -> None:
 def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     """Bit for bit, with Dropout and a part of the net for each loader."""
 
-    def fit(folder: str, **options: Any) -> MultiEstimator:
-        estimator = MultiEstimator(net_of("dropout"), two_head_spec(), several(), engine="torch")
-        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=7)
-        estimator.fit(LOADERS, event_handlers=[saving], sampling=Proportional(), **options)
-        return estimator
+    def make(engine: str) -> MultiEstimator:
+        return MultiEstimator(net_of("dropout"), two_head_spec(), several(), engine=engine)
 
-    whole = fit("whole", batches=9)
-    fit("parts", batches=3)
-    resumed = fit("parts", batches=9, resume=tmp_path / "parts")
-    np.testing.assert_equal(values(resumed), values(whole))
+    assert_resumes(make, tmp_path, stop=3, data=LOADERS, sampling=Proportional())
