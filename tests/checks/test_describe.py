@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit.checks import describe
-from multifit.errors import counted, last_line, nearest, quoted, shown
+from multifit.errors import counted, nearest, quoted, shown
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,6 @@ def test_shown_is_one_line_of_bounded_length() -> None:
 def test_counted() -> None:
     assert [counted(count, "array") for count in (0, 1, 2)] == ["0 arrays", "1 array", "2 arrays"]
     assert counted(2, "batch", "batches") == "2 batches"
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (ValueError("Traceback:\n  somewhere\nValueError: wrong \n"), "wrong"),
-        (KeyError("wrong"), "'wrong'"),
-        (ValueError(), "no message"),
-    ],
-)
-def test_last_line_of_an_exception(error: Exception, line: str) -> None:
-    assert last_line(error) == line
 
 
 def test_names() -> None:

@@ -53,27 +53,6 @@ def test_outputs_that_do_not_fit(function: Any, texts: list) -> None:
     faulty.trains()
 
 
-FITTING = {
-    "tuple": (["digit", "amount"], lambda d, x: (d(x), x)),
-    "list": (["digit", "amount"], lambda d, x: [d(x), x]),
-    "dict": (["digit", "amount"], lambda d, x: {"amount": x, "digit": d(x)}),
-    "rest": (["digit", ...], lambda d, x: (d(x), x, [x])),
-    "single with rest": (["digit", ...], lambda d, x: d(x)),
-    "dict with rest": (["digit", ...], lambda d, x: {"digit": d(x), "more": x}),
-    "nested": (["amount", ["digit", ["other"]]], lambda d, x: (x, (d(x), [x]))),
-    "nested with rest": ([["digit", ...], "amount"], lambda d, x: ((d(x), x, x), x)),
-    "single within": ([["digit"], "amount"], lambda d, x: (d(x), x)),
-    "dict within": ([["digit", "other"], "amount"], lambda d, x: ({"digit": d(x), "other": x}, x)),
-}
-
-
-@pytest.mark.parametrize(("outputs", "function"), FITTING.values(), ids=FITTING)
-def test_outputs_that_fit(outputs: list, function: Any) -> None:
-    names = str(outputs).replace("[", "").replace("]", "").replace("'", "").split(", ")
-    others = [name for name in names if name not in ("digit", "Ellipsis")]
-    around(function, **{**PAIR, "outputs": outputs, "unused": others}).trains()
-
-
 def test_another_structure_when_evaluating() -> None:
     """SSD returns something else then; the message says what such a net needs."""
     net = around(lambda d, x: (d(x), x) if mx.autograd.is_training() else (d(x), x, x), **PAIR)

@@ -24,8 +24,10 @@ class MXNetError(RuntimeError):
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("error", "line"),
     [
+        (KeyError("wrong"), "'wrong'"),
+        (ValueError("Traceback:\n  somewhere\nValueError: wrong \n"), "wrong"),
         ("", "no message"),
         ("one\ntwo\n", "two"),
         ('Traceback:\n  File "x.cc", line 6\nMXNetError: Check failed: a == b', "Check failed: a == b"),
@@ -36,5 +38,5 @@ class MXNetError(RuntimeError):
         ("Deferred. MXNetError: value 0\nnum_hidden: Number.", "Deferred. MXNetError: value 0"),
     ],
 )
-def test_the_line_of_an_error_that_says_what_is_wrong(text: str, line: str) -> None:
-    assert last_line(MXNetError(text)) == line
+def test_the_line_of_an_error_that_says_what_is_wrong(error: Exception | str, line: str) -> None:
+    assert last_line(MXNetError(error) if isinstance(error, str) else error) == line
