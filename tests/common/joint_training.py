@@ -33,6 +33,7 @@ from multifit.balance import DWA, FAMO, GLS, IMTLL, GradNorm, PCGrad, Uncertaint
 from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
+from tests.common.nets import Heads
 from tests.common.ranks import ThreadCommunicator, run_ranks
 
 import mxnet as mx  # isort: skip
@@ -53,17 +54,9 @@ class ByShape(mx.init.Initializer):
         array[:] = random.uniform(-0.5, 0.5, array.shape)
 
 
-class TwoHeads(gluon.HybridBlock):
-    """A body and two heads; shapes are inferred from the first batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = gluon.nn.Dense(16, activation="tanh")
-        self.digit, self.parity = gluon.nn.Dense(10), gluon.nn.Dense(1)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        features = self.body(x)
-        return self.digit(features), self.parity(features)
+def two_heads() -> Heads:
+    """Return a body and two heads; shapes are inferred from the first batch."""
+    return Heads(body=gluon.nn.Dense(16, activation="tanh"), digit=10, parity=1)
 
 
 class Branching(gluon.Block):
@@ -140,7 +133,7 @@ def _of_its_own(spec: Any) -> LossSpec:
 def joint_training(world: World, context: Any = None, **changes: Any) -> dict[str, np.ndarray]:
     """Train, and return parameters, figures and predictions; `changes` say what is not as usual."""
     options = {
-        "net": TwoHeads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
+        "net": two_heads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
         "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"], "balance": None,
         "rhythm": {}, "engine": "mxnet", "fit": {},

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LabelSpec, LossSpec, MetricSpec, MultiEstimator
+from multifit import HandlerError, LabelSpec, MetricSpec, MultiEstimator
 from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip
@@ -299,8 +299,3 @@ def test_the_short_form_names_the_loss() -> None:
     data = [(mx.nd.ones((2, 6)), mx.nd.ones((2, 1)))]
     with pytest.raises(UserCodeError, match=r'losses\["output"\] raised Lost'):
         estimator.check(data)
-
-
-def test_a_weight_by_epoch_is_called_in_every_stage(setup: Setup) -> None:
-    losses = {**setup.spec["losses"], "digit": LossSpec(CE(), weight=lambda state: 1.0 + state.epoch)}
-    setup.but(losses=losses, val_data=setup.data, epochs=2).trains()

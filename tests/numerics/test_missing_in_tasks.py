@@ -22,7 +22,7 @@ from multifit import (
 )
 from multifit.metrics import BinaryAccuracy
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
-from tests.common.nets import hybridized
+from tests.common.nets import Heads, hybridized
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.numerics.test_missing_labels import (
     DEVICES,
@@ -50,17 +50,7 @@ RULES: dict[str, tuple[Any, float]] = {
 
 
 def two_heads() -> Any:
-    class Net(gluon.nn.HybridBlock):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = gluon.nn.Dense(6, activation="tanh", in_units=5)
-            self.kind, self.amount = gluon.nn.Dense(3, in_units=6), gluon.nn.Dense(1, in_units=6)
-
-        def hybrid_forward(self, F: Any, x: Any) -> Any:
-            body = self.body(x)
-            return self.kind(body), self.amount(body)
-
-    return Net()
+    return Heads(body=gluon.nn.Dense(6, activation="tanh", in_units=5), kind=3, amount=1)
 
 
 def two_tasks(missing: Any, batches: list[Any], **kinds: Any) -> TaskSpec:

@@ -174,12 +174,3 @@ def test_a_validation_handler_may_have_a_dict() -> None:
     whole = [(*batch, batch[1][:, None]) for batch in parts()["digit"]]
     history = estimator.fit(whole, parts(), epochs=1, event_handlers=SILENT)
     assert math.isfinite(history["val_size"][0])
-
-
-def test_torch_joins_batches() -> None:
-    pytest.importorskip("torch")
-    net = two_heads("hybridized")
-    net.initialize(mx.init.Xavier())
-    estimator = MultiEstimator(net, two_head_spec(labels=MISSING), SGD, engine="torch")
-    history = estimator.fit(parts(), parts(), epochs=2, event_handlers=SILENT, sampling=Together())
-    assert history["train_batches_digit"] == [4.0, 4.0] and math.isfinite(history["val_size"][0])

@@ -105,31 +105,6 @@ def test_gradient_requests_are_restored() -> None:
     np.testing.assert_array_equal(net[0].bias.data().asnumpy(), frozen)
 
 
-def test_training_without_it_afterwards_is_unchanged() -> None:
-    accumulated, plain = fit(GradientAccumulation(3), 4), fit(None, 12)
-    for estimator in (accumulated, plain):
-        estimator.fit(in_batches(ARRAYS), epochs=1, event_handlers=[])
-    assert_close(accumulated, plain, 1e-4, 1e-5)
-
-
-@pytest.mark.parametrize("every", [1, 2], ids=["the handler", "accumulate=True"])
-def test_parts_with_static_shapes_train_in_several_fits(every: int) -> None:
-    """Such a part goes on writing its gradients to the arrays that it has written to before."""
-
-    def train(static: bool) -> MultiEstimator:
-        net = mlp(2, hybrid=False)
-        if static:
-            for part in net:
-                part.hybridize(static_alloc=True, static_shape=True)
-        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1}, every=every, accumulate=every > 1)
-        handlers = GradientAccumulation(2) if every == 1 else None
-        estimator = fit(handlers, 6, net=net, trainers=trainer)
-        estimator.fit(in_batches(ARRAYS, 6), epochs=2, event_handlers=handlers)
-        return estimator
-
-    assert_close(train(static=True), train(static=False))
-
-
 def divided(state: dict[str, Any], n: int) -> dict[str, Any]:
     """Return a state as older checkpoints have it: gradients were divided batch by batch."""
     gradients = {name: [each / n for each in arrays] for name, arrays in state["gradients"].items()}

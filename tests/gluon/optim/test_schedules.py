@@ -299,17 +299,3 @@ def test_weights_are_immutable_and_have_a_readable_repr() -> None:
     assert ramp(0, 1, epochs=5) == ramp(0, 1, epochs=5) != ramp(0, 1, steps=5)
     with pytest.raises(AttributeError):
         ramp(0, 1, epochs=5).start = 3.0  # type: ignore[attr-defined]
-
-
-def test_a_scheduled_weight_scales_the_objective() -> None:
-    """The objective of each epoch is the term times what the schedule says."""
-    weight = piecewise({0: 0.5, 2: 4.0})
-    spec = TaskSpec(
-        outputs=["y"], labels=["y"], losses={"y": LossSpec(mx.gluon.loss.L2Loss(), weight=weight)}
-    )
-    net = mx.gluon.nn.Dense(1, in_units=2)
-    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.01}))
-    data = [(np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))]
-    history = estimator.fit(data, epochs=4, event_handlers=[])
-    ratios = np.array(history["train_loss"]) / np.array(history["train_y"])
-    assert ratios == pytest.approx([0.5, 0.5, 4.0, 4.0], rel=1e-5)

@@ -167,15 +167,6 @@ def test_figures_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     assert list(Snapshot(other).read(tmp_path)) == names[1:]
 
 
-def test_differences_to_another_run(tmp_path: Path) -> None:
-    engine, other = make_engine(), make_engine(2)
-    for each in (engine, other):
-        train(each, make_batches([8]))
-    Snapshot(engine).write(tmp_path)
-    assert Snapshot(engine).differences(tmp_path) == []
-    assert Snapshot(other).differences(tmp_path) == ["devices: 1 in the checkpoint, 2 here"]
-
-
 # ---- what the first batch after a resume could do differently ----------------------------------------------
 
 LABELS = {"flat": (8,), "column": (8, 1)}  # on the device F1 takes flat labels only

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any, Callable
 
@@ -247,10 +246,3 @@ def test_the_state_of_another_schedule_is_an_error():
     other = make(mx.lr_scheduler.PolyScheduler(9, 0.1))
     match = r"lr_scheduler is a mxnet.*FactorScheduler where it was saved, and a mxnet.*PolyScheduler here"
     refused(other, state, match)
-
-
-def test_nothing_warns(tmp_path: Path):
-    trainer = gluon.Trainer(parameters(1), "adam")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load(trainer, save(trainer))
