@@ -16,7 +16,8 @@ from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
 from tests.common.hand_loop import SILENT, SIZES, train, train_by_hand, trainer_of
 from tests.common.losses import PARTS, Parts
-from tests.common.nets import Heads, hybridized
+from tests.common.nets import hybridized
+from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
 
 import mxnet as mx  # isort: skip
@@ -24,10 +25,6 @@ from mxnet import nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 STILL = TrainerSpec(".*", "sgd", {"learning_rate": 0.0})
-
-
-def make() -> Heads:
-    return Heads(digit=5, parity=1)
 
 
 def assert_figures(
@@ -42,7 +39,7 @@ def assert_figures(
 @pairwise("weight", [0.5, 0.0, "function"])
 def test_objective_and_terms_of_uneven_batches(weight: Any, devices: list, hybrid: bool) -> None:
     batches, others = digit_batches(SIZES), digit_batches([9, 9, 2], seed=4)
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     number = 0.5 if weight == "function" else weight
     spec = digit_spec(parity=(lambda state: 0.5) if weight == "function" else weight)
     estimator = train(hybridized(net, hybrid), spec, batches, devices, STILL)
@@ -60,7 +57,7 @@ def test_objective_and_terms_of_uneven_batches(weight: Any, devices: list, hybri
 @two_settings
 def test_figures_of_a_net_that_moves(devices: list, hybrid: bool) -> None:
     batches = digit_batches(SIZES * 2)
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     sums = np.zeros(2)
 
     def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:

@@ -14,7 +14,8 @@ from tests.common.data import digit_batches
 from tests.common.grids import ONE, every_setting
 from tests.common.hand_loop import SGD, SILENT, SIZES, train_by_hand, trainer_of
 from tests.common.losses import Parts
-from tests.common.nets import Heads, hybridized
+from tests.common.nets import hybridized
+from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
@@ -29,7 +30,7 @@ METRICS = {
 
 
 def make() -> Any:
-    net = Heads(digit=5, parity=1)
+    net = two_heads()
     net.cast("float64")
     return net
 
@@ -95,7 +96,7 @@ LOSSES = {
 @pytest.mark.parametrize("case", LOSSES)
 def test_every_kind_of_loss_trains_as_in_float32(case: str) -> None:
     batches = digit_batches(SIZES)
-    nets = twins(lambda: Heads(digit=5, parity=1), batches[0][0])
+    nets = twins(two_heads, batches[0][0])
     nets[0].cast("float64")
     for net in nets:
         trainer = TrainerSpec(".*", "sgd", SGD, clip_norm=1.0)

@@ -12,7 +12,8 @@ from tests.common.compare import assert_same_parameters, copy_parameters, twins
 from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import SIZES, train, train_by_hand, trainer_of
-from tests.common.nets import Heads, hybridized, sequential
+from tests.common.nets import hybridized, sequential
+from tests.common.shared_nets import two_heads
 from tests.common.specs import CE, L2, one_loss_spec
 
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -75,7 +76,7 @@ def test_a_gradient_that_was_not_reached_does_not_count_for_the_norm() -> None:
 @two_settings
 def test_gradients_that_add_up_start_from_zero_at_each_step(devices: list, hybrid: bool) -> None:
     batches = digit_batches(SIZES)
-    hand, net = twins(lambda: Heads(digit=5, parity=1), batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     net.collect_params().setattr("grad_req", "add")
     train_by_hand(hand, trainer_of(hand), batches, lambda net, x, digit, parity: CE(net(x)[0], digit))
     spec = TaskSpec(

@@ -23,6 +23,7 @@ from tests.common.hand_loop import (
     trainer_of,
 )
 from tests.common.nets import Heads, PlainHeads, hybridized, sequential
+from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
@@ -146,7 +147,7 @@ def test_a_graph_that_fails_says_where(hybrid: bool) -> None:
 @two_settings
 def test_a_forward_of_the_specs(devices: list, hybrid: bool) -> None:
     changes = {"forward": lambda net, slots: net(slots["x"] * 1)[::-1], "outputs": ("parity", "digit")}
-    compare(lambda: Heads(digit=5, parity=1), devices, hybrid, **changes)
+    compare(two_heads, devices, hybrid, **changes)
 
 
 @two_settings
@@ -177,11 +178,7 @@ def test_a_net_that_was_exported_and_imported(devices: list, hybrid: bool, tmp_p
     heads = [parameter for head in (hand.digit, hand.parity) for parameter in head.collect_params().values()]
     before = hand.body.weight.data().asnumpy()
 
-    def of_outputs(net: Any, x: Any, digit: Any, parity: Any) -> Any:
-        digits, parities = net(x)
-        return CE(digits, digit) + 0.5 * BCE(parities, parity)
-
-    train_by_hand(hand, gluon.Trainer(heads, "sgd", SGD), batches, of_outputs)
+    train_by_hand(hand, gluon.Trainer(heads, "sgd", SGD), batches, two_losses)
     trainer = TrainerSpec("(digit|parity)_.*", "sgd", SGD)
     estimator = MultiEstimator(net, digit_spec(), trainer, devices, frozen=["body_.*"])
     estimator.fit(batches, epochs=1, event_handlers=SILENT)
@@ -224,7 +221,7 @@ def test_running_statistics_and_dropout(deferred: bool, hybrid: bool) -> None:
 @two_settings
 def test_a_head_that_no_loss_reaches_stays(devices: list, hybrid: bool) -> None:
     batches = digit_batches(SIZES)
-    hand, net = twins(lambda: Heads(digit=5, parity=1), batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     before = net.parity.weight.data().asnumpy()
     train_by_hand(hand, trainer_of(hand), batches, lambda net, x, digit, parity: CE(net(x)[0], digit))
     train(hybridized(net, hybrid), digit_spec(losses={"digit": CE}, unused=["parity"]), batches, devices)

@@ -12,7 +12,8 @@ from tests.common.compare import assert_same_parameters, assert_unchanged, snaps
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO, pairwise, two_settings
 from tests.common.hand_loop import ADAM, SILENT, SIZES, train, train_by_hand
-from tests.common.nets import Heads, hybridized
+from tests.common.nets import hybridized
+from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
@@ -20,15 +21,6 @@ from mxnet import autograd, gluon, nd  # isort: skip
 
 SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-3}
 OPTIMIZERS = {"sgd": SGD, "adam": ADAM}
-
-
-def make() -> Heads:
-    return Heads(digit=5, parity=1)
-
-
-def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
-    digits, parities = net(x)
-    return CE(digits, digit) + 0.5 * BCE(parities, parity)
 
 
 def parameters_of_heads(net: Any) -> list[Any]:
@@ -46,9 +38,9 @@ OWN = [
 @pytest.mark.parametrize("optimizer, devices, on_kvstore, hybrid", OWN)
 def test_trainers_of_the_user(optimizer: str, devices: list, on_kvstore: Any, hybrid: bool) -> None:
     batches, options = digit_batches(SIZES), OPTIMIZERS[optimizer]
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     net.collect_params().reset_ctx(devices)
-    train_by_hand(hand, gluon.Trainer(hand.collect_params(), optimizer, options), batches, objective)
+    train_by_hand(hand, gluon.Trainer(hand.collect_params(), optimizer, options), batches, two_losses)
     trainers = {
         "body": gluon.Trainer(net.body.collect_params(), optimizer, options, update_on_kvstore=on_kvstore),
         "heads": TrainerSpec("(digit|parity).*", optimizer, options),
@@ -59,7 +51,7 @@ def test_trainers_of_the_user(optimizer: str, devices: list, on_kvstore: Any, hy
 
 def test_a_schedule_for_each_trainer() -> None:
     batches = digit_batches([16] * 11 + [3])
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
 
     def factor() -> Any:
         return mx.lr_scheduler.FactorScheduler(step=4, factor=0.7, base_lr=0.02)
@@ -72,7 +64,7 @@ def test_a_schedule_for_each_trainer() -> None:
         gluon.Trainer(hand.body.collect_params(), "adam", {"learning_rate": 0.02, "lr_scheduler": factor()}),
         gluon.Trainer(parameters_of_heads(hand), "sgd", {"learning_rate": 0.1, "lr_scheduler": cosine()}),
     ]
-    train_by_hand(hand, by_hand, batches, objective)
+    train_by_hand(hand, by_hand, batches, two_losses)
     scheduler = factor()
     trainers = {
         "body": TrainerSpec("body.*", "adam", lr_scheduler=scheduler),
@@ -88,12 +80,12 @@ def test_a_schedule_for_each_trainer() -> None:
 @pairwise("norm", [0.05, 0.5, 1e3])
 def test_clips_each_trainers_global_norm(norm: float, devices: list, hybrid: bool) -> None:
     batches = digit_batches(SIZES)
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     body = hand.body.collect_params()
     by_hand = gluon.Trainer(body, "sgd", SGD), gluon.Trainer(parameters_of_heads(hand), "adam", ADAM)
     for batch in batches:
         with autograd.record():
-            loss = objective(hand, *map(nd.array, batch)).mean()
+            loss = two_losses(hand, *map(nd.array, batch)).mean()
         loss.backward()
         gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm)
         for trainer in by_hand:
@@ -108,7 +100,7 @@ def test_clips_each_trainers_global_norm(norm: float, devices: list, hybrid: boo
 
 @pytest.mark.parametrize("where", ["backward", "reduction"])
 def test_a_failure_does_not_leave_half_a_step(where: str) -> None:
-    net, sound = make(), [True]
+    net, sound = two_heads(), [True]
 
     def loss(out: Any, label: Any) -> Any:
         return BCE(out, label) if sound else nd.multi_sum_sq(out, num_arrays=1)  # which has no gradient
@@ -148,7 +140,7 @@ def test_what_becomes_trainable_between_fits_is_trained(
 ) -> None:
     """Moments, counts and schedules go on, also those of parameters that were frozen for a while."""
     batches = digit_batches([12, 7])
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     net.collect_params().reset_ctx(devices)
 
     def options() -> dict[str, Any]:
@@ -169,7 +161,7 @@ def test_what_becomes_trainable_between_fits_is_trained(
         for each in (hand, net):
             for name, parameter in each._collect_params_with_prefix().items():
                 parameter.grad_req = "null" if re.fullmatch(pattern, name) else "write"
-        train_by_hand(hand, by_hand, batches, objective)
+        train_by_hand(hand, by_hand, batches, two_losses)
         estimator.fit(batches, epochs=1, event_handlers=SILENT)
         trained = {name for name, p in estimator.parameters.items() if p.grad_req != "null"}
         assert {name for each in estimator.plan.trainers for name in each.parameters} == trained

@@ -12,16 +12,13 @@ from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import pairwise, two_settings
 from tests.common.hand_loop import SILENT, SIZES, assert_trains_as_by_hand, train, train_by_hand, trainer_of
-from tests.common.nets import Heads, hybridized
+from tests.common.nets import hybridized
+from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
-
-
-def make() -> Heads:
-    return Heads(digit=5, parity=1)
 
 
 @pairwise("weights", [(1.0, 0.0), (0.0, 3.0), (2, 0.25)])
@@ -30,14 +27,16 @@ def test_constants(weights: tuple[float, float], devices: list, hybrid: bool) ->
         digits, parities = net(x)
         return weights[0] * CE(digits, digit) + weights[1] * BCE(parities, parity)
 
-    assert_trains_as_by_hand(make, digit_spec(*weights), digit_batches(SIZES), objective, devices, hybrid)
+    assert_trains_as_by_hand(
+        two_heads, digit_spec(*weights), digit_batches(SIZES), objective, devices, hybrid
+    )
 
 
 @two_settings
 def test_functions_of_the_state(devices: list, hybrid: bool) -> None:
     batches = digit_batches(SIZES)
     count = len(batches)
-    hand, net = twins(make, batches[0][0])
+    hand, net = twins(two_heads, batches[0][0])
     steps = iter(range(2 * count))
 
     def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
@@ -59,7 +58,7 @@ def test_functions_of_the_state(devices: list, hybrid: bool) -> None:
 
 
 def test_more_weights_than_are_remembered() -> None:
-    estimator = train(make(), digit_spec(parity=lambda state: state.step), digit_batches([2] * 262))
+    estimator = train(two_heads(), digit_spec(parity=lambda state: state.step), digit_batches([2] * 262))
     assert len(estimator._engine.stages["train"]._scaler._vectors) <= 257
 
 

@@ -13,8 +13,9 @@ from tests.common.compare import assert_same_parameters, assert_unchanged, snaps
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import ADAM, SGD, SILENT, train
-from tests.common.nets import Heads, hybridized, sequential
-from tests.common.specs import BCE, CE, L2, digit_spec, one_loss_spec
+from tests.common.nets import hybridized, sequential
+from tests.common.shared_nets import two_heads, two_losses
+from tests.common.specs import L2, digit_spec, one_loss_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -22,10 +23,6 @@ from mxnet.gluon import nn  # isort: skip
 
 BATCHES = digit_batches([12, 12, 12, 7, 12, 1, 12, 12])
 HEADS = "(digit|parity).*"
-
-
-def make() -> Heads:
-    return Heads(digit=5, parity=1)
 
 
 def trainers(every: int, accumulate: bool = False, **options: Any) -> dict[str, TrainerSpec]:
@@ -43,9 +40,7 @@ def train_by_hand(net: Any, every: int, accumulate: bool, norm: float | None = N
         body.setattr("grad_req", "add")
     for number, batch in enumerate(BATCHES, 1):
         with autograd.record():
-            x, digit, parity = map(nd.array, batch)
-            digits, parities = net(x)
-            loss = (CE(digits, digit) + 0.5 * BCE(parities, parity)).mean()
+            loss = two_losses(net, *map(nd.array, batch)).mean()
         loss.backward()
         head_trainer.step(1)
         if number % every == 0:
@@ -58,21 +53,21 @@ def train_by_hand(net: Any, every: int, accumulate: bool, norm: float | None = N
 @pytest.mark.parametrize(("every", "accumulate"), [(3, False), (3, True), (1, True)])
 @two_settings
 def test_equals_a_loop_by_hand(every: int, accumulate: bool, devices: list, hybrid: bool) -> None:
-    hand, net = twins(make, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     train_by_hand(hand, every, accumulate)
     train(hybridized(net, hybrid), digit_spec(), BATCHES, devices, trainers(every, accumulate))
     assert_same_parameters(net, hand)
 
 
 def test_waits_until_its_turn() -> None:
-    _, net = twins(make, BATCHES[0][0])
+    _, net = twins(two_heads, BATCHES[0][0])
     before = snapshot(net.body)
     train(net, digit_spec(), BATCHES, ONE, trainers(len(BATCHES) + 1))
     assert_unchanged(net.body, before)
 
 
 def test_clipping_sees_what_is_used() -> None:
-    hand, net = twins(make, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     train_by_hand(hand, 2, False, norm=0.05)
     train(net, digit_spec(), BATCHES, ONE, trainers(2, clip_norm=0.05))
     assert_same_parameters(net, hand)
@@ -80,7 +75,7 @@ def test_clipping_sees_what_is_used() -> None:
 
 @pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
 def test_all_trainers_together_equal_gradient_accumulation(devices: list) -> None:
-    one, other = twins(make, BATCHES[0][0])
+    one, other = twins(two_heads, BATCHES[0][0])
     accumulation = [*SILENT, GradientAccumulation(2)]
     for net, rhythm, handlers in (
         (one, {}, accumulation),
@@ -98,7 +93,7 @@ def test_all_trainers_together_equal_gradient_accumulation(devices: list) -> Non
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_several_fits_equal_one(accumulate: bool) -> None:
     """Also where fits end in mid-rhythm, and gradients are computed in between."""
-    one, other = twins(make, BATCHES[0][0])
+    one, other = twins(two_heads, BATCHES[0][0])
     train(one, digit_spec(), BATCHES, ONE, trainers(3, accumulate))
     estimator = MultiEstimator(other, digit_spec(), trainers(3, accumulate))
     for part in (BATCHES[:2], BATCHES[2:7], BATCHES[7:]):
@@ -115,7 +110,7 @@ def test_several_fits_equal_one(accumulate: bool) -> None:
 @pytest.mark.parametrize("frozen", [range(2, 4), range(2), range(2, 8)], ids=str)
 def test_what_was_added_waits_while_other_parameters_are_frozen(frozen: range) -> None:
     """Fits end in mid-rhythm; what froze has lost its gradients, and adds up new ones when it thaws."""
-    hand, net = twins(make, BATCHES[0][0])
+    hand, net = twins(two_heads, BATCHES[0][0])
     by_hand = gluon.Trainer(hand.collect_params(), "sgd", SGD)
     estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", SGD, every=3, accumulate=True))
     hand.collect_params().setattr("grad_req", "add")
@@ -125,9 +120,7 @@ def test_what_was_added_waits_while_other_parameters_are_frozen(frozen: range) -
         estimator.fit(BATCHES[start : start + 2], epochs=1, event_handlers=SILENT)
         for number in (start, start + 1):
             with autograd.record():
-                x, digit, parity = map(nd.array, BATCHES[number])
-                digits, parities = hand(x)
-                loss = (CE(digits, digit) + 0.5 * BCE(parities, parity)).mean()
+                loss = two_losses(hand, *map(nd.array, BATCHES[number])).mean()
             loss.backward()
             if number % 3 == 2:
                 by_hand.step(3)
@@ -142,7 +135,7 @@ def test_a_schedule_counts_the_trainers_own_updates() -> None:
         "body": TrainerSpec("body.*", "sgd", lr_scheduler=schedule, every=3),
         "heads": TrainerSpec(HEADS, "sgd", lr_scheduler=schedule),
     }
-    estimator = train(make(), digit_spec(), BATCHES, ONE, declared)
+    estimator = train(two_heads(), digit_spec(), BATCHES, ONE, declared)
     updates = {name: trainer.optimizer.num_update for name, trainer in estimator.trainers.items()}
     assert updates == {"body": 2, "heads": 8}
     assert estimator.learning_rates() == {"lr_body": 0.5, "lr_heads": 0.5**7}
@@ -151,14 +144,14 @@ def test_a_schedule_counts_the_trainers_own_updates() -> None:
 def test_handlers_see_the_gradients_of_trainers_that_move() -> None:
     seen: list[list[str]] = []
     handler = SimpleNamespace(change_gradients=lambda estimator: seen.append(list(estimator.gradients())))
-    estimator = MultiEstimator(make(), digit_spec(), trainers(3, True))
+    estimator = MultiEstimator(two_heads(), digit_spec(), trainers(3, True))
     estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler, SkipNonFinite()])
     assert seen == [["heads"], ["heads"], ["body", "heads"]] * 2 + [["heads"]] * 2
 
 
 def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
     """A trainer that waits without accumulating discards them."""
-    nets = twins(make, BATCHES[0][0])
+    nets = twins(two_heads, BATCHES[0][0])
     for net, request in zip(nets, ("write", "add")):
         net.collect_params().setattr("grad_req", request)
         train(net, digit_spec(), BATCHES, ONE, trainers(3))
@@ -166,7 +159,7 @@ def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
 
 
 def test_the_plan_says_how_often() -> None:
-    plan = MultiEstimator(make(), digit_spec(), trainers(3, True)).check(BATCHES)
+    plan = MultiEstimator(two_heads(), digit_spec(), trainers(3, True)).check(BATCHES)
     assert [(t.name, t.every, t.accumulate) for t in plan.trainers] == [
         ("body", 3, True),
         ("heads", 1, False),
@@ -193,7 +186,7 @@ FAULTS = {
 def test_wrong_rhythms_are_refused(options: Any, text: str) -> None:
     declared = {"body": TrainerSpec("body.*", "sgd", **options), "heads": TrainerSpec(HEADS)}
     with pytest.raises(TrainerError) as caught:
-        MultiEstimator(make(), digit_spec(), declared).fit(BATCHES, epochs=1)
+        MultiEstimator(two_heads(), digit_spec(), declared).fit(BATCHES, epochs=1)
     assert text in str(caught.value)
 
 
@@ -210,7 +203,7 @@ def gluons_handler() -> Any:
     ],
 )
 def test_handlers_that_count_updates_are_refused(accumulate: bool, handler: Any, text: str) -> None:
-    net = make()
+    net = two_heads()
     net.initialize()
     net(nd.array(BATCHES[0][0]))
     before = snapshot(net)
