@@ -108,7 +108,7 @@ def test_every_kind_of_loss_trains_as_in_float32(case: str) -> None:
 
 
 def test_bfloat16_needs_float32_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: True)  # nothing is computed in it
+    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: True)
     estimator = MultiEstimator(hybridized(make()), digit_spec(), precision="bfloat16")
     with pytest.raises(ValueError, match='precision is "bfloat16".*parameters are float64; call net.cast'):
         estimator.check(digit_batches([8]))
