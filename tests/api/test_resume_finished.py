@@ -52,7 +52,7 @@ STOPS: dict[str, tuple[int, dict[str, int], Callable[[], list[Any]]]] = {
 PAIRS = [(EVERY[(i + j) % 2], cut, stop) for i, cut in enumerate(CUTS) for j, stop in enumerate(STOPS)]
 
 
-@pytest.mark.parametrize(("every", "cut", "stop"), PAIRS)
+@pytest.mark.parametrize(("every", "cut", "stop"), PAIRS, ids=str)
 def test_a_run_that_is_finished_ends_again_as_it_did(
     tmp_path: Path, every: Any, cut: str | None, stop: str
 ) -> None:
