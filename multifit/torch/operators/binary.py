@@ -63,49 +63,23 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     return of_type(torch.hypot(as_float(x), as_float(y)), x)
 
 
-def equal(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where elements are equal, else 0; like all comparisons in the type of `x`."""
-    return torch.eq(x, y).to(x.dtype)
+COMPARISONS = {
+    "equal": torch.eq,
+    "not_equal": torch.ne,
+    "greater": torch.gt,
+    "greater_equal": torch.ge,
+    "lesser": torch.lt,
+    "lesser_equal": torch.le,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+}
 
 
-def not_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where elements differ."""
-    return torch.ne(x, y).to(x.dtype)
-
-
-def greater(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where `x` is greater."""
-    return torch.gt(x, y).to(x.dtype)
-
-
-def greater_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where `x` is not less."""
-    return torch.ge(x, y).to(x.dtype)
-
-
-def lesser(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where `x` is less."""
-    return torch.lt(x, y).to(x.dtype)
-
-
-def lesser_equal(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where `x` is not greater."""
-    return torch.le(x, y).to(x.dtype)
-
-
-def logical_and(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where neither is 0."""
-    return torch.logical_and(x, y).to(x.dtype)
-
-
-def logical_or(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where one is not 0."""
-    return torch.logical_or(x, y).to(x.dtype)
-
-
-def logical_xor(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where exactly one is 0."""
-    return torch.logical_xor(x, y).to(x.dtype)
+def compare(x: Tensor, y: Tensor, *, operator: str) -> Tensor:
+    """Return 1 where a comparison holds, else 0, in the type of `x`; of logic, all but 0 is true."""
+    name = operator.removeprefix("broadcast").removeprefix("_")
+    return COMPARISONS[name](x, y).to(x.dtype)
 
 
 def add_n(*xs: Tensor) -> Tensor:
@@ -134,15 +108,7 @@ _BROADCAST = {
     "hypot": hypot,
     "maximum": maximum,
     "minimum": minimum,
-    "equal": equal,
-    "not_equal": not_equal,
-    "greater": greater,
-    "greater_equal": greater_equal,
-    "lesser": lesser,
-    "lesser_equal": lesser_equal,
-    "logical_and": logical_and,
-    "logical_or": logical_or,
-    "logical_xor": logical_xor,
+    **dict.fromkeys(COMPARISONS, compare),
 }
 
 OPERATORS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..attributes import Tensor
-from .binary import div, mod
+from .binary import COMPARISONS, div, mod
 from .integers import as_float, number, of_type
 
 
@@ -70,49 +70,14 @@ def minimum_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
     return torch.clamp(x, max=number(x, scalar))
 
 
-def equal_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is scalar, else 0; like all comparisons in the type of `x`."""
-    return torch.eq(x, number(x, scalar)).to(x.dtype)
+def compare_scalar(x: Tensor, *, operator: str, scalar: float, is_int: bool = True) -> Tensor:
+    """Return 1 where a comparison of x and scalar holds, else 0, in the type of `x`."""
+    name = operator.removeprefix("_").removesuffix("_scalar")
+    y = x.new_full((), scalar != 0) if name.startswith("logical") else number(x, scalar)
+    return COMPARISONS[name](x, y).to(x.dtype)
 
 
-def not_equal_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is not scalar."""
-    return torch.ne(x, number(x, scalar)).to(x.dtype)
-
-
-def greater_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is greater than scalar."""
-    return torch.gt(x, number(x, scalar)).to(x.dtype)
-
-
-def greater_equal_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is not less than scalar."""
-    return torch.ge(x, number(x, scalar)).to(x.dtype)
-
-
-def lesser_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is less than scalar."""
-    return torch.lt(x, number(x, scalar)).to(x.dtype)
-
-
-def lesser_equal_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is not greater than scalar."""
-    return torch.le(x, number(x, scalar)).to(x.dtype)
-
-
-def logical_and_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is not 0, unless scalar is."""
-    return ((x != 0) & (scalar != 0)).to(x.dtype)
-
-
-def logical_or_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where x is not 0, everywhere if scalar is not."""
-    return ((x != 0) | (scalar != 0)).to(x.dtype)
-
-
-def logical_xor_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return 1 where exactly one of x and scalar is 0."""
-    return ((x != 0) ^ (scalar != 0)).to(x.dtype)
-
-
-OPERATORS = {f"_{name}": function for name, function in globals().items() if name.endswith("_scalar")}
+OPERATORS = {
+    **{f"_{name}": function for name, function in globals().items() if name.endswith("_scalar")},
+    **{f"_{name}_scalar": compare_scalar for name in COMPARISONS},
+}
