@@ -11,13 +11,9 @@ from typing import Any
 
 import torch
 
+from .adam import create as create  # the same states
 from .arithmetic import add_scaled, moments, only_clipped, roots, single, singles
-from .group import Column, Group, State, zeros
-
-
-def create(options: Any, weight: torch.Tensor) -> State:
-    """Return the running means of a parameter's gradient and of its square."""
-    return zeros(weight, 2)
+from .group import Column, Group
 
 
 def move(options: Any, group: Group) -> None:

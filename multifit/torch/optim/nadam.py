@@ -12,13 +12,9 @@ from typing import Any
 
 import torch
 
+from .adam import create as create  # the same states
 from .arithmetic import clipped, decayed, rescaled
-from .group import Group, State, zeros
-
-
-def create(options: Any, weight: torch.Tensor) -> State:
-    """Return the running means of a parameter's gradient and of its square."""
-    return zeros(weight, 2)
+from .group import Group
 
 
 def move(options: Any, group: Group) -> None:

@@ -12,12 +12,8 @@ from typing import Any
 import torch
 
 from .arithmetic import decayed, only_clipped, single, singles, subtract_scaled
-from .group import Group, State
-
-
-def create(options: Any, weight: torch.Tensor) -> State:
-    """Return the velocity of a parameter; None without momentum."""
-    return torch.zeros_like(weight) if options.momentum else None
+from .group import Group
+from .sgd import create as create  # the same states
 
 
 def move(options: Any, group: Group) -> None:
