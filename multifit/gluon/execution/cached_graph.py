@@ -1,4 +1,4 @@
-"""A traced graph of blocks, and the two ways in which it runs: for any shapes, and for one that repeats."""
+"""A traced graph of blocks, and how it runs: for any shapes, and faster for one that repeats."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
+from .bound_executor import ExecutedSteps
 from .graph_arguments import GraphArguments
 from .loss_graph import Backward
 from .shape_stability import ShapeStability
@@ -26,9 +27,10 @@ class CachedGraph(mx.gluon.HybridBlock):
 
     The graph is traced once and runs in two ways: for arrays of any shapes, and, for shapes that come again
     and again, with memory and operators planned beforehand (MXNet's ``static_alloc`` and ``static_shape``),
-    which halves the time of small nets. `function`, ``function(F, *arrays) -> list of arrays``, is called
-    once, with symbols; `parameters` returns the ParameterDict of everything that it uses. `signature` is that
-    of arrays that were seen before the graph was made, as :meth:`run` takes it.
+    which halves the time of small nets; subclasses may run training batches on an Executor instead.
+    `function`, ``function(F, *arrays) -> list of arrays``, is called once, with symbols; `parameters` returns
+    the ParameterDict of everything that it uses. `signature` is that of arrays that were seen before the
+    graph was made, as :meth:`run` takes it.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         self._static_ops: dict[bool, Any] = {}  # by whether gradients are recorded
         self._first_signature = signature
         self._stability: dict[Any, ShapeStability] = {}
+        self._executed = ExecutedSteps(self._new_step)
         self.hybridize()
 
     def collect_params(self, select: str | None = None) -> Any:
@@ -50,7 +53,7 @@ class CachedGraph(mx.gluon.HybridBlock):
     @property
     def backward(self) -> Backward | None:
         """What passes the objectives of the last run back; None if autograd has recorded them."""
-        return None
+        return self._executed.backward
 
     @property
     def is_traced(self) -> bool:
@@ -82,14 +85,21 @@ class CachedGraph(mx.gluon.HybridBlock):
             # A planned graph would silently continue to write gradients into the arrays that were replaced.
             self._release_plans()
         stability = self._stability.setdefault(context, ShapeStability(self._first_signature))
-        return self._call(arguments, signature if stability.repeats(signature) else None, context)
+        planned = signature if stability.repeats(signature) else None
+        outputs = self._executed.run(arguments, planned, context)
+        return self._call(arguments, planned, context) if outputs is None else outputs
 
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
         """Run the graph; `planned` is the signature for which memory is planned, else None."""
         return as_list((self._cached_op if planned is None else self._static_op())(*arguments))
 
+    def _new_step(self, arguments: Sequence[Any], context: Any) -> Any:
+        """Return what runs training batches like this one on an Executor; None if autograd records them."""
+        return None
+
     def _release_plans(self) -> None:
         self._static_ops.clear()
+        self._executed.clear()
 
     def _trace(self, arrays: Sequence[Any]) -> GraphArguments:
         _build(self, arrays)

@@ -6,9 +6,8 @@ from typing import Any, Callable, Hashable, Sequence
 
 from ...protocols import Array
 from ..compat import mx
-from .bound_executor import BatchArrays, BoundExecutor, ExecutedSteps, suits
+from .bound_executor import BatchArrays, BoundExecutor, suits
 from .cached_graph import CachedGraph
-from .loss_graph import Backward
 
 
 class ExecutedGraph(CachedGraph):
@@ -29,16 +28,6 @@ class ExecutedGraph(CachedGraph):
     ) -> None:
         super().__init__(function, parameters, signature)
         self._objective = objective
-        self._executed = ExecutedSteps(self._new_step)
-
-    @property
-    def backward(self) -> Backward | None:
-        """What passes the objective of the last run back; None if autograd has recorded it."""
-        return self._executed.backward
-
-    def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
-        outputs = self._executed.run(arguments, planned, context)
-        return super()._call(arguments, planned, context) if outputs is None else outputs
 
     def _new_step(self, arguments: Sequence[Array], context: Any) -> _Step | None:
         assert self._arguments is not None
@@ -48,10 +37,6 @@ class ExecutedGraph(CachedGraph):
         batch = BatchArrays(arguments, places)
         executor = BoundExecutor(symbol, batch.bound, self._arguments.gradients(arguments), context)
         return _Step(batch, executor, self._objective())
-
-    def _release_plans(self) -> None:
-        super()._release_plans()
-        self._executed.clear()
 
 
 class _Step:

@@ -10,12 +10,11 @@ from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import size_in_bytes
 from ..optim.parameters import listing
-from .bound_executor import BatchArrays, ExecutedSteps, suits
+from .bound_executor import BatchArrays, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
 from .cut_places import CutPlaces, cut_places
 from .executed_split import ExecutedSplit
 from .graph_cut import Cut, cut_graph
-from .loss_graph import Backward
 from .parting import Parting, TaskRows
 from .second_backward import drops
 
@@ -70,17 +69,11 @@ class SplitGraph(CachedGraph):
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
         self._places: CutPlaces | None = None
         self._recorded: Parting | None = None
-        self._executed = ExecutedSteps(self._new_step)
 
     @property
     def parting(self) -> Parting | None:
         """Where the tasks part in the last run."""
         return self._recorded if self._executed.running is None else self._executed.running.parting
-
-    @property
-    def backward(self) -> Backward | None:
-        """What passes the objectives of the last run back; None if autograd has recorded them."""
-        return self._executed.backward
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the tasks share, for the plan; `names` are structural names, by MXNet's."""
@@ -108,14 +101,8 @@ class SplitGraph(CachedGraph):
         return "; ".join(texts)
 
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
-        if self._places is None:
-            self._cut, self._places = self._new_cut()
-        executed = self._executed.run(arguments, planned, context)
-        if executed is not None:
-            return executed
-        is_planned = planned is not None
+        places, is_planned = self._cut_places(), planned is not None
         body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
-        places = self._places
         arrays = as_list(body(*[arguments[place] for place in places.body]))
         copies = [arrays[number].detach() for number in places.copied]
         # MXNet frees what it recorded of the rest's inputs before it passes back through the body
@@ -135,6 +122,12 @@ class SplitGraph(CachedGraph):
             assert self._places is not None
             rows = self._rows[context] = [TaskRows(*pair) for pair in zip(ends, self._places.tasks)]
         return rows
+
+    def _cut_places(self) -> CutPlaces:
+        """Return what goes where between the two parts; the graph is cut when this is first called."""
+        if self._places is None:
+            self._cut, self._places = self._new_cut()
+        return self._places
 
     def _new_cut(self) -> tuple[Cut, CutPlaces]:
         parameters, moved = self._parameters().values(), self._moved()
@@ -172,7 +165,8 @@ class SplitGraph(CachedGraph):
         return self._planned_operator(symbol, is_data)
 
     def _new_step(self, arguments: Sequence[Array], context: Any) -> ExecutedSplit | None:
-        assert self._arguments is not None and self._cut is not None and self._places is not None
+        cut_places = self._cut_places()
+        assert self._arguments is not None and self._cut is not None
         places = self._arguments.places
         if self._repeats or not self._arguments.dense:
             return None
@@ -180,7 +174,7 @@ class SplitGraph(CachedGraph):
             return None
         return ExecutedSplit(
             self._cut,
-            self._places,
+            cut_places,
             BatchArrays(arguments, places),
             self._arguments.gradients(arguments),
             self._body_parameters,
@@ -189,5 +183,5 @@ class SplitGraph(CachedGraph):
         )
 
     def _release_plans(self) -> None:
+        super()._release_plans()
         self._operators.pop(True, None)
-        self._executed.clear()
