@@ -16,9 +16,7 @@ class StopAgreement:
     priority = (Priority.STOPPING + Priority.CHECKPOINT) / 2
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
-        """Agree on whether this was the last batch."""
+        """Agree on whether this was the last batch, or the last epoch."""
         estimator.state.agree()
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Agree on whether this was the last epoch."""
-        estimator.state.agree()
+    epoch_end = batch_end

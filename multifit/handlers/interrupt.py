@@ -81,11 +81,11 @@ class InterruptHandler:
 
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
         """Stop the fit if a signal has arrived."""
-        return self._should_stop(estimator)
+        if self._reason and not estimator.state.stopped:
+            estimator.state.interrupt(self._reason)
+        return estimator.state.interrupted
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
-        """Stop the fit if a signal has arrived during the validation."""
-        return self._should_stop(estimator)
+    epoch_end = batch_end  # a signal may arrive during the validation
 
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Remove the signal handlers; the caller learns of a signal that came too late to stop it."""
@@ -97,11 +97,6 @@ class InterruptHandler:
             self._log_queue.put(None)
             self._log_thread.join()
             self._log_thread = None
-
-    def _should_stop(self, estimator: EstimatorProtocol) -> bool:
-        if self._reason and not estimator.state.stopped:
-            estimator.state.interrupt(self._reason)
-        return estimator.state.interrupted
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         estimator = self._estimator
