@@ -61,17 +61,13 @@ def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:
     """Draw the lines of each panel, by its title, in a grid; ImportError without matplotlib."""
     columns = min(COLUMNS, max(1, len(panels)))
     rows = max(1, math.ceil(len(panels) / columns))
-    legend_rows = max((_rows_below(len(lines)) for lines in panels.values()), default=0)
-    figure = new_figure(4.4 * columns, (3.1 + 0.15 * legend_rows) * rows)
+    below = [math.ceil(len(lines) / 3) for lines in panels.values() if len(lines) > MANY]  # rows of legends
+    figure = new_figure(4.4 * columns, (3.1 + 0.15 * max(below, default=0)) * rows)
     for number, (title, lines) in enumerate(panels.items(), 1):
         draw_panel(figure.add_subplot(rows, columns, number), title, lines)
     if not panels:
         figure.text(0.5, 0.5, "nothing was measured", ha="center", va="center")
     return figure
-
-
-def _rows_below(lines: int) -> int:
-    return 0 if lines <= MANY else math.ceil(lines / 3)
 
 
 def draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:

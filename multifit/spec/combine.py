@@ -66,10 +66,11 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
             near = suggest(name, slots)
             yield f"shared: no part has a slot {quoted([name])}{near}; slots are {quoted(slots)}"
             continue
-        different = {spec.label_specs[name] for spec in specs.values() if name in _detailed(spec)}
+        labels = [spec.label_specs[name] for spec in specs.values() if name in spec.label_specs]
+        different = set(filter(_has_more, labels))
         if len(different) > 1:
-            labels = " and ".join(sorted(map(str, different)))
-            yield f'shared: the parts declare the label "{name}" differently: {labels}; declare it alike'
+            found = " and ".join(sorted(map(str, different)))
+            yield f'shared: the parts declare the label "{name}" differently: {found}; declare it alike'
     yield from order_messages(_orders(specs, shared))
 
 
@@ -85,12 +86,8 @@ def _slots(specs: Iterable[Declarations]) -> list[str]:
     return list(dict.fromkeys(name for spec in specs for name in (*spec.slot_names, *spec.batch)))
 
 
-def _detailed(declarations: Declarations) -> Mapping[str, LabelSpec]:
-    """Return the labels with more than a name."""
-    return {name: label for name, label in declarations.label_specs.items() if _has_more(label)}
-
-
 def _has_more(label: LabelSpec) -> bool:
+    """Whether a label is more than a name."""
     return any(getattr(label, field.name) is not None for field in fields(label) if field.name != "name")
 
 

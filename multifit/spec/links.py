@@ -6,7 +6,7 @@ from typing import Collection, Iterable, Iterator, NamedTuple
 
 from .declarations import Declarations
 from .names import OUTPUTS, SLOTS, Ref
-from .terms import Taker, Term
+from .terms import Taker
 
 FEEDS, NORMALIZES = "feeds", "normalises"  # as plan.json spells them
 
@@ -32,7 +32,8 @@ def links(declarations: Declarations, metrics: Collection[str] | None = None) ->
         if metrics is None or metric.key in metrics:
             yield from _arguments(declarations, "metric", metric)
             for figure in metric.losses:
-                yield Link("loss", _loss_of(declarations, figure).key, "metric", metric.key, FEEDS)
+                loss = next(term.key for term in declarations.terms if figure in term.figures)
+                yield Link("loss", loss, "metric", metric.key, FEEDS)
 
 
 def targets(all_links: Iterable[Link], what: str, name: str) -> list[Link]:
@@ -50,7 +51,3 @@ def _kind(declarations: Declarations, ref: Ref) -> str:
     if ref.space == OUTPUTS:
         return "output"
     return "label" if ref.name in declarations.labels else "input"  # a loss may take an input as a label
-
-
-def _loss_of(declarations: Declarations, figure: str) -> Term:
-    return next(term for term in declarations.terms if figure in term.figures)

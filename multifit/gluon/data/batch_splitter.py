@@ -154,7 +154,8 @@ class BatchSplitter:
 
         Devices without samples are left out.
         """
-        counts = [self._count(arrays) for arrays in parts]
+        axis = self.batch_axis
+        counts = [next(a.shape[axis] for a in arrays.values() if a is not None) for arrays in parts]
         pieces = self._split_already(parts, counts) if len(parts) > 1 else self._pieces(parts[0], counts[0])
         batch = Batch(raw, 0, axis=self.batch_axis, total=self._current.share.total(sum(counts)))
         for context, (arrays, size, rows) in zip(self.contexts, pieces):
@@ -164,9 +165,6 @@ class BatchSplitter:
                 batch.sizes.append(size)
                 batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
         return self._apply_change(batch)
-
-    def _count(self, arrays: NamedArrays) -> int:
-        return next(array.shape[self.batch_axis] for array in arrays.values() if array is not None)
 
     def _split_already(
         self, parts: Sequence[NamedArrays], counts: Sequence[int]

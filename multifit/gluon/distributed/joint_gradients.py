@@ -42,7 +42,7 @@ class JointGradients:
         """
         if self._world.alone:
             return held
-        parameters = _moved(trainers)
+        parameters = [each for trainer in trainers.values() for each in moved_parameters(trainer)]
         flags = [any(fresh_flags(parameter)) for parameter in parameters]
         reached, (held,) = meet(self._world, flags, held)
         self._fresh = list(compress(parameters, reached))
@@ -67,10 +67,6 @@ class JointGradients:
     def problems(self, trainers: Trainers) -> list[Problem]:
         """Return why gradients cannot be added up over the ranks; all parameters have shapes by now."""
         return [] if self._world.alone else [Problem("trainer", line) for line in _problems(trainers)]
-
-
-def _moved(trainers: Mapping[str, Any]) -> list[Any]:
-    return [parameter for trainer in trainers.values() for parameter in moved_parameters(trainer)]
 
 
 def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:

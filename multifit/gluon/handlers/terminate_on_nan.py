@@ -45,8 +45,8 @@ class TerminateOnNaN:
     def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Copy the statistics that the forward pass changes."""
         due = self._trigger.due(estimator.state, "batch_begin")
-        statistics = _running_statistics(estimator.parameters) if due else []
-        self._copies = [(array, array.copy()) for array in statistics]
+        changing = statistics(estimator.parameters).values() if due else ()
+        self._copies = [(array, array.copy()) for parameter in changing for array in parameter.list_data()]
 
     def hold_update(self, estimator: EstimatorProtocol, loss: Mapping[str, list[Any]]) -> bool:
         """Check losses and gradients, and return whether the parameters must not be updated."""
@@ -87,8 +87,3 @@ def _gradient_problems(gradients: Mapping[str, Mapping[str, list[Any]]]) -> list
         if not all(flag.asscalar() for flag in flags):  # the norm of large finite ones may overflow too
             problems += _problems("the gradient of ", parameters)
     return problems
-
-
-def _running_statistics(parameters: Mapping[str, Any]) -> list[Any]:
-    """Return the arrays, on all devices, that the forward pass changes and gradients do not."""
-    return [array for parameter in statistics(parameters).values() for array in parameter.list_data()]

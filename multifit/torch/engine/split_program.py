@@ -50,14 +50,10 @@ class SplitProgram:
         named, ends = dict(given), []
         for tensor, variables in zip(self._body(given).values(), self._copies):
             learns = tensor.requires_grad and torch.is_grad_enabled()
-            copies = {task: _copy(tensor, learns and task is not None) for task in variables}
+            copies = {task: tensor.detach().requires_grad_(learns and task is not None) for task in variables}
             named.update({name: copies[task] for task, name in variables.items()})
             taken = {task: copy for task, copy in copies.items() if task is not None}
             if learns and taken:
                 ends.append((tensor, taken))
         self.parting = Parting(ends, self._shared, any(map(self._parameters.adds, self._shared)))
         return self._rest(named)
-
-
-def _copy(tensor: torch.Tensor, learns: bool) -> torch.Tensor:
-    return tensor.detach().requires_grad_(learns)
