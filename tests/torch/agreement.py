@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -85,13 +84,3 @@ def in_torch(
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     """Return normal numbers."""
     return np.random.RandomState(seed + sum(shape)).randn(*shape)
-
-
-def in_float64(symbol: Any) -> Any:
-    """Return a symbol whose types are float64 where they were float32."""
-    graph = json.loads(symbol.tojson())
-    for node in graph["nodes"]:
-        for key, value in node.get("attrs", {}).items():
-            if key in ("dtype", "__dtype__") and value in ("float32", "0"):
-                node["attrs"][key] = {"float32": "float64", "0": "1"}[value]
-    return mx.sym.load_json(json.dumps(graph))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from .devices import shares
 
@@ -40,26 +39,20 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a batch that is this process's already.
+class Part(Slice):
+    """A part of a batch that is this process's already, which takes all of it.
 
     `whole` is the number of samples of the whole batch; None if it is known only after summing over the
     processes.
     """
 
     whole: int | None = None
-    rank, ranks, cuts_nothing = 0, 1, True
-
-    def cut(self, samples: int, devices: int) -> tuple[int, list[int]]:
-        """Return the first sample, and the number of samples of each device."""
-        return 0, shares(samples, devices)
 
     def total(self, samples: int) -> int | None:
         """Return the number of samples of the whole batch, if it is known."""
         return self.whole
 
 
-Share = Union[Slice, Part]
 WHOLE = Slice()
 
 
@@ -67,4 +60,4 @@ WHOLE = Slice()
 class CurrentShare:
     """The share of the batch that was read last: set where batches are read, used where they are split."""
 
-    share: Share = WHOLE
+    share: Slice = WHOLE

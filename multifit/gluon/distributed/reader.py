@@ -134,7 +134,7 @@ class Reader:
         batches = in_order(data, [samples for samples in own[skip:] if samples], seed, done)
         for samples, share in zip(order[skip:], own[skip:]):
             raw = next(batches) if share else None
-            self.current.share = Part(len(samples))
+            self.current.share = Part(whole=len(samples))
             yield raw
 
     def _share_of(self, samples: list[int]) -> list[int]:
