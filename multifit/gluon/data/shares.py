@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Union
 
 from .devices import shares
 
@@ -53,6 +54,7 @@ class Part(Slice):
         return self.whole
 
 
+Share = Union[Slice, Part]
 WHOLE = Slice()
 
 
@@ -60,4 +62,4 @@ WHOLE = Slice()
 class CurrentShare:
     """The share of the batch that was read last: set where batches are read, used where they are split."""
 
-    share: Slice = WHOLE
+    share: Share = WHOLE
