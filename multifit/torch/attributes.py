@@ -72,7 +72,7 @@ def returns_tuple(function: Callable[..., Any]) -> bool:
 
 
 def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of attributes for a function.
+    """Return the values of attributes for a function; one that has none ignores all, as in MXNet.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str])
     """
     known = {name: kind for name, kind in table(function).items() if name not in GIVEN}
     values = {}
-    for name, text in attributes.items():
+    for name, text in attributes.items() if known else ():
         if name in IGNORED:
             continue
         if name not in known:

@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
+from multifit.torch.attributes import GIVEN, IGNORED, table
+from multifit.torch.operators.catalogue import OPERATORS
 from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
+
+from mxnet.operator import get_operator_arguments  # isort: skip
 
 S = mx.sym
 TIES = np.array([[1.0, 2, 2], [3, 3, 0]])
@@ -22,6 +26,16 @@ def test_the_first_of_equal_elements_gets_the_gradient():
     assert_agree(S.broadcast_maximum, TIES, other)
     assert_agree(S.broadcast_minimum, TIES, other)
     assert_agree(lambda x, y: S.broadcast_maximum(x, y), TIES, TIES[:1])
+
+
+def test_an_operator_without_attributes_ignores_those_that_it_is_given():
+    """As Gluon's CosineEmbeddingLoss gives one."""
+    assert_agree(lambda x, y: S.broadcast_maximum(x, y, axis=1), TIES, TIES[:1])
+    for name, function in OPERATORS.items():
+        if not set(table(function)) - GIVEN:
+            found = get_operator_arguments(name)
+            own = {each for each, kind in zip(found.names, found.types) if "NDArray" not in kind}
+            assert own <= IGNORED, name
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
