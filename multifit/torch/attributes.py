@@ -80,8 +80,10 @@ def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str])
         The function has no such attribute, or does not translate its value.
     """
     known = {name: kind for name, kind in table(function).items() if name not in GIVEN}
+    if not known:
+        return {}
     values = {}
-    for name, text in attributes.items() if known else ():
+    for name, text in attributes.items():
         if name in IGNORED:
             continue
         if name not in known:
