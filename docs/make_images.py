@@ -50,8 +50,8 @@ def main(names: list[str]) -> None:
 def photograph_report(run: Path, image: Path) -> None:
     """Save the first screen of a run's report."""
     page, screen = run / "report.html", run / "report.png"
-    report = [sys.executable, "-m", "multifit", "report", str(run), "--output", str(page)]
-    subprocess.run(report, cwd=ROOT, check=True)
+    report = [sys.executable, "-m", "multifit", "report", run.name, "--output", str(page)]
+    subprocess.run(report, cwd=run.parent, check=True)  # the page shows the folder as it was given
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     browser += ["--window-size=1200,1260", f"--screenshot={screen}"]
     subprocess.run([*browser, page.as_uri()], check=True)

@@ -80,12 +80,14 @@ def _without_declared(history: History, plan: Plan | None) -> dict[str, Sequence
 
 
 def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    groups = {"Settings": record.get("settings"), "Versions": record.get("versions")}
-    run = {name: value for name, value in record.items() if name not in ("settings", "versions")}
+    """Return what the run was trained with, by title; options that were not used are left out."""
+    groups = {"settings": record.get("settings"), "versions": record.get("versions")}
+    asked = {name: value for name, value in record.items() if value not in (None, [], "")}
+    run = {name: value for name, value in asked.items() if name not in groups and value is not False}
     if "file" in run:
         run["file"] = PurePath(str(run["file"])).name  # its folder is of the machine that trained it
-    facts = {"Run": run, **{title: group for title, group in groups.items() if isinstance(group, dict)}}
-    return {title: setting_texts(values) for title, values in facts.items() if values}
+    facts = {"run": run, **{title: group for title, group in groups.items() if isinstance(group, dict)}}
+    return {title.capitalize(): setting_texts(values) for title, values in facts.items() if values}
 
 
 def _drawings(plan: Plan) -> list[StageDrawing]:
