@@ -50,7 +50,35 @@ def sequence_last(
     return x[length.long() - 1, torch.arange(x.shape[1], device=x.device)]
 
 
+def ctc_loss(
+    x: Tensor,
+    label: Tensor,
+    *lengths: Tensor,
+    use_data_lengths: bool = False,
+    use_label_lengths: bool = False,
+    blank_label: Literal["first", "last"] = "first",
+) -> Tensor:
+    """Return minus the logarithm of each label's probability; 0 if the scores are too few steps for it.
+
+    Without lengths, a label ends before its first 0 if the blank is the first class, else its first -1.
+    """
+    steps, batch, classes = x.shape
+    blank, end = (0, 0) if blank_label == "first" else (classes - 1, -1)
+    lengths_of_labels = lengths[-1] if use_label_lengths else (label != end).cumprod(1).sum(1)
+    lengths_of_data = lengths[0] if use_data_lengths else torch.full((batch,), steps, device=x.device)
+    return torch.nn.functional.ctc_loss(
+        x.log_softmax(-1),
+        label.long(),
+        lengths_of_data.long(),
+        lengths_of_labels.long(),
+        blank,
+        reduction="none",
+        zero_infinity=True,
+    )
+
+
 OPERATORS = {
+    "CTCLoss": ctc_loss,
     "SequenceMask": sequence_mask,
     "SequenceReverse": sequence_reverse,
     "SequenceLast": sequence_last,
