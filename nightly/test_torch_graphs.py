@@ -20,6 +20,7 @@ from gluoncv.model_zoo import get_model
 from gluonnlp.model import BERTEncoder, BERTModel
 from gluonnlp.model.language_model import AWDRNN
 
+from multifit.seeding import seed_everything
 from multifit.taskfile import TaskFile
 from tests.torch.graphs import Traced, assert_graph_agrees, traced_graphs
 
@@ -60,6 +61,12 @@ OTHER = {"simple_pose_resnet18_v1b": 64, "ssd_300_vgg16_atrous_voc": 300}
 LOOSE = 1e-5  # MXNet computes the places of bilinear interpolation in float32
 # Trained on such small pictures, darknet53 makes of a difference of 1e-12 in its input one of 5e-8
 GROWING = 1e-6
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Start every test with the same parameters, whatever ran before it."""
+    seed_everything(0)
 
 
 @pytest.mark.parametrize("case", TASKS, ids=" ".join)
