@@ -35,7 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_version_line())
         return 0
     # Of the command that is given alone: predicting with an exported net works without mxnet
-    parser = build_parser([each for each in arguments[:1] if each in COMMANDS] or COMMANDS)
+    command = next(iter(arguments), "")
+    parser = build_parser([command] if command in COMMANDS else COMMANDS)
+    if command and command not in COMMANDS and not command.startswith("-"):
+        near = suggest(command, COMMANDS)
+        parser.error(f'there is no command "{command}"{near}; commands are {", ".join(COMMANDS)}')
     options, unknown = parser.parse_known_args(arguments)
     if unknown:  # argparse would show the usage of `multifit` alone
         valid = options.parser._option_string_actions

@@ -136,7 +136,8 @@ class MultiEstimator:
         self._runner, self._engine, self._run = runner, runner.engine, run
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(runner, run, self._handlers, self._log_once)
-        self._fit_loop: FitLoop | None = None  # of the fit that runs, or of batches without one
+        self._fit_loop: FitLoop | None = None  # of the fit that runs
+        self._batch_loop: FitLoop | None = None  # of batches without a fit
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class MultiEstimator:
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
             finally:  # what its handlers change ends with it
-                self._fit_loop = self._engine.hooks = None
+                self._fit_loop = self._batch_loop = self._engine.hooks = None
 
     def _fit(
         self,
@@ -246,13 +247,13 @@ class MultiEstimator:
         loop of your own, without a fit, in which batches are counted but handlers are not called; raises
         TrainerError if a trainer accumulates gradients, which begins and ends with a fit.
         """
-        if self._fit_loop is None:
-            self._fit_loop = self._new_loop(None, None)
-        if self._handlers.running:
+        if self._fit_loop is not None:
             return self._fit_loop.train_batch(batch)
+        if self._batch_loop is None:
+            self._batch_loop = self._new_loop(None, None)
         self._engine.trainers.check_none_accumulates()
         with self._runner.session():
-            result = self._fit_loop.train_batch(batch)
+            result = self._batch_loop.train_batch(batch)
         self.state.count(result.batch.total)
         return result
 
@@ -664,7 +665,7 @@ class MultiEstimator:
     # ---- helpers -------------------------------------------------------------------------------------------
 
     def _check_idle(self, method: str) -> None:
-        if self._handlers.running:
+        if self._handlers.running or self._fit_loop is not None:
             raise RuntimeError(
                 f"{method} was called by an event handler, in the middle of a run; call it before or after"
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Iterator
 
 import numpy as np
 import pytest
@@ -208,6 +208,20 @@ def test_a_run_within_another_is_an_error(estimator: MultiEstimator, batches: An
         with pytest.raises(HandlerError, match="called by an event handler, in the middle of a run"):
             estimator.fit(batches, epochs=1, event_handlers=acting("epoch_end", call))
     assert estimator.state.step == 6
+
+
+def test_a_run_around_another_is_an_error(estimator: MultiEstimator, batches: Any) -> None:
+    class FitsAround:
+        @contextmanager
+        def around_fit(self, estimator: Any) -> Iterator[None]:
+            estimator.fit(batches, epochs=1)
+            yield
+
+    with pytest.raises(HandlerError, match="fit was called by an event handler, in the middle of a run"):
+        estimator.fit(batches, epochs=1, event_handlers=FitsAround())
+    assert estimator.state.step == 0
+    estimator.fit(batches, epochs=1)
+    assert estimator.state.step == 3
 
 
 def test_an_evaluation_within_another_is_an_error(estimator: MultiEstimator, batches: Any) -> None:

@@ -32,7 +32,7 @@ def test_help(command, capsys):
     ("arguments", "message"),
     [
         ([], "required: command"),
-        (["trian", "x.py"], "invalid choice: 'trian'"),
+        (["trian", "x.py"], 'there is no command "trian" (did you mean "train"?); commands are new, train'),
         (["train"], "required: file"),
         (
             ["train", "x.py", "--ouput=runs"],

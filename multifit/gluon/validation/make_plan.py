@@ -17,6 +17,7 @@ from .channels_last import channels_last
 from .doubtful_values import doubtful_values
 from .dry_run import DryRun
 from .trainer_losses import losses_by_trainer, opposing_losses
+from .unknown_indices import unknown_indices
 
 PLACES = {
     Place.DEVICE: "summed on the device",
@@ -36,6 +37,9 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
     warnings += [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
     warnings += [m for each in trained_on for m in channels_last(each, engine.model.net)]
+    for stage, results in ((engine.stages[TRAIN], trained_on), (engine.stages[EVALUATE], evaluated)):
+        for each in results:
+            warnings += unknown_indices(each, stage.network, engine.model.parameters)
     for message in dict.fromkeys(warnings):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
