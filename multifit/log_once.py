@@ -41,7 +41,7 @@ def get_logger(world: World = ALONE) -> logging.Logger:
         logger.propagate = False  # MXNet's schedulers log at the root, which creates a handler there
     if world.first:
         return logger
-    own = logger.getChild(f"rank-{world.rank}")
-    if own.level == logging.NOTSET:
-        own.setLevel(logging.WARNING)
-    return own
+    rank_logger = logger.getChild(f"rank-{world.rank}")
+    if rank_logger.level == logging.NOTSET:
+        rank_logger.setLevel(logging.WARNING)
+    return rank_logger

@@ -38,12 +38,12 @@ def ask_weights(
             "weights and what it remembers: return weights, state"
         )
     new, state = answer
-    found, wanted = _called(method, "weights", shape, new), (measured.tasks,)
-    if found != wanted:
+    answered, wanted = _called(method, "weights", shape, new), (measured.tasks,)
+    if answered != wanted:
         computed = "" if measured.F is np else ", computed with measured.F"
         present = "" if measured.gramian is None else " with a gradient in this batch; others are left out"
         raise SpecError(
-            f"{_where(method, 'weights')} returned {_described(new, found)}; it must return an array of "
+            f"{_where(method, 'weights')} returned {_described(new, answered)}; it must return an array of "
             f"shape {wanted}{computed}: the weights of the {counted(measured.tasks, 'task')}{present}"
         )
     return new, _checked_memory(method, "weights", state)

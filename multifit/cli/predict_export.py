@@ -19,9 +19,9 @@ OPTIONS = {"folder": "--from", "settings": "--set"}  # others are named as their
 
 def run(options: argparse.Namespace) -> None:
     """Write the outputs for each file; raise UsageError for what does not go with an exported net."""
-    given = [name for name, default in UNUSED.items() if getattr(options, name) != default]
-    if given:
-        flags = quoted(OPTIONS.get(name, f"--{name}") for name in given)
+    unused = [name for name, default in UNUSED.items() if getattr(options, name) != default]
+    if unused:
+        flags = quoted(OPTIONS.get(name, f"--{name}") for name in unused)
         raise UsageError(f"{options.file} is an exported net, which is what it is: leave out {flags}")
     net = Path(options.file)
     folder = Path(options.output or (net if net.is_dir() else net.parent) / "predictions")

@@ -27,9 +27,9 @@ class Seeds:
 
     def __call__(self, name: str) -> None:
         """Seed the generators for a function."""
-        own = name in self.functions
+        is_in_file = name in self.functions
         seed_everything(
-            mixed(self.seed, FUNCTION, int.from_bytes(name.encode(), "big")) if own else self.seed
+            mixed(self.seed, FUNCTION, int.from_bytes(name.encode(), "big")) if is_in_file else self.seed
         )
 
 

@@ -80,11 +80,11 @@ def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.
 
 def versions() -> dict[str, str]:
     """Return the versions of what computes: equal ones give equal results on all ranks."""
-    found = {"Python": platform.python_version()}
+    installed = {"Python": platform.python_version()}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            installed[package] = metadata.version(package)
+    return installed
 
 
 def _choose(kind: str) -> str:

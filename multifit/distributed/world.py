@@ -104,18 +104,20 @@ class World:
 
         The vectors are added in the order of ranks.
         """
-        own = np.asarray(vector, np.float64)
+        local = np.asarray(vector, np.float64)
         if self.alone:
-            return own
-        if own.size <= FACTS:
-            rows = self.meet("a sum", *own.ravel().tolist())
+            return local
+        if local.size <= FACTS:
+            rows = self.meet("a sum", *local.ravel().tolist())
         else:
-            rows = np.stack([np.frombuffer(row, np.float64) for row in self._gather("a sum", own.tobytes())])
-        total = np.zeros(own.size)
+            rows = np.stack(
+                [np.frombuffer(row, np.float64) for row in self._gather("a sum", local.tobytes())]
+            )
+        total = np.zeros(local.size)
         with np.errstate(all="ignore"):  # infinities of opposite signs
             for row in rows:
                 total += row
-        return total.reshape(own.shape)
+        return total.reshape(local.shape)
 
     def gather_json(self, value: Any, moment: str = "an exchange of values") -> list[Any]:
         """Return the JSON values of all ranks, in their order."""

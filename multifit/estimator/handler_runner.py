@@ -69,9 +69,9 @@ class HandlerRunner:
         """
         handlers = self._stateful()
         saved = {name: {} if options is None else options.get(name, {}) for name in states}
-        found = owners(saved, dict.fromkeys(handlers, {}) if options is None else self.options())
-        others = [described(name, saved[name]) for name in saved if name not in found]
-        return {name: handlers[owner] for name, owner in found.items()}, others
+        owner_of = owners(saved, dict.fromkeys(handlers, {}) if options is None else self.options())
+        others = [described(name, saved[name]) for name in saved if name not in owner_of]
+        return {name: handlers[owner] for name, owner in owner_of.items()}, others
 
     def _stateful(self) -> dict[str, Any]:
         return by_name(each for each in self.handlers if callable(getattr(each, "state_dict", None)))

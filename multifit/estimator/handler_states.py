@@ -39,10 +39,10 @@ def owners(saved: Mapping[str, Options], here: Mapping[str, Options]) -> dict[st
     of its class that watch the same figure, if there are as many of these as states: else it is not known
     which is which.
     """
-    found = _matched(saved, here, lambda options: sorted(options.items()), all_or_none=False)
-    left = {name: options for name, options in saved.items() if name not in found}
-    free = {name: options for name, options in here.items() if name not in found.values()}
-    return {**found, **_matched(left, free, lambda options: options.get("monitor"), all_or_none=True)}
+    matched = _matched(saved, here, lambda options: sorted(options.items()), all_or_none=False)
+    left = {name: options for name, options in saved.items() if name not in matched}
+    free = {name: options for name, options in here.items() if name not in matched.values()}
+    return {**matched, **_matched(left, free, lambda options: options.get("monitor"), all_or_none=True)}
 
 
 def described(name: str, options: Options) -> str:

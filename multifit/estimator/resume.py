@@ -36,8 +36,8 @@ class RunCheckpointer:
     def collect(self) -> None:
         """Gather what each of several ranks has of its own; all call this before the first one writes."""
         if not self._engine.world.alone:
-            own = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
-            self._ranks = self._snapshot.gather_own(own)
+            states = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
+            self._ranks = self._snapshot.gather_own(states)
 
     def write(self, folder: Path) -> None:
         """Write everything that the running fit needs to resume into an existing, empty folder."""

@@ -40,8 +40,8 @@ def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
     """
     if world.alone:
         return list(handlers)
-    own = [handler for handler in handlers if world.first or not acts_on_first_rank(handler)]
-    return [*own, StopAgreement()]
+    acting = [handler for handler in handlers if world.first or not acts_on_first_rank(handler)]
+    return [*acting, StopAgreement()]
 
 
 def acts_on_first_rank(handler: object) -> bool:

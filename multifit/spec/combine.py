@@ -57,8 +57,8 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
             yield f"combine: {part} is {shown(value)}, which is not a TaskSpec"
     specs = {part: value for part, value in parts.items() if isinstance(value, Declarations)}
     for part, spec in specs.items():
-        own = [field for field in ("forward", "batch_fn") if getattr(spec, field) is not None]
-        for field in [*own, *["state"] * bool(spec.state)]:
+        uncombinable = [field for field in ("forward", "batch_fn") if getattr(spec, field) is not None]
+        for field in [*uncombinable, *["state"] * bool(spec.state)]:
             yield f"combine: {part} has a {field}= of its own, which cannot be combined; leave it out"
     slots = _slots(specs.values())
     for name in shared if specs else ():

@@ -160,8 +160,8 @@ def _colliding_figures(declarations: Declarations) -> Iterator[str]:
         for figure in dict.fromkeys(term.figures):
             producers.setdefault(figure, []).append(term.where)
     for metric in declarations.metric_terms:
-        own = [f"{metric.key}.{name}" for name in listed(metric.spec.names) if is_name(name)]
-        for figure in dict.fromkeys(own or [metric.key]):
+        figures = [f"{metric.key}.{name}" for name in listed(metric.spec.names) if is_name(name)]
+        for figure in dict.fromkeys(figures or [metric.key]):
             producers.setdefault(figure, []).append(metric.where)
     for name, label in declarations.label_specs.items():
         if is_missable(label):

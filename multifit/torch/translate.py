@@ -154,8 +154,8 @@ class _Translation:
     def _call(self, at: int, node: Node) -> None:
         function = OPERATORS[node.operator]
         options = read_attributes(function, node.attributes)
-        given = {**self._given, "operator": node.operator}
-        options.update((name, value) for name, value in given.items() if name in table(function))
+        available = {**self._given, "operator": node.operator}
+        options.update((name, value) for name, value in available.items() if name in table(function))
         result = self._made.call_function(
             function, tuple(self._outputs[each] for each in node.inputs), options
         )

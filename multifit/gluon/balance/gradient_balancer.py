@@ -81,8 +81,8 @@ class GradientBalancer:
         """
         adding = self._adding
         if adding is not None:
-            own = any(each.adds for each in result.partings), any(each.pending for each in result.partings)
-            adds, pending = self._world.meet(MOMENT, *own).any(axis=0)
+            sums = any(each.adds for each in result.partings), any(each.pending for each in result.partings)
+            adds, pending = self._world.meet(MOMENT, *sums).any(axis=0)
             if adds:
                 self._add(adding, result, pending)
                 return

@@ -38,8 +38,8 @@ class Tasks(NamedTuple):
     def described(self, method: Balance) -> str:
         """Return the method, its options and the tasks in words."""
         options = {name: value for name, value in vars(method).items() if name[0] != "_" and name != "groups"}
-        given = ", ".join(f"{name}={shown(value)}" for name, value in sorted(options.items()))
-        return f"{type(method).__name__}({given}): the tasks {quoted(self.names)}"
+        arguments = ", ".join(f"{name}={shown(value)}" for name, value in sorted(options.items()))
+        return f"{type(method).__name__}({arguments}): the tasks {quoted(self.names)}"
 
     def read_losses(self, result: StepResult, world: World) -> Numbers:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
@@ -115,8 +115,8 @@ def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[st
         yield f"losses of weight 0 have no gradient, which leaves {what}; leave balance= out"
     figures = {figure for term in spec.terms for figure in term.figures}
     figures |= {metric.key for metric in spec.metric_terms}
-    own = [weight_figure(name) for name in tasks.names] + gradient_figures(tasks.names)
-    for figure, count in Counter(own).items():
+    added = [weight_figure(name) for name in tasks.names] + gradient_figures(tasks.names)
+    for figure, count in Counter(added).items():
         if figure in figures:
             yield f'the figure "{figure}" is that of a loss or metric; rename it'
         elif count > 1:

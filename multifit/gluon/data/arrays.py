@@ -57,8 +57,8 @@ def cast_dtype(dtype: Any, real: str) -> str | None:
 
 def held_as(dtype: Any) -> np.dtype[Any]:
     """Return the dtype in which MXNet computes with numbers of another one: the same or a larger."""
-    own = np.dtype(dtype)
-    return own if own == np.float64 else np.dtype(CASTS.get(own.name, own))
+    source = np.dtype(dtype)
+    return source if source == np.float64 else np.dtype(CASTS.get(source.name, source))
 
 
 def samples(array: RawArray, rows: slice, axis: int) -> RawArray:

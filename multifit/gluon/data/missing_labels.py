@@ -117,8 +117,9 @@ def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
     Whole numbers hold no NaN, and -999.9 is another number in float16 than in float32. So the label is
     compared as it is or, if fewer digits of it are to be kept, with as many.
     """
-    own, target = np.dtype(dtype), np.dtype(cast or dtype)
-    return target if target.kind == own.kind == "f" and target.itemsize < own.itemsize else held_as(own)
+    source, target = np.dtype(dtype), np.dtype(cast or dtype)
+    is_shorter = target.kind == source.kind == "f" and target.itemsize < source.itemsize
+    return target if is_shorter else held_as(source)
 
 
 def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:

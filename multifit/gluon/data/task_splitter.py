@@ -26,7 +26,7 @@ class TaskSplitter:
         make: Callable[[TaskSlots | None], BatchSplitter],
     ) -> None:
         self._spec = spec
-        self._splitters = {task: make(own) for task, own in slots.items()}
+        self._splitters = {task: make(task_slots) for task, task_slots in slots.items()}
         self._whole = make(None)
 
     def split(self, raw: TaskBatch) -> Batch:

@@ -28,13 +28,13 @@ def join_figures(world: World, figures: StageFigures) -> None:
     """
     if world.alone:
         return
-    own, wrong = figures.totals()
+    local, wrong = figures.totals()
     share_places(world, figures)
-    alone = _measured_alone(figures, own.samples) if own.samples else {}
-    names = [list(part) for part in (own.sums, own.norms, own.weighted)]
-    facts = world.gather_json([own.samples, names, wrong, alone], "the figures")
-    numbers = [*own.norms.values(), *own.weighted.values()]
-    vectors = [*own.sums.values(), *(np.array([number]) for number in numbers)]
+    alone = _measured_alone(figures, local.samples) if local.samples else {}
+    names = [list(part) for part in (local.sums, local.norms, local.weighted)]
+    facts = world.gather_json([local.samples, names, wrong, alone], "the figures")
+    numbers = [*local.norms.values(), *local.weighted.values()]
+    vectors = [*local.sums.values(), *(np.array([number]) for number in numbers)]
     arrays = world.gather_arrays(vectors, "the figures")
     every = [_totals(fact[0], fact[1], values) for fact, values in zip(facts, arrays)]
     measured = [totals for totals in every if totals.samples]
@@ -105,10 +105,12 @@ def _with_means(
 def _means(ranks: Sequence[Mapping[str, Weighed]]) -> dict[str, dict[str, float]]:
     """Return the means over the ranks that have a figure; NaN does not count unless it is all there is."""
     means: dict[str, dict[str, float]] = {}
-    names = dict.fromkeys((key, name) for own in ranks for key, figures in own.items() for name in figures)
+    names = dict.fromkeys(
+        (key, name) for of_rank in ranks for key, figures in of_rank.items() for name in figures
+    )
     for key, name in names:
-        found = [own[key][name] for own in ranks if name in own.get(key, {})]
-        pairs = [(value, weight) for value, weight in found if not math.isnan(value)]
+        weighed = [of_rank[key][name] for of_rank in ranks if name in of_rank.get(key, {})]
+        pairs = [(value, weight) for value, weight in weighed if not math.isnan(value)]
         total = sum(weight for _, weight in pairs)
         mean = sum(value * weight for value, weight in pairs) / total if total else math.nan
         means.setdefault(key, {})[name] = mean

@@ -100,8 +100,8 @@ class HorovodCommunicator:
         return ranks
 
     def _all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
-        own = new_array(vector, mx.cpu())
-        rows = self._horovod.allgather(own, name=f"multifit.gather.{vector.size}").asnumpy()
+        array = new_array(vector, mx.cpu())
+        rows = self._horovod.allgather(array, name=f"multifit.gather.{vector.size}").asnumpy()
         return list(rows.reshape(self.size, vector.size))
 
     def _free(self, name: str, array: Array) -> str:

@@ -69,12 +69,12 @@ class HostMetrics:
             return arrays, parts, joining
         refs = list(dict.fromkeys(ref for term in exact for ref in term.refs))
         losses = list(dict.fromkeys(name for term in exact for name in term.losses))
-        own = [to_numpy(device[ref]) for device in arrays for ref in refs]
-        own += [to_numpy(device[name]) for device in parts for name in losses]
-        own.append(np.array(joining.sizes, "int64"))
+        local = [to_numpy(device[ref]) for device in arrays for ref in refs]
+        local += [to_numpy(device[name]) for device in parts for name in losses]
+        local.append(np.array(joining.sizes, "int64"))
         sizes: list[int] = []
         every: Seen = [], [], Joining(sizes, joining.axis)
-        for *values, counts in self._world.gather_arrays(own):
+        for *values, counts in self._world.gather_arrays(local):
             sizes += counts.tolist()
             split = len(values) // (len(refs) + len(losses)) * len(refs)
             every[0].extend(_by_device(refs, values[:split]))
@@ -87,15 +87,15 @@ def share_places(world: World, figures: StageFigures) -> None:
 
     Shapes, which decide about it, may differ between ranks.
     """
-    own = {
+    widths = {
         metric.term.key: 0 if metric.place is Place.HOST else metric.width
         for metric in figures.metrics
         if metric.place is not Place.UNDECIDED
     }
-    ranks = world.gather_json(own, "the metrics")
+    ranks = world.gather_json(widths, "the metrics")
     for metric in figures.metrics:
-        found = {rank[metric.term.key] for rank in ranks if metric.term.key in rank}
-        if 0 in found or len(found) > 1:
+        found_widths = {rank[metric.term.key] for rank in ranks if metric.term.key in rank}
+        if 0 in found_widths or len(found_widths) > 1:
             metric.move_to(Place.HOST, figures.read_sums)
 
 

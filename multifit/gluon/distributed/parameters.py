@@ -74,8 +74,8 @@ class SharedParameters:
 
     def _compare(self) -> None:
         """Raise SpecError if the ranks' parameters have other names, shapes or dtypes."""
-        own = {name: _form(p) for name, p in self._parameters.items() if p._data is not None}
-        every = self._world.gather_json(own, "the net's parameters")
+        forms = {name: _form(p) for name, p in self._parameters.items() if p._data is not None}
+        every = self._world.gather_json(forms, "the net's parameters")
         lines = [
             f"{name}: {every[0].get(name, 'none')} on rank 0, {other.get(name, 'none')} on rank {rank}"
             for rank, other in enumerate(every)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from itertools import chain
-from typing import Any, Callable, ContextManager, Iterator, Sequence
+from typing import Any, Callable, ContextManager, Iterator
 
 import numpy as np
 
@@ -128,11 +128,11 @@ class Reader:
         """Yield this rank's share of each of a DataLoader's batches."""
         seed = seed_of_pass(data, number)  # before the sampler draws
         order = self._agreed_order(data)
-        own = [self._share_of(samples) for samples in order]
+        shares = [self._share_of(samples) for samples in order]
         before_rest()
-        done = sum(map(bool, own[:skip]))
-        batches = in_order(data, [samples for samples in own[skip:] if samples], seed, done)
-        for samples, share in zip(order[skip:], own[skip:]):
+        done = sum(map(bool, shares[:skip]))
+        batches = in_order(data, [samples for samples in shares[skip:] if samples], seed, done)
+        for samples, share in zip(order[skip:], shares[skip:]):
             raw = next(batches) if share else None
             self.current.share = Part(whole=len(samples))
             yield raw
@@ -151,9 +151,9 @@ class Reader:
                 f"the DataLoader's data set has different numbers of samples: {found}; make it of the same "
                 "data everywhere, or give multifit.Sharded(loader) if each process has a part of its own"
             )
-        own = [list(batch) for batch in data._batch_sampler] if world.first else []
-        sizes = np.array([len(batch) for batch in own], "int64")
-        flat = np.array([_index(sample) for batch in own for sample in batch], "int64")
+        drawn = [list(batch) for batch in data._batch_sampler] if world.first else []
+        sizes = np.array([len(batch) for batch in drawn], "int64")
+        flat = np.array([_index(sample) for batch in drawn for sample in batch], "int64")
         sizes, flat = from_first(world, [sizes, flat])
         ends = np.cumsum(sizes).tolist()
         every = flat.tolist()
@@ -215,12 +215,11 @@ def _index(sample: Any) -> int:
 def _checksum(raw: Any) -> int:
     """Return a number that two batches have in common only if their arrays are equal."""
     try:
-        found: Any = arrays_in(raw, 0)
+        arrays: Any = arrays_in(raw, 0)
     except DataError:  # raised where the batch is split
         return 0
-    arrays: Sequence[Any] = list(found.values()) if isinstance(found, dict) else found
     total = 0
-    for array in arrays:
+    for array in arrays.values() if isinstance(arrays, dict) else arrays:
         if hasattr(array, "shape"):
             total = zlib.crc32(np.ascontiguousarray(to_numpy(array)).tobytes(), total)
     return total

@@ -55,8 +55,8 @@ class Splitters:
         """Return the slots that some of a stage's batches lack."""
         if self._joined[name]:
             return frozenset()
-        slots = [set(own.values()) for own in self._tasks[name].values()]
-        return frozenset(slot for own in slots for slot in spec.slot_names if slot not in own)
+        slots = [set(names.values()) for names in self._tasks[name].values()]
+        return frozenset(slot for names in slots for slot in spec.slot_names if slot not in names)
 
     def get(self, stage: Stage, hooks: TrainingHooks | None, labels: bool, batch_axis: int) -> AnySplitter:
         """Return the splitter of a stage; batches may lack labels unless they are `labels`.

@@ -43,8 +43,8 @@ class CarriedState:
     def fill_in(self, batch: Batch) -> None:
         """Add the state to a batch's slots; raises DataError if it is of another number of samples."""
         self._given = [self._of(context, size) for context, size in zip(batch.contexts, batch.sizes)]
-        for slots, given in zip(batch.slots, self._given):
-            slots.update(given)
+        for slots, states in zip(batch.slots, self._given):
+            slots.update(states)
         batch.signature = None
 
     def keep(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:

@@ -51,8 +51,8 @@ class ExecutedSplit:
 
     def backward(self, heads: Sequence[Array | None]) -> None:
         """Compute the tasks' gradients where they part, and of their own parameters."""
-        given = [one if head is None else head for head, one in zip(heads, self._ones)]
-        self._rest.backward(dict(zip(self._objectives, given)))
+        head_gradients = [one if head is None else head for head, one in zip(heads, self._ones)]
+        self._rest.backward(dict(zip(self._objectives, head_gradients)))
 
     def _pass_back(self, _: Sequence[Array], heads: Sequence[Array]) -> None:
         self._body.backward(dict(zip(self._ends, heads)))

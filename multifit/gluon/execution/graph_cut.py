@@ -92,11 +92,11 @@ def _depend_on(nodes: Sequence[Node], roots: Collection[int]) -> list[bool]:
 
 
 def _ancestors(nodes: Sequence[Node], of: Collection[int]) -> set[int]:
-    found = set(of)
+    ancestors = set(of)
     for i in range(len(nodes) - 1, -1, -1):
-        if i in found:
-            found.update(source for source, *_ in nodes[i]["inputs"])
-    return found
+        if i in ancestors:
+            ancestors.update(source for source, *_ in nodes[i]["inputs"])
+    return ancestors
 
 
 def _split(

@@ -79,11 +79,11 @@ class LossScaler:
         if self._constant and key in self._scales:
             return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
-        own = {term.key: normalizer(term, batch) for term in self.terms if not term.counts_samples}
-        sums = self._normalizers.add_up(batch, own)
+        local = {term.key: normalizer(term, batch) for term in self.terms if not term.counts_samples}
+        sums = self._normalizers.add_up(batch, local)
         norms, parts = (
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
-            for by_key, samples in ((sums, batch.total), (own, batch.samples))
+            for by_key, samples in ((sums, batch.total), (local, batch.samples))
         )
         scale = BatchLossScale(weights, norms, parts)
         if self._constant and key[0] is not None:
@@ -107,8 +107,8 @@ class LossScaler:
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normalizer of 0 are 0."""
-        own = [(term, scale.norms[term.key]) for term in losses.terms if not term.counts_samples]
-        empty = [(term, norm) for term, norm in own if isinstance(norm, mx.nd.NDArray) or not norm]
+        normalized = [(term, scale.norms[term.key]) for term in losses.terms if not term.counts_samples]
+        empty = [(term, norm) for term, norm in normalized if isinstance(norm, mx.nd.NDArray) or not norm]
         if not empty:
             return statistics
         statistics = statistics.copy()

@@ -41,11 +41,11 @@ class TaskRows:
 
     def combined(self, weights: Numbers) -> Array:
         """Return the weighted sum of the gradients; `weights` are those of all tasks."""
-        own = weights[self.tasks]
-        values = own.tolist()
+        task_weights = weights[self.tasks]
+        values = task_weights.tolist()
         if values != self._last:
             self._last = values
-            self._combine.take(new_array(own[np.newaxis], self.values.context, self.values.dtype))
+            self._combine.take(new_array(task_weights[np.newaxis], self.values.context, self.values.dtype))
         self._combine()
         return self._head
 

@@ -178,6 +178,6 @@ def _operator(handle: int) -> tuple[str, str]:
     """Return an operator's name, and its attribute for the number of its inputs; "" if it has none."""
     name, text, number = (ctypes.c_char_p() for _ in range(3))
     count, lists = ctypes.c_uint(), [ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
-    found = [ctypes.byref(each) for each in (name, text, count, *lists, number, ctypes.c_char_p())]
-    mx.base.check_call(mx.base._LIB.MXSymbolGetAtomicSymbolInfo(ctypes.c_void_p(handle), *found))
+    results = [ctypes.byref(each) for each in (name, text, count, *lists, number, ctypes.c_char_p())]
+    mx.base.check_call(mx.base._LIB.MXSymbolGetAtomicSymbolInfo(ctypes.c_void_p(handle), *results))
     return (name.value or b"").decode(), (number.value or b"").decode()

@@ -152,13 +152,13 @@ class Stage:
             result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
             with self.recording(), context, kept_statistics(statistics):
                 graph, _ = self._run_device(result, slots, size, scale, state)
-        given = {
+        constants = {
             SAMPLES: self._scaler.constant((float(size),), context),
             WEIGHTS: self._weights(graph, scale, context)[0],
         }
         if self.training and graph.batch_losses is not None:
-            given[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
-        return Prepared(graph, scale, {name: array for name, array in given.items() if array is not None})
+            constants[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
+        return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
 
     def hold_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
         """Raise SpecError if handlers have given outputs another form than in the first batch."""
@@ -170,11 +170,11 @@ class Stage:
         metrics = self._host_metrics.due(result.batch.absent)
         if metrics:
             with timer("measure"):
-                own = result.arrays(), result.parts, Joining(result.batch.sizes, result.batch.axis)
-                gathered = self._host_metrics.gather(metrics, *own)
+                measured = result.arrays(), result.parts, Joining(result.batch.sizes, result.batch.axis)
+                gathered = self._host_metrics.gather(metrics, *measured)
             for metric in metrics:
                 with timer("measure", metric.term.key):
-                    metric.update(*(gathered if metric.is_exact else own))
+                    metric.update(*(gathered if metric.is_exact else measured))
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""

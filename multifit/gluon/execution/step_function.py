@@ -87,12 +87,12 @@ class StepFunction:
         inputs = network.spec.inputs if with_net else ()
         slot_names = sorted({*self.slot_names, *inputs, *(of_batch.slots if of_batch else ())})
         read = sorted({*self.outputs_read, *(of_batch.outputs if of_batch else ())})
-        given = [SAMPLES, *[WEIGHTS] * bool(weighted and self._losses.terms)]
-        given += [BATCH_WEIGHTS] * bool(weighted and of_batch)
-        given += [*slot_names, *([] if with_net else [OUTPUT + name for name in read])]
+        inputs_in_order = [SAMPLES, *[WEIGHTS] * bool(weighted and self._losses.terms)]
+        inputs_in_order += [BATCH_WEIGHTS] * bool(weighted and of_batch)
+        inputs_in_order += [*slot_names, *([] if with_net else [OUTPUT + name for name in read])]
 
         def trace(F: Any, *arrays: Any) -> list[Any]:
-            values = dict(zip(given, arrays))
+            values = dict(zip(inputs_in_order, arrays))
             of_slots = {name: values[name] for name in slot_names}
             outputs = {name: values.get(OUTPUT + name) for name in read}
             if with_net:
@@ -108,8 +108,8 @@ class StepFunction:
         graph = CachedGraph(trace, self.parameters)
         stand_in = next(iter(slots.values()))  # only whether an array is None matters
         with network.lowering():
-            variables, symbol = graph.symbol([slots.get(name, stand_in) for name in given])
-        present = [name for name in given if slots.get(name, stand_in) is not None]
+            variables, symbol = graph.symbol([slots.get(name, stand_in) for name in inputs_in_order])
+        present = [name for name in inputs_in_order if slots.get(name, stand_in) is not None]
         return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names), network.constants)
 
     def parameters(self) -> Any:

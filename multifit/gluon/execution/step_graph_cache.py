@@ -130,8 +130,8 @@ class StepGraphCache:
         """
         fixed = self._fixed_sizes or bool(self._figures.on_device)
         shapes = [each and each[0] for each in signature]
-        kept = [s and (s[1:] if fixed else (len(s), s[-1:] == (1,))) for s in shapes]
-        return size == 1, *kept
+        fixed_parts = [s and (s[1:] if fixed else (len(s), s[-1:] == (1,))) for s in shapes]
+        return size == 1, *fixed_parts
 
     def _units(self, signature: Signature) -> set[int]:
         """Return the numbers of units of layers, less those that could be a size of this batch's arrays."""

@@ -107,10 +107,10 @@ class StageMetric:
         term = self.term
         if term.present:
             chosen = [present_rows(term.present, *device) for device in zip(arrays, parts)]
-            kept = [device for device in chosen if device is not None]
-            if not kept:
+            with_samples = [device for device in chosen if device is not None]
+            if not with_samples:
                 return
-            arrays, parts = zip(*kept)
+            arrays, parts = zip(*with_samples)
             joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
         columns = [[device[ref] for device in arrays] for ref in term.args]
         outputs = [c for ref, c in zip(term.args, columns) if ref.space == OUTPUTS]

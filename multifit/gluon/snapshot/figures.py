@@ -71,13 +71,13 @@ def empty_undivided(figures: StageFigures, state: Mapping[str, Any]) -> list[str
 
 def _clear_sums(vectors: Sequence[tuple[Layout, Sequence[Array]]], cleared: str) -> bool:
     """Set the sums of one name to 0; return whether there are any."""
-    found = False
+    any_cleared = False
     for layout, arrays in vectors:
         for name, part in slices(layout):
             for array in arrays if name == cleared else ():
                 array[part] = 0
-                found = True
-    return found
+                any_cleared = True
+    return any_cleared
 
 
 def _save_metric(metric: StageMetric) -> dict[str, Any]:

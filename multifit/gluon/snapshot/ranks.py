@@ -24,12 +24,12 @@ def gather_trees(world: World, trees: Mapping[str, Any]) -> list[Files]:
     """Return the files of every rank's own trees; only of those that differ from the first rank's."""
     digests = {name: _digest(name, tree) for name, tree in trees.items()}
     first = world.gather_json(digests, "a checkpoint")[0]
-    own: Files = {}
+    differing: Files = {}
     for name, tree in trees.items():
         if digests[name] != first.get(name):
-            own.update(_files_of(name, tree))
-    names = world.gather_json(list(own), "a checkpoint")
-    contents = world.gather_arrays([np.frombuffer(content, "uint8") for content in own.values()])
+            differing.update(_files_of(name, tree))
+    names = world.gather_json(list(differing), "a checkpoint")
+    contents = world.gather_arrays([np.frombuffer(content, "uint8") for content in differing.values()])
     return [
         {name: value.tobytes() for name, value in zip(rank_names, values)}
         for rank_names, values in zip(names, contents)

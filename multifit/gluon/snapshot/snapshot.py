@@ -85,9 +85,9 @@ class Snapshot:
         """
         engine, world = self._engine, self._engine.world
         raise_problems(engine.model.initialize())
-        own = world.rank if ranks == world.size else 0
+        rank_read = world.rank if ranks == world.size else 0
         trees = {TRAINERS: read_tree(folder, TRAINERS)}
-        trees.update({name: read_own_tree(folder, own, name) for name in (DEVICES, FIGURES)})
+        trees.update({name: read_own_tree(folder, rank_read, name) for name in (DEVICES, FIGURES)})
         if ranks != world.size:
             self._check_divisible(folder, ranks)
         trainers = engine.trainers.get()
@@ -104,22 +104,22 @@ class Snapshot:
         load_device_state(engine.model.parameters, engine.trainers.moved(), trees[DEVICES])
         carried = engine.stages[TRAIN].carried
         if carried is not None:
-            carried.load(read_own_tree(folder, own, CARRIED))
+            carried.load(read_own_tree(folder, rank_read, CARRIED))
         why = dict.fromkeys(_unsaved_figures(trees[FIGURES]), "the checkpoint could not hold it")
         if ranks != world.size and not complete:
             emptied = empty_undivided(engine.stages[TRAIN].figures, trees[FIGURES][TRAIN])
             why.update(dict.fromkeys([figure_name(TRAIN, key) for key in emptied], OTHER_RANKS))
         for name, state in trees[FIGURES].items():
             load_figures(engine.stages[name].figures, state)
-        if has_tree(folder, own, LABELS):
-            for name, known in read_own_tree(folder, own, LABELS).items():
+        if has_tree(folder, rank_read, LABELS):
+            for name, known in read_own_tree(folder, rank_read, LABELS).items():
                 engine.splitters.known_labels[name].update(known)
         if engine.balancer is not None:
-            engine.balancer.load(read_own_tree(folder, own, BALANCE))
+            engine.balancer.load(read_own_tree(folder, rank_read, BALANCE))
         if ranks != world.size:
             self._redistribute(folder, ranks)
-        elif has_own(folder, own, STATISTICS):
-            self._set_statistics(read_own_tree(folder, own, STATISTICS))
+        elif has_own(folder, rank_read, STATISTICS):
+            self._set_statistics(read_own_tree(folder, rank_read, STATISTICS))
         self.read_random(folder)
         return why
 
@@ -198,13 +198,13 @@ class Snapshot:
                 self._engine.stages[name].figures.labels.merge(state["labels"])
         for stage in self._engine.stages.values() if self._engine.world.rank else ():
             stage.figures.reset_own()
-        own = self._statistics()
+        first_rank = self._statistics()
         others = [
-            read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else own
+            read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else first_rank
             for rank in range(1, ranks)
         ]
         self._set_statistics(
-            {name: mx.nd.add_n(own[name], *(o[name] for o in others)) / ranks for name in own}
+            {name: mx.nd.add_n(first_rank[name], *(o[name] for o in others)) / ranks for name in first_rank}
         )
 
     def _statistics(self) -> dict[str, Any]:

@@ -76,9 +76,9 @@ class GradientMeter:
         engine = self._engine
         state = copy.copy(state)
         state.seed = None  # nothing is drawn here, and training goes on drawing
-        carried, own = (each.stages[TRAIN].carried for each in (self._training, engine))
-        if carried is not None and own is not None:
-            own.load(carried.before())
+        carried, scratch = (each.stages[TRAIN].carried for each in (self._training, engine))
+        if carried is not None and scratch is not None:
+            scratch.load(carried.before())
         with preserve_rng(), preserve_state(engine.model.parameters.values(), ()):
             self._balancer.measure(self._run(engine, engine.splitter(TRAIN).split(raw), state))
 

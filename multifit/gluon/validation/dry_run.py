@@ -64,8 +64,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
-            found, stage_problems = check_first_batch(engine.stages[name], batch)
-            outputs.append(found)
+            stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
+            outputs.append(stage_outputs)
             problems += stage_problems
     except UserCodeError:
         raise_problems(problems)  # these may be why it failed, and are easier to fix

@@ -114,7 +114,7 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
     """Yield which losses no loader has the labels of, and what keeps batches from being joined."""
     per_loader = {name: set(own.values()) for name, own in slots.items()}
     everything = set().union(*per_loader.values())
-    found = "; ".join(f"{name} has {quoted(own.values())}" for name, own in slots.items())
+    found = "; ".join(f"{name} has {quoted(names.values())}" for name, names in slots.items())
     for term in with_optional(spec, spec.slot_names).terms:
         lacking = [slot for slot in spec.slot_names if slot in term.optional - everything]
         if lacking:

@@ -70,8 +70,8 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
         whole = joined(pieces, batch.sizes, batch.axis)
         labels = whole if isinstance(whole, list) else [whole]  # pieces of other lengths cannot be joined
-        found = (label_problems(rule.where, rule.label.name, values, rule.classes) for values in labels)
-        problems += next(filter(None, found), [])
+        per_array = (label_problems(rule.where, rule.label.name, values, rule.classes) for values in labels)
+        problems += next(filter(None, per_array), [])
     return problems
 
 

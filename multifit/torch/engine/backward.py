@@ -91,8 +91,8 @@ class Backward:
         objective = ChangedObjective(result.spec, result.batch, outputs, parts, objectives, result.scale)
         objective.change(hooks, self._balanced)
         (of_outputs, of_parts, of_objectives), others = self._with_others(objective.gradients)
-        own = result.head_gradients or [1.0] * len(result.objectives)
-        numbers = [weighted(result.objectives[at] * own[at], head) for at, head in of_objectives.items()]
+        heads = result.head_gradients or [1.0] * len(result.objectives)
+        numbers = [weighted(result.objectives[at] * heads[at], head) for at, head in of_objectives.items()]
         numbers += [weighted(result.outputs[name], head) for name, head in of_outputs.items()]
         numbers += [weighted(result.parts[name], head) for name, head in of_parts.items()]
         return numbers, others

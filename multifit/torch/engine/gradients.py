@@ -43,10 +43,10 @@ class Gradients:
 
     def scale(self, names: Iterable[str], factor: float) -> None:
         """Multiply the gradients of some parameters that have one."""
-        own = [name for name in names if name in self.tensors]
-        if own:
-            scaled = torch._foreach_mul([self.tensors[name] for name in own], factor)
-            self.tensors.update(zip(own, scaled))
+        present = [name for name in names if name in self.tensors]
+        if present:
+            scaled = torch._foreach_mul([self.tensors[name] for name in present], factor)
+            self.tensors.update(zip(present, scaled))
 
     def drop(self, names: Iterable[str]) -> None:
         """Discard the gradients of some parameters."""

@@ -32,9 +32,9 @@ class JointGradients:
         if self._world.alone:
             return held, overflowed
         names = sorted(due)
-        own = [name in gradients.tensors for name in names]
+        reached_here = [name in gradients.tensors for name in names]
         reached, (held, overflowed, gradients.added) = meet(
-            self._world, own, held, overflowed, gradients.added
+            self._world, reached_here, held, overflowed, gradients.added
         )
         for name in compress(names, reached):
             if not held and name not in gradients.tensors:

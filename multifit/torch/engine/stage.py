@@ -96,13 +96,13 @@ class Stage:
         inputs = {*program.inputs, *(net.inputs if net else ())}
         carried = NOTHING if self.carried is None else self.carried.given
         uploaded = {name: slots[name] for name in slots if name in inputs and name not in carried}
-        given = {**self._uploads(uploaded), **carried}
-        changed = None if net is None else self._change(net, given, carried, batch)
+        tensors = {**self._uploads(uploaded), **carried}
+        changed = None if net is None else self._change(net, tensors, carried, batch)
         if changed is not None:
-            given.update((OUTPUT + name, tensor) for name, tensor in changed.outputs.items())
-        given.update((name, self._constant(array)) for name, array in constants.items())
+            tensors.update((OUTPUT + name, tensor) for name, tensor in changed.outputs.items())
+        tensors.update((name, self._constant(array)) for name, array in constants.items())
         with torch.set_grad_enabled(learns), user_code(lambda: GRAPH, *slots.items()):
-            values = program(given)
+            values = program(tensors)
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         parts = _of_kind("part.", values)
         result = Result(

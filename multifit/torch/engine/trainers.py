@@ -101,13 +101,13 @@ class _Mover:
 
     def clip(self, gradients: OfTrainer) -> dict[str, torch.Tensor]:
         """Return the gradients of this trainer's parameters, scaled down to its largest global norm."""
-        own = {name: gradients[name] for name in self._names if name in gradients}
-        if self._clip_norm is None or not own:
-            return own
-        tensors = list(own.values())
+        reached = {name: gradients[name] for name in self._names if name in gradients}
+        if self._clip_norm is None or not reached:
+            return reached
+        tensors = list(reached.values())
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
         factor = torch.clamp_max(self._clip_norm / (total + 1e-8), 1.0)
-        return dict(zip(own, torch._foreach_mul(tensors, factor)))
+        return dict(zip(reached, torch._foreach_mul(tensors, factor)))
 
     def move(self, gradients: OfTrainer) -> None:
         """Move the parameters that have gradients."""

@@ -28,8 +28,8 @@ def pick(x: Tensor, index: Tensor, *, axis: int = -1, keepdims: bool = False, mo
 def take(x: Tensor, index: Tensor, *, axis: int = 0, mode: Mode = "clip") -> Tensor:
     """Return the slices of an axis with the indices' shape in its place."""
     axis = axis % x.ndim
-    found = x.index_select(axis, valid_indices(index, x.shape[axis], mode).flatten())
-    return found.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    slices = x.index_select(axis, valid_indices(index, x.shape[axis], mode).flatten())
+    return slices.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
 
 
 def batch_take(x: Tensor, index: Tensor) -> Tensor:

@@ -12,10 +12,10 @@ from .integers import as_float, of_type
 
 def reduced_axes(x: Tensor, axis: Ints | None, exclude: bool = False) -> list[int]:
     """Return the axes to reduce: all if none are given, all others if these are excluded."""
-    given = [each % x.ndim for each in axis or ()]
+    listed = [each % x.ndim for each in axis or ()]
     if exclude:
-        return [each for each in range(x.ndim) if each not in given]
-    return given or list(range(x.ndim))
+        return [each for each in range(x.ndim) if each not in listed]
+    return listed or list(range(x.ndim))
 
 
 def at_least_1d(x: Tensor) -> Tensor:
@@ -71,10 +71,10 @@ def extreme(x: Tensor, axes: list[int], keepdims: bool, largest: bool) -> Tensor
     """Return the largest or smallest elements along axes."""
     if not axes:
         return x
-    found = Extreme.apply(x, axes, largest)
+    reduced = Extreme.apply(x, axes, largest)
     if keepdims:
-        return found
-    return found.reshape([size for at, size in enumerate(x.shape) if at not in axes] or [1])
+        return reduced
+    return reduced.reshape([size for at, size in enumerate(x.shape) if at not in axes] or [1])
 
 
 def max_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
