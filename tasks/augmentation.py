@@ -50,7 +50,7 @@ def trainers():
 
 
 def data():
-    """Return loaders of augmented patches of the left halves and of unchanged ones of the right halves."""
+    """Return loaders: augmented patches of the left halves, and unchanged patches of the right halves."""
     from data.patches import augmentation, patches, plain
 
     train = patches(train_patches, side).transform_first(augmentation(side) if augmented else plain())
@@ -88,5 +88,5 @@ def show(outputs):
     """Return the photograph that each image resembles, with the probability."""
     from data.patches import KINDS
 
-    second = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # its probability
+    second = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # probability of the second kind
     return [f"{KINDS[int(p > 0.5)]} ({max(p, 1 - p):.2f})" for p in second]

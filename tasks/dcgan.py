@@ -1,9 +1,10 @@
-"""Pictures of handwritten digits, made of noise by a DCGAN (Radford et al. 2015, arXiv:1511.06434).
+"""Pictures of handwritten digits, generated from noise by a DCGAN (Radford et al. 2015, arXiv:1511.06434).
 
-A generator and a discriminator with a trainer each. Their three losses are bound to these trainers, so that
-nothing is detached by hand. The data are scikit-learn's 1797 real digits, 8 by 8 pixels. What was made is
-judged by a classifier: ``score`` is a tenth of the inception score (Salimans et al. 2016), 1 if every picture
-is surely one digit and all ten are made equally often. Held-out real digits have 0.91, and noise 0.35.
+The generator and the discriminator have a trainer each. Each of the three losses is bound to one of these
+trainers, so that nothing is detached by hand. The data are scikit-learn's 1797 real digits, 8 by 8 pixels. A
+classifier judges the generated pictures: ``score`` is a tenth of the inception score (Salimans et al. 2016).
+It is 1 if the classifier is certain of each picture and all ten digits are generated equally often. Held-out
+real digits have a score of 0.91, and noise has 0.35.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from mxnet.gluon import nn
 
 epochs = 40
 batch_size = 32
-latent = 32  # numbers of noise that a picture is made of
+latent = 32  # random numbers that a picture is generated from
 width = 32  # channels of the largest maps
 generator_rate = 2e-3
 discriminator_rate = 1e-3
 generator_every = 1  # batches between two updates of the generator
 
-EMPTY, FULL = -1, 1  # of ink
+EMPTY, FULL = -1, 1  # values of a pixel without ink, and of one full of ink
 
 
 class Adversaries(nn.HybridBlock):
-    """A generator of pictures (N, 1, 8, 8), and a discriminator that scores how real one is."""
+    """A generator of pictures (N, 1, 8, 8), and a discriminator that scores how real a picture is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class Adversaries(nn.HybridBlock):
             nn.Conv2DTranspose(width // 2, 4, strides=2, padding=1, use_bias=False),
             nn.BatchNorm(),
             nn.Activation("relu"),
-            nn.Conv2D(1, 3, padding=1, activation="tanh"),  # MXNet fails to transpose one to a single channel
+            nn.Conv2D(1, 3, padding=1, activation="tanh"),  # MXNet's Conv2DTranspose fails for one channel
         )
         self.discriminator.add(
             nn.Conv2D(width, 4, strides=2, padding=1),
@@ -56,7 +57,7 @@ class Adversaries(nn.HybridBlock):
         )
 
     def hybrid_forward(self, F, noise, image):
-        """Return scores (N, 1) of images (N, 1, 8, 8), and of pictures made of noise (N, latent, 1, 1)."""
+        """Return scores (N, 1) of images (N, 1, 8, 8), and of pictures from noise (N, latent, 1, 1)."""
         return self.discriminator(image), self.discriminator(self.generator(noise))
 
 
@@ -85,7 +86,7 @@ def initializer():
 
 
 def spec():
-    """Declare the losses with the trainers that they move, and how pictures are made and judged."""
+    """Declare the losses with the trainers that they train, and how pictures are generated and judged."""
     real, made = Judged(True), Judged(False)
     real.hybridize()
     made.hybridize()
@@ -107,7 +108,7 @@ def spec():
 
 
 def trainers():
-    """Return a trainer for each of the two."""
+    """Return a trainer for the generator and one for the discriminator."""
     return {
         "generator": TrainerSpec(
             "generator.*", "adam", {"learning_rate": generator_rate, "beta1": 0.5}, every=generator_every
@@ -128,15 +129,15 @@ def digits():
 
 
 def data():
-    """Return loaders of digits with new noise in every epoch, and of noise to make 360 pictures of."""
+    """Return loaders: digits with new noise in every epoch, and noise to generate 360 pictures from."""
     train = gluon.data.ArrayDataset(digits()[0]).transform(lambda image: (noise_of(np.random), image))
     val = np.stack([noise_of(np.random.RandomState(i)) for i in range(360)])
-    # One batch: the score is of all pictures together.
+    # One batch, as the score is that of all pictures together.
     return gluon.data.DataLoader(train, batch_size, shuffle=True, last_batch="discard"), [val]
 
 
 def noise_of(random):
-    """Return what a picture is made of, (latent, 1, 1)."""
+    """Return noise (latent, 1, 1) to generate a picture from."""
     return random.standard_normal((latent, 1, 1)).astype("float32")
 
 
@@ -156,7 +157,7 @@ def judge():
 
 
 def pictures(estimator, data):
-    """Draw pictures that were made, and real digits below."""
+    """Draw generated pictures, and real digits below."""
     from parts.contact_sheet import contact_sheet
 
     made = estimator.predict(data[1])["picture"][:60]
@@ -171,12 +172,12 @@ def as_paper(picture):
 
 
 def inputs(arguments):
-    """Return the noise of each number."""
+    """Return noise for each number on the command line, which is its seed."""
     return np.stack([noise_of(np.random.RandomState(int(number))) for number in arguments])
 
 
 def show(outputs):
-    """Draw what was made of each number's noise."""
+    """Draw the picture that was generated from each number's noise."""
     from parts.contact_sheet import contact_sheet
 
     for picture in outputs["picture"]:

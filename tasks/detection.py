@@ -42,13 +42,13 @@ def net(context):
     """Return the SSD with its anchors, which the data need."""
     ssd = ssd_on(Tiny() if base == "tiny" else base, size, CLASSES[data_])
     ssd.initialize(mx.init.Xavier(magnitude=2), ctx=context)
-    ssd.anchors = ssd_targets.anchors_of(ssd, size, context[0])  # before it is hybridized
+    ssd.anchors = ssd_targets.anchors_of(ssd, size, context[0])  # before the SSD is hybridized
     ssd.hybridize()
     return ssd
 
 
 def spec(net, weight=1.0):
-    """Declare gluoncv's loss over all devices for training, and mAP of the boxes for evaluation."""
+    """Declare gluoncv's loss over all devices for training, and the boxes' mAP for evaluation."""
     return TaskSpec(
         inputs=["image"],
         outputs=["cls_preds", "box_preds", "anchors"],
@@ -83,7 +83,7 @@ def spec(net, weight=1.0):
 
 
 def _matched(slots):
-    """Return which anchors are matched with an object: the loss is a mean over them."""
+    """Return which anchors are matched with an object: the loss is the mean over these anchors."""
     return slots["cls_targets"] > 0
 
 
@@ -110,7 +110,7 @@ def data(net):
 
 
 def _voc(net):
-    """Return loaders that read images and augment the training ones, with new targets each time."""
+    """Return loaders that read images; training images are augmented, and get new targets, each time."""
     train, val = voc.detection(root)
     anchors = net.anchors.as_in_context(mx.cpu())
     train = train.transform(SSDDefaultTrainTransform(size, size, anchors))

@@ -1,10 +1,10 @@
-"""How diabetes goes on, and three measures of a patient, learnt from patients who lack some of them.
+"""The progression of diabetes, and three measures of a patient, learnt although labels are missing.
 
-Of the training data's labels, ``missing`` are left out at random; the four tasks learn from those that are
-there. ``--set keep=complete`` drops each patient who lacks one, as those must who cannot train otherwise.
-``--set method=UPGrad`` has a method of multifit.balance weigh the tasks; ``--set only=pressure`` trains
-a net for one of them. The data are scikit-learn's 442 real patients. A figure is the share of a measure's
-variance that is explained, R².
+The share ``missing`` of the training data's labels is removed at random; the four tasks learn from the labels
+that are there. ``--set keep=complete`` instead drops each patient who lacks a label, as one must without
+support for missing labels. ``--set method=UPGrad`` lets a method of multifit.balance weigh the tasks;
+``--set only=pressure`` trains a net for one task. The data are scikit-learn's 442 real patients. The figures
+are R², the explained share of the variance.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit import balance as balances
 
 COLUMNS = {"progression": 10, "mass": 2, "pressure": 3, "lipid": 8, "glucose": 9}
-TRAINED = 332  # patients; the others are held out
+TRAINED = 332  # patients to train on; the others are held out
 
 epochs = 30
 batch_size = 32
 rate = 3e-3
 units = 32
-missing = 0.4  # the share of the training data's labels
+missing = 0.4  # the share of the training data's labels that is removed
 keep: Literal["all", "complete"] = "all"
 blood: Literal["lipid", "glucose"] = "lipid"  # the fourth task
 method = ""
@@ -39,7 +39,7 @@ def tasks():
 
 
 class Patient(nn.HybridBlock):
-    """A dense body, and a number for each task."""
+    """A dense body, and a head with one output for each task."""
 
     def __init__(self, tasks) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def initializer():
 
 
 def explained(labels, outputs):
-    """Return R² of standardised labels, in one batch."""
+    """Return R² for the standardised labels of one batch."""
     return 1 - ((labels - outputs) ** 2).mean() / labels.var()
 
 
@@ -98,19 +98,19 @@ def trainers():
 
 
 def balance():
-    """Return the method that weighs the tasks; None for their sum, or if there is one task."""
+    """Return the method that weighs the tasks; None for the sum of their losses, or for a single task."""
     return getattr(balances, method)() if method and not only else None
 
 
 def data():
-    """Return a loader of training patients, of whom labels are missing, and one batch of 110 others."""
+    """Return a loader of training patients, who lack some labels, and one of the 110 others, in one batch."""
     measures, labels = patients()
     if keep == "complete":
         complete = ~np.isnan(labels).any(axis=1)
         measures, labels = measures[complete], labels[complete]
     columns = [measures, *np.split(labels, len(tasks()), axis=1)]
     train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:-110, -110:])
-    # One batch of held-out patients: R² is of all together.
+    # One batch of held-out patients, as R² is that of all of them together.
     return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, len(val))
 
 

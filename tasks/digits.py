@@ -1,7 +1,8 @@
 """Three predictions for a handwritten digit: which one it is, whether it is odd, how much ink it has.
 
-One body of three convolutions, three heads; a softmax, a sigmoid and an L2 loss with weights; one trainer for
-the body and one for the heads. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
+Three heads share a body of three convolutions. Their losses are a softmax, a sigmoid and an L2 loss, with
+weights. One trainer updates the body and one the heads. The data are scikit-learn's 1797 real digits, 8 by 8
+pixels.
 """
 
 from __future__ import annotations

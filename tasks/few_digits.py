@@ -1,8 +1,8 @@
-"""Which digit is it, known of few images, and whether it is odd, known of many: a loader for each task.
+"""Which digit is it, from few labels, and is it odd, from many labels: a loader for each task.
 
-The labels of 50 digits teach a net less alone than beside 1387 others, of which only the parity is known.
+The class is known of 50 images only. The net learns it better together with the parity of 1387 other images.
 ``Proportional(temperature=3)`` takes more of the small data set than its share. ``--set only=digit`` trains
-on the small one alone. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
+on the small data set alone. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mxnet.gluon import nn
 epochs = 15
 batch_size = 32
 rate = 2e-3
-few = 50  # images of which it is known which digit they are
+few = 50  # images whose digit is known
 temperature = 3.0  # of the mix of loaders; 1 takes each of their batches once
 only: Literal["", "digit"] = ""
 
@@ -62,7 +62,7 @@ def initializer():
 
 
 def frozen():
-    """Return the parameters of the head that does not learn."""
+    """Return the parameters of the head that is not trained, if there is one."""
     return [f"{task}.*" for task in TASKS if only and task != only]
 
 
@@ -85,12 +85,12 @@ def trainers():
 
 
 def sampling():
-    """Return how the loaders take turns; None if there is one."""
+    """Return how the loaders take turns; None if there is only one."""
     return None if only else Proportional(temperature=temperature)
 
 
 def data():
-    """Return a loader of few digits and one of many parities, and one of 360 other images with both."""
+    """Return training loaders of few digits and of many parities, and one of 360 other images with both."""
     from sklearn.datasets import load_digits
 
     pixels, digit = load_digits(return_X_y=True)

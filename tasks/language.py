@@ -1,8 +1,9 @@
 """Which word comes next? A word language model on the texts that Python's ``help`` prints.
 
-An LSTM reads 20 parts of the text side by side, 35 words at a time, and begins each batch with the state in
-which it left the one before: truncated backpropagation through time. ``perplexity`` is that of held-out
-texts, and ``saved`` the share by which it is below a bigram model's, which counts pairs of words.
+An LSTM reads 20 parts of the text side by side, 35 words at a time, and begins each batch with the state that
+it had at the end of the batch before (truncated backpropagation through time). ``perplexity`` is that of
+held-out texts. ``saved`` is the share by which it is below that of a bigram model, which counts pairs of
+words.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from mxnet.gluon import nn
 
 epochs = 10
 batch_size = 20  # parts of the text that are read side by side
-length = 35  # words of each of them in a batch
+length = 35  # words of each part in a batch
 rate = 5e-3
 units = 128
 dropout = 0.4
-rarest = 3  # how often training has the rarest word that is known
+rarest = 3  # words that are rarer in the training texts are unknown
 
 
 class LanguageModel(nn.HybridBlock):
-    """Embeds words, reads them with an LSTM, and scores what comes next."""
+    """Embeds words, reads them with an LSTM, and scores the words that may come next."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ def net():
 
 
 def spec():
-    """Declare which outputs are the next batch's state, and the loss and metric of the next word."""
+    """Declare which outputs are the state for the next batch, and the loss and the metric."""
     return TaskSpec(
         inputs=["words", "hidden", "cell"],
         outputs=["scores", ["hidden", "cell"]],
@@ -94,7 +95,7 @@ def vocab():
 
 @cache
 def perplexities():
-    """Return the held-out texts' perplexity by models that count words, and pairs of words."""
+    """Return the held-out texts' perplexity by a model that counts words, and by one that counts pairs."""
     train, held_out = (vocab()[text] for text in texts())
     return {
         "unigram": unigram_perplexity(train, held_out, len(vocab())),
@@ -103,7 +104,7 @@ def perplexities():
 
 
 def data():
-    """Return batches of words and the words that follow, each where the one before ended."""
+    """Return batches of words and the words that follow; each batch begins where the one before ended."""
     return tuple(_batches(vocab()[text]) for text in texts())
 
 
@@ -115,7 +116,7 @@ def _batches(ids):
 
 
 def inputs(arguments):
-    """Return the last words of each text on the command line, after full stops where it is short."""
+    """Return the last words of each text on the command line; short texts get full stops in front."""
     words = [["."] * length + words_of(text) for text in arguments]
     return np.array([vocab()[text[-length:]] for text in words], "int32")
 

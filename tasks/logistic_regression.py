@@ -1,4 +1,4 @@
-"""Logistic regression: whether a breast tumour is benign, by 30 measures of its cells.
+"""Logistic regression tells benign from malignant breast tumours, by 30 measures of their cells.
 
 One dense layer with two outputs and a softmax loss: the smallest possible net. The data are scikit-learn's
 569 real cases, or a CSV file.
@@ -110,5 +110,5 @@ def inputs(arguments):
 
 def show(outputs):
     """Return the kind of each row, with the probability."""
-    benign = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # its probability
+    benign = 1 / (1 + np.exp(outputs["kind"][:, 0] - outputs["kind"][:, 1]))  # the probability of that kind
     return [f"{KINDS[int(p > 0.5)]} ({max(p, 1 - p):.2f})" for p in benign]

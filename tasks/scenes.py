@@ -1,8 +1,8 @@
 """One net for three tasks on scenes of handwritten digits: find them, segment them, count them.
 
-One body with three heads: gluoncv's SSD, the decoder of a segmentation net, and a softmax. The spec combines
-those of ``detection.py`` and ``segmentation.py``. One trainer moves the body, another one the heads. For
-comparison, ``--set segmentation_weight=0 count_weight=0`` trains detection alone.
+The net is one body with three heads: gluoncv's SSD, the decoder of a segmentation net, and a softmax. The
+spec combines those of ``detection.py`` and ``segmentation.py``. One trainer updates the body, another the
+heads. For comparison, ``--set segmentation_weight=0 count_weight=0`` trains detection alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SceneNet(nn.HybridBlock):
     def __init__(self) -> None:
         super().__init__()
         self.body = Pyramid()
-        # The SSD gets maps instead of an image, and passes them on to its heads.
+        # This SSD gets the body's maps instead of an image, and passes them on to its heads.
         self.detection = ssd_on(nn.HybridLambda(lambda F, maps: maps), size, CLASSES)
         self.segmentation = Decoder(len(CLASSES) + 1)
         self.count = nn.HybridSequential()

@@ -28,7 +28,7 @@ from parts.drawing import draw_mask, title
 from parts.pyramid import Pyramid
 
 model: Literal["tiny", "fcn"] = "tiny"
-backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"  # of model=fcn
+backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"  # for model=fcn
 data_: Literal["shapes", "scenes", "voc"] = "shapes"
 root = ""  # for data=voc: its folder
 size = 0  # pixels of each side; 0: 64 for shapes, 128 for scenes, 256 for voc
@@ -60,7 +60,7 @@ class TinyFCN(nn.HybridBlock):
 
 
 class ResNetFCN(SegBaseModel):
-    """gluoncv's FCN for any ResNet: the original fixes the heads to the widths of the deep ones."""
+    """gluoncv's FCN for any ResNet: the original's heads have widths that fit only the deep ResNets."""
 
     def __init__(self, classes: int) -> None:
         side = size or SIZES[data_]
@@ -80,7 +80,7 @@ def net(context):
 
 
 def spec(net, weight=1.0):
-    """Declare the loss of the scores, and of the auxiliary scores if the net has them."""
+    """Declare the loss of the scores, and that of the auxiliary scores if the net has them."""
     loss, aux = SegmentationCELoss(), hasattr(net, "auxlayer")
     return TaskSpec(
         inputs=["image"],

@@ -73,7 +73,7 @@ def net():
 
 
 def spec():
-    """Declare that the net takes words and their number and returns a mood."""
+    """Declare that the net takes words and the length of each text, and returns a mood."""
     return TaskSpec(
         inputs=["words", "length"],
         outputs=["mood"],
@@ -107,7 +107,7 @@ def vocab():
 
 
 def encoded(texts):
-    """Return words (N, length), padded or cut, and their numbers (N,)."""
+    """Return words (N, length), padded or cut, and the number of words in each text (N,)."""
     pad = nlp.data.PadSequence(length, pad_val=vocab()[vocab().padding_token])
     indices = [vocab()[words_of(text) or [vocab().unknown_token]] for text in texts]
     lengths = [min(len(words), length) for words in indices]

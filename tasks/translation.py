@@ -1,8 +1,8 @@
-"""Numbers in words to digits: a recurrent encoder and an attention decoder, each with its own trainer.
+"""Numbers in words, translated to digits: a recurrent encoder and an attention decoder, a trainer for each.
 
-``--set model=transformer`` uses gluonnlp's transformer, ``data=parallel root=FOLDER`` parallel text in the
-format of IWSLT and WMT. The loss is the mean per token; held-out text is translated by beam search and
-measured by BLEU.
+``--set model=transformer`` uses gluonnlp's transformer; ``data=parallel root=FOLDER`` reads parallel text in
+the format of IWSLT and WMT. The loss is the mean per token. In evaluation, held-out text is translated by
+beam search, and the figure is BLEU.
 """
 
 from __future__ import annotations

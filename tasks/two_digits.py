@@ -1,9 +1,9 @@
 """Two handwritten digits on top of each other: which is the left one, which the right one, and their sum.
 
-The body is small, so that the tasks compete for it, and the error of the sum is a larger number than the
-others. ``--set method=IMTLL`` lets another method of multifit.balance weigh the tasks, ``method=`` minimises
-the sum of the losses, and ``--set only=left`` trains a net for one task, beside which methods are judged. The
-data are scikit-learn's 1797 real digits, 8 by 8 pixels.
+The body is so small that the tasks compete for it, and the loss of the sum has a larger scale than the other
+two. ``--set method=IMTLL`` lets another method of multifit.balance weigh the tasks, ``method=`` minimises
+the sum of the losses, and ``--set only=left`` trains a net for one task, with which methods can be compared.
+The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ def trainers():
 
 
 def balance():
-    """Return the method that weighs the tasks; None for their sum, or if there is one task."""
+    """Return the method that weighs the tasks; None for the sum of their losses, or for a single task."""
     return getattr(balances, method)() if method and not only else None
 
 
 def data():
-    """Return loaders of pairs of digits; training and validation show different ones."""
+    """Return loaders of pairs of digits; training and validation show different digits."""
     pixels, classes = load_digits(return_X_y=True)
     halves = [(slice(0, 1437), train_count), (slice(1437, None), val_count)]
     train, val = (_pairs(pixels[part], classes[part], count) for part, count in halves)

@@ -45,7 +45,7 @@ class Bitext:
         )
 
     def encode(self, source: str, target: str = "") -> Sample:
-        """Return a sample; without a target, one for a decoder that starts a sentence."""
+        """Return a sample; without a target, the decoder's input is the begin token alone."""
         words = self.source[[*source.split()[: self._longest], self.source.eos_token]]
         tokens = self.target[target.split()[: self._longest]]
         begin, end = self.target[[self.target.bos_token, self.target.eos_token]]

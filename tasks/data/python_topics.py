@@ -1,7 +1,7 @@
 """English text that comes with Python: what ``help("for")`` and the like print, some 95,000 words.
 
-It is a part of Python's documentation, under the licence of the Python Software Foundation, and grows with
-each version of Python: figures differ a little between them.
+It is a part of Python's documentation, under the licence of the Python Software Foundation. It grows with
+each version of Python, so figures differ a little between versions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def words_of(text: str) -> list[str]:
 def read_topics(texts: Mapping[str, str] = topics) -> tuple[list[str], list[str]]:
     """Return the words of training topics, and of held-out ones.
 
-    Topics repeat each other. Each paragraph is kept once; one that is in both is left to training.
+    Topics repeat each other. Each paragraph is kept once; one that occurs in both is used for training.
     """
     names = sorted(texts)
     held_out = names[HELD_OUT - 1 :: HELD_OUT]

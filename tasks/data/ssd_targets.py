@@ -1,4 +1,4 @@
-"""The targets of an SSD: for each anchor the object that it should detect, and the offset to it."""
+"""The targets of an SSD: for each anchor, the object that it should detect and the offset to that object."""
 
 from __future__ import annotations
 

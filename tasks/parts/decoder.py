@@ -11,7 +11,7 @@ __all__ = ["Decoder"]
 
 
 class Decoder(nn.HybridBlock):
-    """Computes scores per pixel from maps of four sizes: each is enlarged and joined to the next larger one.
+    """Computes scores per pixel from maps of four sizes: each map is enlarged and joined to the next larger.
 
     It works as U-Net (Ronneberger, Fischer and Brox, 2015) up to a quarter of the image's size, and then
     enlarges the scores by interpolation.

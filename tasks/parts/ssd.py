@@ -30,7 +30,7 @@ def ssd_on(features: Any, size: int, classes: Sequence[str]) -> SSD:
 
 
 class Tiny(Pyramid):
-    """The small body with the three maps that the SSD takes."""
+    """A small body that computes the three maps that the SSD takes."""
 
     def hybrid_forward(self, F: Any, image: Any) -> list[Any]:
         """Return three maps."""
