@@ -1,9 +1,9 @@
-"""What methods of balancing are worth: beside the sum of the losses, and nets for single tasks.
+"""What methods of balancing are worth, compared with the sum of the losses and with nets for single tasks.
 
 ``python -m nightly.balance_value [--problem NAME …] [--method NAME …] [--seeds N] [--epochs N]`` writes
-``runs/nightly/balance.md``. A figure is the mean over the seeds, of validation data after the last epoch. The
-last column, Δm, is the mean over the tasks of the change against single-task nets, relative and with the sign
-that makes more better; and its standard deviation over the seeds.
+``runs/nightly/balance.md``. Figures are measured on validation data after the last epoch, and are means over
+the seeds. The last column, Δm, is the relative change of a figure against the single-task net, as the mean
+over the tasks, with its standard deviation over the seeds. The sign of Δm is such that more is better.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Problem(NamedTuple):
     figures: Mapping[str, tuple[str, bool]]
 
     def fitted(self, seed: int, epochs: int, method: str | None, only: str) -> Mapping[str, Sequence[float]]:
-        """Train with a method's name, or None for the sum, and one task alone if `only` names it."""
+        """Train with a method, or the sum of the losses if it is None; only one task if `only` names it."""
         file = TaskFile(Path(__file__).parents[1] / "tasks" / f"{self.task}.py")
         file.set([*self.settings.split(), f"method={method or ''}", f"only={only}"])
         task = file.module
@@ -70,8 +70,8 @@ class Problem(NamedTuple):
         return estimator.fit(train, val, epochs, event_handlers=quiet)
 
 
-# The digits compete for a small body. The patients' measures have something to share: each has few labels,
-# and none follows from the others, as the lipids nearly do.
+# The digits' tasks compete for a small body. The patients' tasks can help each other: each has few labels,
+# and none of them follows from the other measures, as the lipids nearly do.
 PROBLEMS = {
     "two digits": Problem(
         "two_digits",

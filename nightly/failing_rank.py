@@ -1,4 +1,4 @@
-"""One of several processes, of which rank 1 fails in some way: ``failing_rank.py HOW TIMEOUT``."""
+"""One rank of a run in which rank 1 fails: ``failing_rank.py HOW TIMEOUT``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multifit.gluon.distributed.collectives import all_reduce
 
 
 def fail(how: str, world: World) -> None:
-    """Fail, hang, end or go elsewhere."""
+    """Fail, hang, end, or go to another place in the program."""
     print("FAILS", time.time(), flush=True)
     ways: dict[str, Callable[[], Any]] = {
         "ends": lambda: os._exit(0),
@@ -41,7 +41,7 @@ def train(how: str, world: World) -> None:
 
 
 def main() -> None:
-    """Train, and print when and why this ends."""
+    """Train, and print when and why the training ends."""
     how, timeout = sys.argv[1:]
     world = connect(timeout=float(timeout))
     try:

@@ -1,8 +1,8 @@
-"""``python -m nightly.gpu``: what a GPU does with multifit's nets, in one command, into ``runs/gpu``.
+"""``python -m nightly.gpu``: measure multifit on a GPU, with PyTorch as engine, and write to ``runs/gpu``.
 
-Two parts: `steps` are training steps of each case, on multifit's engine on PyTorch and in a loop written for
-PyTorch, in turns; `rows` trains every row of the table of floors. Each case that is measured is written at
-once, so that what was measured stays if the time runs out. docs/gpu.md says what is measured, and how.
+It has two parts. `steps` measures training steps of each case, with multifit and with a loop written in
+PyTorch, which take turns. `rows` trains every row of the table of floors. The results are written after each
+case, so that nothing measured is lost if the time runs out. docs/gpu.md says what is measured, and how.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(case: Subject, device: torch.device, options: argparse.Namespace, report: Report) -> None:
-    """Add a case's rows: one for each precision and way of running, each over the loop in PyTorch."""
+    """Add a case's rows: one for each precision and way of running, each compared with the PyTorch loop."""
     for precision in PRECISIONS:
         name = f"{case}, {precision}"
         where = {"device": str(device), "precision": precision}
@@ -94,7 +94,7 @@ def _take_turns(
 
 
 def _rows(table: str, name: str, times: Mapping[str, list[float]], steps: int) -> Iterator[Row]:
-    """Yield a row for each way in which multifit runs, beside the loops."""
+    """Yield a row for each way in which multifit runs, with the times of the loops beside it."""
     others = {each: values for each, values in times.items() if each not in OPTIONS}
     for each in OPTIONS:
         if each in times:

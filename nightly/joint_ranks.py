@@ -1,6 +1,6 @@
 """One rank of the runs of ``test_distributed.py``: ``python -m nightly.joint_ranks FOLDER MODE NAME…``.
 
-A rank prints when something was made to fail, and when and how it ended itself.
+A rank prints when it was made to fail, and when and how it ended.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FAILING_STEP = 5
 
 
 def train(world: World, folder: Path, names: list[str], cases: Any = CASES, engine: str = "mxnet") -> None:
-    """Train some cases, and save what each rank ends with."""
+    """Train some cases, and save the results of this rank."""
     for number, name in enumerate(names):
         result = joint_training(world, **cases[name], engine=engine)
         np.savez(folder / f"{number}-{world.size}-{world.rank}.npz", **result)
 
 
 class Failing:
-    """Fails on the last rank at one step, in one way; its methods are called from everywhere in a run."""
+    """Makes the last rank fail at one step, in one way; `at` is called from several places in a run."""
 
     def __init__(self, world: World, how: str) -> None:
         self.world, self.how, self.estimator = world, how, None
@@ -70,7 +70,7 @@ class Failing:
 
 
 class FailingDataset(gluon.data.Dataset):
-    """The samples of another, until one cannot be read."""
+    """Returns the samples of another data set, until one cannot be read."""
 
     def __init__(self, inner: Any, failing: Failing) -> None:
         self._inner, self._failing = inner, failing

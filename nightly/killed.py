@@ -1,7 +1,7 @@
-"""A small task with everything in it that chance decides, which ``test_kill.py`` trains, kills and resumes.
+"""A small task with several sources of randomness, which ``test_kill.py`` trains, kills and resumes.
 
-Dropout, BatchNorm, shuffling, Adam and SGD with momentum; scikit-learn's digits. With ``--set workers=2``,
-two processes add noise to the images.
+It has Dropout, BatchNorm, shuffling, Adam, and SGD with momentum. The data are scikit-learn's digits. With
+``--set workers=2``, two worker processes add noise to the images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ workers = 0
 
 
 class Counted(gluon.data.DataLoader):
-    """Adds a byte to a file for each batch: what a killed process has done cannot be asked for elsewhere."""
+    """Adds a byte to a file for each batch, which shows how far a killed process had come."""
 
     def __iter__(self):
         """Yield the batches."""
@@ -89,7 +89,7 @@ def data():
     image = pixels.astype("float32") / 16
     columns = image, digit.astype("int32"), image.mean(axis=1, keepdims=True)
     train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:1437, 1437:])
-    if workers:  # only batches of Gluon's own loader are seeded
+    if workers:  # only the workers of Gluon's own class of loaders are seeded
         train = gluon.data.DataLoader(
             train.transform_first(noisy), batch_size, shuffle=True, num_workers=workers
         )

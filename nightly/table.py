@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Device(NamedTuple):
-    """Where rows are trained: with which arguments of the command line, and those of which columns."""
+    """Where rows are trained: the arguments of the command line, and the columns of the table to train."""
 
     arguments: tuple[str, ...]
     columns: tuple[str, ...]

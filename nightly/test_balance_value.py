@@ -1,4 +1,4 @@
-"""Every method of balancing on two problems, over three seeds; writes ``balance.md`` beside the report."""
+"""Train with every method of balancing on two problems, over three seeds; write ``balance.md``."""
 
 from __future__ import annotations
 

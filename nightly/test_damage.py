@@ -1,6 +1,6 @@
-"""On a busy machine, resumes that pass over a damaged checkpoint end bit for bit like the run without a stop.
+"""On a busy machine, runs that resume past a damaged checkpoint end bit for bit like uninterrupted runs.
 
-Seen from outside, one of 362 such resumes did not, under heavy load; the cause was never found.
+Once, one of 362 such runs under heavy load was reported to end differently; the cause was never found.
 """
 
 from __future__ import annotations
@@ -65,6 +65,6 @@ def test_a_resume_past_damage(
 
 
 def changed(content: bytes) -> bytes:
-    """Return the same number of bytes, one of which is another."""
+    """Return the content with one byte changed."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]

@@ -1,6 +1,6 @@
-"""Several processes train as one does, and know of each other's failures: over torch.distributed or Horovod.
+"""Several processes train as one does, and know of each other's failures, with torch.distributed and Horovod.
 
-What is not installed is skipped. `make distributed` builds an environment with both.
+Tests of a library that is not installed are skipped. `make distributed` builds an environment with both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(kind: str, size: int, *arguments: Any, timeout: float = 300.0) -> Job:
 
 @cache
 def alone(name: str) -> dict[str, np.ndarray]:
-    """Return what one process ends with, with MXNet."""
+    """Return the results of one process, with MXNet."""
     return joint_training(ALONE, **{**CASES, **ON_TORCH}[name])
 
 
@@ -48,7 +48,7 @@ def test_several_processes_train_on_torch_as_one_with_mxnet(size: int, tmp_path:
 
 
 def assert_trained_as_one(job: Job, size: int, folder: Path, names: Iterable[str]) -> None:
-    """Check that all ranks ended with the same, in every case, and with what one process ends with."""
+    """Check that all ranks have the same results in every case, and that these are those of one process."""
     assert job.code == 0, job.outputs
     for number, name in enumerate(names):
         ranks = [dict(np.load(folder / f"{number}-{size}-{rank}.npz")) for rank in range(size)]
@@ -58,8 +58,8 @@ def assert_trained_as_one(job: Job, size: int, folder: Path, names: Iterable[str
                 np.testing.assert_array_equal(value, ranks[0][figure], err_msg=f"{name}: {figure}")
 
 
-TIMEOUT = 20.0  # seconds in which a rank must meet the others, when it starts too
-FAILURES = {  # what fails on rank 1, and what the others say of it; None: they stop, too
+TIMEOUT = 20.0  # seconds in which a rank must meet the others, also when it starts
+FAILURES = {  # what fails on rank 1, and the others' error; None if they stop without an error
     "handler": "rank 1 .*handler has a bug",
     "loss": "rank 1 .*loss has a bug",
     "loader": "rank 1 .*loader has a bug",
@@ -83,7 +83,7 @@ def test_all_ranks_know_within_seconds_what_failed(
     kind: str, how: str, tmp_path: Path, record_property: Any
 ) -> None:
     job = run(kind, 2, tmp_path, "fail", how, timeout=TIMEOUT)
-    assert not tmp_path.exists() or newest_checkpoint(tmp_path)[1] == []  # what is there is whole
+    assert not tmp_path.exists() or newest_checkpoint(tmp_path)[1] == []  # no checkpoint is damaged
     expected = FAILURES[how]
     if expected is None:
         for output in job.outputs:
@@ -92,7 +92,7 @@ def test_all_ranks_know_within_seconds_what_failed(
         return
     first, failed = job.outputs
     assert re.search(rf"^ENDS .*{expected}", first, re.MULTILINE), first
-    if "FAILS" in failed:  # what is refused at the start never does
+    if "FAILS" in failed:  # not if the fit was refused at its start
         took = time_of("ENDS", first) - time_of("FAILS", failed)
         record_property("seconds", took)
         assert took <= SECONDS.get(how, 3.0), took

@@ -1,6 +1,6 @@
-"""What the other ranks know, and when, if one fails; with the libraries themselves.
+"""If a rank fails, the others raise an error that names it in time; tested with the real libraries.
 
-The seconds go to ``runs/nightly/distributed.md``; those of docs/distributed.md are from there.
+The seconds are written to ``runs/nightly/distributed.md``; those in docs/distributed.md are from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LATE = TIMEOUT + 5
 
 
 class Case(NamedTuple):
-    """How rank 1 fails, what the error of the others says, and how many seconds it may take."""
+    """How rank 1 fails, what the others' error says, and within how many seconds they must raise it."""
 
     how: str
     message: str
@@ -46,7 +46,7 @@ def test_the_others_know_of_a_failure_and_end(
     job = launch(kind, size, file, case.how, str(TIMEOUT), limit=60)
     failed = time_of("FAILS", job.outputs[1])
     others = [output for rank, output in enumerate(job.outputs) if rank != 1]
-    if kind == "horovod":  # which terminates the others when a rank has ended, perhaps before they know
+    if kind == "horovod":  # it terminates the others when a rank has ended, perhaps before they know
         others = [output for output in others if "ENDS" in output or "Terminated" not in output]
     for output in others:
         assert re.search(rf"ENDS \S+ PeerError .*{case.message}", output), job.outputs

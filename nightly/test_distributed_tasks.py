@@ -15,7 +15,7 @@ from multifit.checkpoints import list_checkpoints
 from tests.common.launch import KINDS, ROOT, launch
 
 COMMON = ("epochs=2", "train_count=12", "val_count=6", "batch_size=4")
-TASKS = {  # those with BatchNorm evaluate with other running statistics: each device has its own
+TASKS = {  # with BatchNorm, val_ figures differ: each device has running statistics of its own
     "scenes": ("size=64",),
     "detection": ("size=64", "data=shapes", "base=tiny"),
     "segmentation": ("size=64",),  # gluoncv's head has Dropout
@@ -60,5 +60,5 @@ def test_a_run_of_two_processes_goes_on_in_mid_epoch(kind: str, tmp_path: Path) 
     log = (one / "log.txt").read_text("utf-8")
     assert "2 processes" in log, log
     expected, alone = (json.loads((folder / "history.json").read_text()) for folder in (whole, one))
-    for figure in ("train_loss", "train_accuracy", "val_loss"):  # random layers draw other numbers then
+    for figure in ("train_loss", "train_accuracy", "val_loss"):  # random layers draw other numbers
         np.testing.assert_allclose(alone[figure], expected[figure], rtol=0.1, err_msg=figure)

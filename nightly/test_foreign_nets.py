@@ -1,4 +1,4 @@
-"""Large nets of gluoncv train as its scripts train them; tests/nets has those that can be made tiny."""
+"""Large nets of gluoncv train as in its scripts; tests/nets has the nets that can be made tiny."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIDE, CLASSES = 64, 3
 
 
 def test_icnet() -> None:
-    """Three resolutions, Zhao et al., 2018; its loss ignores the gradients that it receives."""
+    """ICNet has three resolutions (Zhao et al., 2018); its loss ignores the gradients that it receives."""
     random = np.random.RandomState(0)
     loss = ICNetLoss(crop_size=SIDE)
     outputs = ["whole", "quarter", "eighth", "sixteenth"]

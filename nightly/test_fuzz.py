@@ -1,7 +1,8 @@
-"""Search 50,000 generated cases, and all of one change, for one that ends in a raw error; see tests/fuzz.
+"""Search for wrong arguments or data that end in a raw error, one that is not raised by a check of multifit.
 
-``pytest nightly/test_fuzz.py -n 2 --fuzz-seed 7 --fuzz-examples 2000`` repeats or shortens a search. A case
-that fails belongs into tests/fuzz/corpus.py.
+The cases are 50,000 generated ones, and all those with a single change; see tests/fuzz. ``pytest
+nightly/test_fuzz.py -n 2 --fuzz-seed 7 --fuzz-examples 2000`` repeats or shortens a search. Add a case that
+fails to tests/fuzz/corpus.py.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def test_no_case_ends_in_a_raw_error(kind, chunk, pytestconfig, tmp_path, monkey
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],  # to explain a failure, it would be traced, which takes long
+        phases=[Phase.generate, Phase.shrink],  # not `explain`, which traces a failure and takes long
     )
     @given(KINDS[kind])
     def search(case: Case) -> None:

@@ -1,6 +1,6 @@
-"""Training processes are killed at any time and resumed: all end like the one that was not killed.
+"""Training processes are killed at any time and resumed; all end like a process that was not killed.
 
-With SIGKILL, neither Python nor a handler can do anything at the end.
+They are killed by SIGKILL, so neither Python nor a handler can do anything at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS = {  # all have a multiple of five batches in an epoch
 
 
 class Whole(NamedTuple):
-    """A run that was not killed: its command, folder, and the seconds from its first batch to its end."""
+    """A run that was not killed: its command, its folder, and the seconds from its first batch to its end."""
 
     command: str
     folder: Path
@@ -83,7 +83,7 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
     record_property("kill", summary)
     assert left or not aimed
     assert done - done % EVERY <= step <= done + 1, summary
-    assert "skipped: " not in log  # a kill does not leave damaged checkpoints
+    assert "skipped: " not in log  # a kill leaves no damaged checkpoint
     for name in ("final.params", "history.json"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), (
             f"{summary}: {name} differs"
@@ -96,7 +96,7 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
 
 
 def start(task: str, folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Train in a new process; with --resume, the schedule and the settings are those of the run."""
+    """Train in a new process; with --resume, the run's own schedule of checkpoints and settings apply."""
     folder.mkdir(parents=True, exist_ok=True)
     more = more or ("--checkpoint-every", f"{EVERY}batches")
     file, *options = task.split()
@@ -118,7 +118,7 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 def killed(task: str, parent: Path, delay: float, kill: Callable[[Any, Path], bool]) -> tuple[Path, float]:
     """Start a training and kill it after a delay; return its folder and the seconds that it ran.
 
-    On a busy machine it may end before that, and is tried again with half the delay.
+    On a busy machine, a training may end before it is killed; then another is killed after half the delay.
     """
     for attempt in range(8):
         folder = parent / f"run-{attempt}"
@@ -135,7 +135,7 @@ def killed(task: str, parent: Path, delay: float, kill: Callable[[Any, Path], bo
 
 
 def at_once(process: subprocess.Popen[bytes], folder: Path) -> bool:
-    """Kill; return whether the process was still training."""
+    """Kill the process; return whether it was still training."""
     process.kill()
     return process.wait() == -signal.SIGKILL and not (folder / "final.params").exists()
 
@@ -148,7 +148,7 @@ def in_a_write(chance: random.Random) -> Callable[[Any, Path], bool]:
         while process.poll() is None:
             if any(checkpoints.glob(HIDDEN)):
                 pause(process, time.monotonic() + chance.random() * WRITE)
-                process.send_signal(signal.SIGSTOP)  # so that it cannot remove the folder meanwhile
+                process.send_signal(signal.SIGSTOP)  # so that the hidden folder cannot disappear meanwhile
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
                 if any(checkpoints.glob(HIDDEN)):
                     return at_once(process, folder)
@@ -183,8 +183,8 @@ def progress_of(folder: Path) -> Path:
 def done_batches(folder: Path) -> int:
     """Return how many batches have certainly been trained on; -1 before the first.
 
-    A loader that counts has yielded one more, and one before for the check of the task. Otherwise, the newest
-    checkpoint tells.
+    If the loader counts its batches, two of them are not counted here: the one for the check of the task, and
+    the newest, which may not be done yet. Otherwise, the newest checkpoint has the number.
     """
     progress = progress_of(folder)
     if progress.exists():
@@ -193,7 +193,7 @@ def done_batches(folder: Path) -> int:
 
 
 def step_of(log: str, batches: int) -> int:
-    """Return the number of batches before the place where the run was resumed."""
+    """Return the number of batches that came before the place where the run resumed."""
     places = RESUMED.findall(log)
     if not places:
         assert "no checkpoint in" in log

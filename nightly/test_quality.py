@@ -1,4 +1,4 @@
-"""Train every row of the table by the command line, as a user would, and compare it with its floors."""
+"""Train every row of the table on the command line, as a user would, and compare it with its floors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .report import Result
 from .table import DEVICES, Device, Row
 
 ROOT = Path(__file__).parents[1]
-REFUSED = 'engine="torch": '  # with which the engine says what it does not train
+REFUSED = 'engine="torch": '  # the engine's errors for what it does not train begin with this
 
 
 def test_quality(row: Row, pytestconfig, record_property):
@@ -65,14 +65,14 @@ def _train(row: Row, settings: list[str], folder: Path, device: Device) -> str:
     command += ["--epochs", str(row.epochs), "--output", str(folder), *device.arguments]
     command += ["--precision", row.precision] if row.precision != "float32" else []
     command += ["--set", *settings] if settings else []
-    # Two rows train at a time: with more threads each they would compete for the cores.
+    # Two rows train at a time; with more than one thread each, they would compete for the cores.
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     return error_of(done.stderr, done.returncode) if done.returncode else ""
 
 
 def error_of(stderr: str, status: int) -> str:
-    """Return in one line what a command that failed says, without the warnings before it."""
+    """Return the error message of a command that failed, in one line, without the warnings before it."""
     *_, last = re.split(r"^multifit: ", stderr, flags=re.MULTILINE)
     return " ".join(last.split())[-1000:] or f"exit status {status}"
 

@@ -1,4 +1,4 @@
-"""A terminal that goes away in the middle of a training costs nothing."""
+"""A training loses nothing if its terminal goes away."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.common.processes import processes, wait_for
 
 
 def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
-    """It cannot show everything, has no stderr, and breaks; then comes SIGHUP."""
+    """The terminal has no stderr, cannot encode some characters, and is closed; then SIGHUP arrives."""
     path, folder = tmp_path / "small.py", tmp_path / "run"
     path.write_text(TASK + "print('4 × 5 …')\n", "utf-8")
     options = {"shell": 'exec "$@" 2>&-', "PYTHONIOENCODING": "ascii"}

@@ -1,4 +1,4 @@
-"""``compile=True``: a step that torch compiles has the numbers of one that it does not; it takes a minute."""
+"""``compile=True``: a compiled step computes the same numbers as one that is not compiled; takes a minute."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_without_a_compiler_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("task", ["digits", "sentiment", "segmentation"])
 def test_a_task_is_one_graph_to_torch(task: str) -> None:
-    """Nothing in it, such as a number that is read, divides what is compiled or captured."""
+    """Nothing, such as reading a number, breaks the graph that is compiled or captured into several."""
     graphs = traced_graphs(task, batches=1)
     assert graphs
     for graph in graphs:

@@ -1,6 +1,6 @@
-"""The translation to PyTorch: graphs of the larger tasks and of zoos' nets, in float64 against MXNet's.
+"""The translation to PyTorch: graphs of the larger tasks and of zoos' nets agree with MXNet's in float64.
 
-Run it alone with ``python -m pytest nightly/test_torch_graphs.py -n 2``; most of a zoo's time is MXNet's.
+Run it alone with ``python -m pytest nightly/test_torch_graphs.py -n 2``. MXNet takes most of the time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ZOO = {
 SEGMENTATION = ["fcn_resnet50_ade", "deeplab_resnet50_ade", "psp_resnet50_ade"]
 OTHER = {"simple_pose_resnet18_v1b": 64, "ssd_300_vgg16_atrous_voc": 300}
 LOOSE = 1e-5  # MXNet computes the places of bilinear interpolation in float32
-# Trained on such small pictures, darknet53 makes of a difference of 1e-12 in its input one of 5e-8
+# In training on such small pictures, darknet53 turns a difference of 1e-12 in its input into one of 5e-8
 GROWING = 1e-6
 
 
@@ -95,18 +95,18 @@ def test_nets_that_segment(name, training):
 @MODES
 @pytest.mark.parametrize("name", OTHER)
 def test_other_nets(name, training):
-    # A score's rank decides which boxes are kept: their coordinates are large
+    # Not tighter: the rank of its score decides which box is kept, and coordinates are large
     assert_net_agrees(get_model(name, pretrained_base=False), OTHER[name], training, LOOSE)
 
 
 @MODES
 def test_yolo(training):
-    """Trained on small pictures, its large outputs, boxes in pixels, grow differences as darknet53 does."""
+    """In training on small pictures, differences grow as in darknet53; boxes in pixels are large outputs."""
     net = get_model("yolo3_darknet53_voc", pretrained_base=False)
     net.initialize(mx.init.Xavier())
     random = np.random.RandomState(0)
     inputs = {"data": random.rand(2, 3, 64, 64)}
-    if training:  # boxes, and what its losses are computed with, for the 252 places of this size
+    if training:  # boxes, and the targets of its losses, for the 252 places of pictures of this size
         sizes = {"boxes": (2, 1, 4), "objectness": (2, 252, 1), "centers": (2, 252, 2), "scales": (2, 252, 2)}
         sizes.update(weights=(2, 252, 2), classes=(2, 252, 20))
         inputs.update({name: random.rand(*size) for name, size in sizes.items()})
@@ -124,7 +124,7 @@ def test_bert(training):
     inputs = {"words": random.randint(0, 50, (3, 10)), "types": random.randint(0, 2, (3, 10))}
     inputs = {name: words.astype("float64") for name, words in inputs.items()}
     inputs["length"] = np.array([10.0, 4.0, 7.0])
-    # MXNet's operators of attention are made for float32 alone
+    # MXNet's attention operators work in float32 only
     assert_block_agrees(net, inputs, training, 1e-4, words=True, dtype="float32")
 
 
@@ -140,7 +140,7 @@ def test_a_language_model(mode, training):
 @MODES
 @pytest.mark.parametrize("model", ["rnn", "transformer"])
 def test_halves_of_a_translation_net(model, training):
-    """The net computes between its halves with arrays, so that they are two graphs."""
+    """Between its halves the net computes with arrays, so the halves are two graphs."""
     file = TaskFile(ROOT / "tasks" / "translation.py")
     file.set([f"model={model}", "train_count=64", "val_count=8"])
     net = file.module.net()
@@ -181,10 +181,10 @@ def assert_block_agrees(
     words=False,
     dtype="float64",
 ):
-    """Assert that a net agrees, of whose first input the gradient's sum is compared, too, if it has one.
+    """Assert that outputs and gradients of a net agree with MXNet's.
 
-    So the gradient passes through everything: MXNet's CPUs move the running statistics of a normalisation in
-    its backward pass, and not at all if nothing there has a gradient.
+    Unless `words`, the first input is multiplied by a parameter, so that the backward pass runs through the
+    whole net: on CPUs, MXNet updates the running statistics of a BatchNorm in its backward pass.
     """
     net.apply(_with_an_exact_slope)
     scale = mx.gluon.Parameter("scale_of_the_input", shape=(1,), init="ones")
@@ -200,7 +200,7 @@ def assert_block_agrees(
 
 
 def _with_an_exact_slope(block):
-    """Change the slope of a LeakyReLU, which MXNet holds in float32, to one that is the same in float64."""
+    """Set the slope of a LeakyReLU, which MXNet holds in float32, to a number that is exact in float32."""
     if isinstance(block, mx.gluon.nn.LeakyReLU):
         block._alpha = 0.125
 

@@ -1,4 +1,4 @@
-"""A process whose DataLoader lost a worker ends with the error, and does not hang at exit."""
+"""A process whose DataLoader lost a worker ends with an error, and does not hang at exit."""
 
 from __future__ import annotations
 
