@@ -13,8 +13,8 @@ __all__ = ["Line", "serve"]
 class Line:
     """Reads requests and writes answers, one line each.
 
-    `turn` is for libraries that have a callback at the start of an epoch only: it answers with the seconds
-    and figures of the epoch before, if any, waits for the next request, and starts the clock.
+    `turn` is for libraries that call back only at the start of an epoch: it answers with the seconds and
+    figures of the epoch before, if there was one, waits for the next request, and starts the clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

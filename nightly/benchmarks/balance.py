@@ -44,7 +44,7 @@ THEIRS = (
 
 
 def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
-    """Yield milliseconds per step with each method, and how many times those of the sum they are."""
+    """Yield milliseconds per step with each method, and their ratios to those of the sum."""
     batches = case.batches()
     turns = {SUM: _turn(case, None), **{name: _turn(case, make()) for name, make in METHODS.items()}}
     times = alternate(turns, epochs or ROUNDS)

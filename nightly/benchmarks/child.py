@@ -1,8 +1,8 @@
 """A contender in a process of its own, which runs an epoch on request.
 
 Contenders whose environments do not fit into one process can take turns this way. Both sides send single
-lines: the child sends ``ready``, then answers each line with JSON: the seconds that an epoch took by its own
-clock and the epoch's figures, or something else that it measures. It exits at the end of its input.
+lines. The child sends ``ready``. Then it answers each line with JSON: the seconds that an epoch took by its
+own clock and the epoch's figures, or something else that it measures. It exits at the end of its input.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Two processes that train together beside two that train independently, on the same cores.
+"""Two processes that train together, compared with two that train independently on the same cores.
 
-Both take turns in the same two processes, fit by fit. Besides: what a meeting costs, and a sum of arrays.
+Both kinds take turns in the same two processes, fit by fit. A meeting and sums of arrays are measured too.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ EPOCHS = 1_000_000  # the parent says when it is enough
 
 @dataclass(frozen=True)
 class Contender:
-    """Who trains: an engine of multifit's, or a loop in PyTorch if `engine` is "hand".
+    """What trains: an engine of multifit, or a loop in PyTorch if `engine` is "hand".
 
     `options` are arguments of MultiEstimator, or ``compiled`` of a loop.
     """

@@ -25,7 +25,7 @@ CASES = (
 )
 CONTENDERS = {OURS: {"engine": "torch"}, "MXNet as engine": {"engine": "mxnet"}, HAND: {"engine": "hand"}}
 LIMIT = 120  # seconds of a case after which no round begins
-# How far the losses of one net's first epoch may be apart; rounding moves ResNet18's by .02 in five steps
+# How far apart losses of the first epoch may be; rounding changes that of ResNet18 by .02 in five steps
 NEAR = {"float32": 0.03, "bfloat16": 0.1}
 
 
@@ -43,9 +43,10 @@ def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
 def opened(
     stack: ExitStack, case: Subject, contenders: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Child], dict[str, str]]:
-    """Return contenders' processes, which have trained an epoch, and why others are missing.
+    """Return the contenders' processes, which have trained an epoch, and why others are missing.
 
-    They may be refused by the engine, end with an error, or have another loss than the loop in PyTorch.
+    A contender is missing if the engine refuses it, its process ends with an error, or its loss is not that
+    of the loop in PyTorch.
     """
     children: dict[str, Child] = {}
     missing, losses = {}, {}

@@ -55,7 +55,7 @@ def measure(case: Subject, epochs: int | None = None) -> Iterator[Row]:
 
 
 def _later(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """Return by how many steady batches multifit is later than the hand-written loop, by round."""
+    """Return how much later than the hand-written loop multifit is, in steady batches, for each round."""
     rounds = list(zip(times["hand-written"], times[STEADY]))
     return {
         f"{name} later by": [(ours - hand) / batch for ours, (hand, batch) in zip(seconds, rounds)]

@@ -1,4 +1,4 @@
-"""Training from DataLoaders with transforms, with workers and from arrays, and by a hand-written loop."""
+"""Training from DataLoaders: with transforms, workers or arrays, compared with a hand-written loop."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _small() -> Any:
 
 @cache
 def _patches() -> Any:
-    """Return patches of photographs, which Gluon's transforms augment and make (3, 32, 32) when read."""
+    """Return patches of photographs, which Gluon's transforms augment and turn into (3, 32, 32) when read."""
     task("augmentation")  # puts tasks/ on the path
     from data.patches import augmentation, patches
 

@@ -67,7 +67,7 @@ def _epochs(contender: str, case: Subject) -> Callable[[int], Any]:
 
 
 def _serve(contender: str, name: str) -> None:
-    """Train until the number of batches in each request; answer with the current memory and its peak."""
+    """Train up to the number of batches that a request names; answer with the memory and its peak."""
     case = next(case for case in CASES if case.name == name)
     per_epoch, line, done = len(case.batches()), Line(), 0
     mx.nd.waitall()

@@ -1,8 +1,8 @@
 """Contenders take turns, so that changes of the machine's speed affect all of them.
 
-After the others' turns, the processor's caches hold their data, and a contender's threads may share a core
-for a while, neither of which happens to a training that runs alone. So a turn is repeated for a while before
-the run that counts.
+After the others' turns, the processor's caches hold the others' data, and a contender's threads may share a
+core for a while. Neither happens to a training that runs alone. So each turn runs for a while before the run
+that counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Run `rounds` turns of each contender, one after the other; return the seconds.
 
-    After `limit` seconds no round begins, if there are enough of them.
+    After `limit` seconds no further round begins, if there are enough of them.
     """
     times: dict[str, list[float]] = {name: [] for name in turns}
     end = clock() + limit

@@ -57,7 +57,7 @@ TARGETS = (
         for methods, limit in ((LOSSES, 1.05), (("FAMO",), 1.4), (GRADIENTS, dearest))
         for method in methods
     ),
-    # two processes are worth .95 of two independent ones
+    # two processes that train together reach .95 of the speed of two independent ones
     Target("distributed", "ResNet18 thumbnail, torch", "/ independent processes", 1.05),
     Target("distributed", "ResNet18 thumbnail, horovod", "/ independent processes", 1.05),
     Target("distributed", "ResNet18 thumbnail, 256 samples, torch", "/ independent processes", 1.05),
@@ -76,7 +76,7 @@ TARGETS = (
     Target("memory", "ResNet18 thumbnail, peak", HAND, 1.05),
     Target("memory", "tiny FCN, mean IoU, peak", HAND, 1.05),
     Target("memory", "MLP, many batches", "late", 1.01),
-    # on a GPU as fast as the loop in PyTorch, and nets whose operators are short faster
+    # on a GPU, as fast as the loop in PyTorch, and faster for nets whose operators are short
     *(
         Target("gpu", f"{case}, {precision}{way}", f"/ PyTorch by hand{way}", 1.05)
         for case in ("ResNet18 thumbnail", "tiny FCN, mean IoU", "SSD", "NMT")

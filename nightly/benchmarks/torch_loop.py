@@ -77,7 +77,7 @@ def hand_written(
 
 
 def pinned(case: Subject, device: torch.device) -> list[Tensors]:
-    """Return a case's batches as tensors on the host, where GPUs copy them from; classes are int64."""
+    """Return a case's batches as tensors in the host memory that GPUs copy from; classes are int64."""
     tensors = [[torch.from_numpy(slot.asnumpy()) for slot in batch] for batch in case.batches()]
     tensors = [[t.long() if t.dtype == torch.int32 else t for t in batch] for batch in tensors]
     return [[t.pin_memory() for t in batch] for batch in tensors] if device.type == "cuda" else tensors

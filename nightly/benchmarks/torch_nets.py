@@ -1,4 +1,4 @@
-"""A Gluon net of stock layers as the net that PyTorch's users write, with its parameters."""
+"""A Gluon net of stock layers, rebuilt as PyTorch's users write it, with the same parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
 
 def torch_net(block: Any) -> nn.Module:
-    """Return a net of `torch.nn` that computes what a Gluon net does, whose shapes are known.
+    """Return a net of `torch.nn` that computes what a Gluon net with known shapes does.
 
     Raises KeyError if it has a layer that is not known here.
     """

@@ -1,4 +1,4 @@
-"""The net of tasks/translation.py as PyTorch's users write it, with its parameters, and its loss."""
+"""The net of tasks/translation.py and its loss as PyTorch's users write them, with the same parameters."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Translation(nn.Module):
 
 
 def cross_entropy_per_token(outputs: Tensors, labels: Tensors) -> tuple[Any, Any]:
-    """Return the mean over all sentences' words, and how many there are, for their lengths and the words."""
+    """Return the mean loss over the words of all sentences, and the number of these words."""
     (scores,), (length, words) = outputs, labels
     valid = torch.arange(words.shape[1], device=words.device) < length[:, None]
     count = length.sum()

@@ -37,7 +37,7 @@ class DWA(nn.Module):
         self._weights, self._batches = torch.ones(TASKS), 0
 
     def new_epoch(self) -> None:
-        """Weigh by the means of the epochs until now; call it before each of them, the first too."""
+        """Weigh by the mean losses of the epochs so far; call it before each epoch, including the first."""
         if self._means:
             self._means[-1] /= self._batches
         if len(self._means) > 1:
@@ -54,7 +54,7 @@ class DWA(nn.Module):
 
 
 def pcgrad(gramian: Gramian) -> list[float]:
-    """Return the sum of what is left of each gradient without what conflicts with the others."""
+    """Return the sum of the gradients, each without the components that conflict with the others."""
     weights = [1.0] * TASKS
     for i in range(TASKS):
         others = [j for j in range(TASKS) if j != i]

@@ -52,7 +52,7 @@ class Trained:
         self._optimizer = torch.optim.SGD([*parameters, *learned], lr=0.01, momentum=0.9)
 
     def epoch(self) -> None:
-        """Train for an epoch; losses and right answers are summed, as everybody else does."""
+        """Train for an epoch; losses and right answers are summed, as all contenders do."""
         sums = torch.zeros(4)
         self._new_epoch()
         for image, kind, odd in self._batches:

@@ -23,7 +23,7 @@ class ConvHeads(HeadsNet):
         self.body = nn.HybridSequential()
         for channels in (16, 32, 32):
             self.body.add(nn.Conv2D(channels, 3, padding=1, activation="relu"))
-        # to pass GlobalAvgPool2D back takes MXNet most of a step
+        # the backward pass of GlobalAvgPool2D would take MXNet most of a step
         self.body.add(nn.HybridLambda(lambda F, maps: F.mean(maps, axis=(2, 3))))
 
 

@@ -26,7 +26,7 @@ class _SSD(Subject):
         return task("detection", "train_count=80", "val_count=2")
 
     def net(self, settled: bool = True) -> Any:
-        """Return the net of the task, which knows its shapes by its anchors."""
+        """Return the net of the task; computing its anchors has determined its shapes."""
         mx.random.seed(0)
         net = self._task.net(self.contexts)
         net.hybridize(**STATIC)
@@ -40,7 +40,7 @@ class _SSD(Subject):
         return [tuple(batch) for batch in train]
 
     def spec(self, net: Any) -> TaskSpec:
-        """Return the task's."""
+        """Return the task's spec."""
         return self._task.spec(net)
 
     def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:

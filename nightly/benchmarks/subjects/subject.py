@@ -85,7 +85,7 @@ class Subject:
         return net
 
     def estimator(self, net: Any = None, **options: Any) -> MultiEstimator:
-        """Return multifit's estimator, with a new net unless one is given, which logs nothing."""
+        """Return multifit's estimator, which logs nothing; with a new net unless one is given."""
         net = self.net() if net is None else net
         logging.getLogger("multifit").setLevel(logging.ERROR)
         options = {"context": self.contexts, **options}

@@ -47,7 +47,7 @@ class _NMT(Subject):
         return list(self.batches()[0][:4])
 
     def spec(self, net: Any) -> TaskSpec:
-        """Return the training half of the task's spec: a step does not search."""
+        """Return the training half of the task's spec, as a training step needs no beam search."""
         return TaskSpec(
             inputs=["source", "target_in", "source_length", "target_length"],
             outputs=["logits", ...],
@@ -63,7 +63,7 @@ class _NMT(Subject):
         )
 
     def trainers(self, net: Any) -> Any:
-        """Let encoder and decoder learn apart."""
+        """Return a trainer for the encoder and one for the decoder."""
         name, options = self.optimizer
         return {
             half: TrainerSpec(pattern, name, options, clip_norm=CLIP)
