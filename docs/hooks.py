@@ -28,7 +28,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def wide_page(config: Any, path: str, text: str, *hidden: str) -> File:
-    """Return a page without the navigation at its left, and without what else is named."""
+    """Return a page without the navigation at its left, and without the other parts that are named."""
     return File.generated(
         config, path, content=f"---\nhide: [{', '.join(['navigation', *hidden])}]\n---\n{text}"
     )

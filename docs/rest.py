@@ -1,4 +1,4 @@
-"""Docstrings are reStructuredText, and the site is Markdown: show their roles and formulas as code."""
+"""Docstrings are reStructuredText, but the site is Markdown: show their roles and formulas as code."""
 
 from __future__ import annotations
 
