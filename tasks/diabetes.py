@@ -68,7 +68,7 @@ def net():
 
 
 def initializer():
-    """Return what initialises the weights."""
+    """Return the initializer of the weights."""
     return init.Xavier()
 
 
@@ -93,7 +93,7 @@ def spec():
 
 
 def trainers():
-    """Return the one trainer."""
+    """Return one trainer for all parameters."""
     return TrainerSpec(".*", "adam", {"learning_rate": rate})
 
 

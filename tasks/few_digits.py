@@ -57,7 +57,7 @@ def net():
 
 
 def initializer():
-    """Return what initialises the weights."""
+    """Return the initializer of the weights."""
     return init.Xavier()
 
 
@@ -80,7 +80,7 @@ def spec():
 
 
 def trainers():
-    """Return the one trainer."""
+    """Return one trainer for all parameters."""
     return TrainerSpec(".*", "adam", {"learning_rate": rate})
 
 
