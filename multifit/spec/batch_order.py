@@ -10,9 +10,9 @@ Orders = Mapping[str, Sequence[str]]
 
 
 def merged_order(orders: Orders) -> list[str] | None:
-    """Return all slots once, each part's in its own order; None if two parts contradict each other.
+    """Return every slot once, in an order that keeps each part's order; None if there is no such order.
 
-    `orders` are the slots of each part's batches. Those of the first part come as early as they may.
+    `orders` has the slots of each part's batches. The slots of the first part come as early as possible.
     """
     waiting, merged = [list(order) for order in orders.values()], list[str]()
     while any(waiting):
@@ -26,7 +26,7 @@ def merged_order(orders: Orders) -> list[str] | None:
 
 
 def order_messages(orders: Orders) -> Iterator[str]:
-    """Yield a message if the parts have the slots that they share in orders that cannot be merged."""
+    """Yield a message if the orders of the parts' slots cannot be merged."""
     if merged_order(orders) is not None:
         return
     every = [slot for order in orders.values() for slot in order]

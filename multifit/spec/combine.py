@@ -1,4 +1,4 @@
-"""Combining several TaskSpecs: their names get the part's name in front, shared slots stay one."""
+"""Combining several TaskSpecs: names get the part's name as a prefix, and a shared slot stays one slot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .terms import MetricTerm, Term
 
 
 def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of the combined TaskSpec, except `evaluate`, of parts without problems."""
+    """Return the arguments of the combined TaskSpec, except `evaluate`; the parts must have no problems."""
     renamed = [_Part(name, declarations, tuple(shared)) for name, declarations in parts.items()]
     return {
         "outputs": [part.tree(part.declarations.outputs) for part in renamed],
@@ -37,7 +37,7 @@ def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) ->
 
 
 def part_slots(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each part what the slots of its batches become, in order, by their names in the part."""
+    """Return, for each part, the combined names of its batch slots by their names in the part, in order."""
     renamed = [_Part(name, declarations, tuple(shared)) for name, declarations in parts.items()]
     return {part.name: {name: part.slot(name) for name in part.declarations.batch} for part in renamed}
 
@@ -75,7 +75,7 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
 
 
 def _orders(parts: Mapping[str, Declarations], shared: Sequence[Any]) -> dict[str, list[str]]:
-    """Return each part's slots in the order of its batches, by new names; none if no part declares it."""
+    """Return the combined names of each part's slots in batch order; {} if no part declares a `batch`."""
     if all(spec.batch == spec.slot_names for spec in parts.values()):
         return {}  # the whole has the usual order too: all inputs, then the labels
     slots = part_slots(parts, shared)
@@ -87,7 +87,7 @@ def _slots(specs: Iterable[Declarations]) -> list[str]:
 
 
 def _has_more(label: LabelSpec) -> bool:
-    """Whether a label is more than a name."""
+    """Return whether a label declares more than its name."""
     return any(getattr(label, field.name) is not None for field in fields(label) if field.name != "name")
 
 

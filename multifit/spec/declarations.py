@@ -15,7 +15,7 @@ Declared = TypeVar("Declared", bound="Declarations")
 
 @dataclass(frozen=True, eq=False)
 class Declarations:
-    """The fields of a :class:`TaskSpec` in one form each, and its losses and metrics with resolved names."""
+    """The fields of a :class:`TaskSpec`, each in one form, and its losses and metrics with resolved names."""
 
     outputs: Tree  # "..." may be the last item of any level
     labels: tuple[str, ...]
@@ -31,8 +31,8 @@ class Declarations:
     label_specs: Mapping[str, LabelSpec]
     terms: tuple[Term, ...]
     metric_terms: tuple[MetricTerm, ...]
-    state: Mapping[str, tuple[int, ...]]  # slots that are outputs of the batch before, and their shapes
-    parts: Mapping[str, Mapping[str, str]]  # of a combined spec: the slots of each part's batches, in order
+    state: Mapping[str, tuple[int, ...]]  # inputs that are outputs of the previous batch, and their shapes
+    parts: Mapping[str, Mapping[str, str]]  # of a combined spec: each part's batch slots, old name to new
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Declarations:
 
 
 def changed(declarations: Declared, **fields: Any) -> Declared:
-    """Return declarations with other fields, which are not checked."""
+    """Return a copy of the declarations with some fields replaced; nothing is checked."""
     declarations = copy.copy(declarations)
     for name, value in fields.items():
         object.__setattr__(declarations, name, value)

@@ -21,11 +21,11 @@ T = TypeVar("T", LossSpec, MetricSpec)
 
 
 class FieldParser:
-    """Parses fields and collects what is wrong with them.
+    """Parses the fields of a TaskSpec and collects what is wrong with them.
 
-    What it returns is safe to work with: names are names, numbers are Python's. `messages` tell what was left
-    out, and `details` what else is wrong. `unresolved`, which is filled last, tells which names that losses
-    and metrics refer to do not exist.
+    The parsed fields are safe to work with: every name is a valid name, every number a Python number.
+    `messages` are about names and fields that had to be dropped, `details` about everything else.
+    `unresolved`, which is filled last, is about names that are referred to but not declared.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class FieldParser:
         needs_inputs: bool,
         state: Any = None,
     ) -> dict[str, Any]:
-        """Return what a TaskSpec declares by the fields of :class:`Declarations`."""
+        """Return the declarations as a dict with the fields of :class:`Declarations` as keys."""
         label_specs = self._labels(labels)
         label_names = tuple(label.name for label in label_specs)
         tree, input_names = self._tree("outputs", outputs), self._names("inputs", inputs)

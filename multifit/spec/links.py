@@ -22,7 +22,7 @@ class Link(NamedTuple):
 
 
 def links(declarations: Declarations, metrics: Collection[str] | None = None) -> Iterator[Link]:
-    """Yield every link, term by term; `metrics` are the ones that count, by default all."""
+    """Yield every link of the losses, then of the metrics; `metrics` selects metrics by key, default all."""
     for term in declarations.terms:
         yield from _arguments(declarations, "loss", term)
         if isinstance(term.spec.normalize_by, str):
@@ -37,7 +37,7 @@ def links(declarations: Declarations, metrics: Collection[str] | None = None) ->
 
 
 def targets(all_links: Iterable[Link], what: str, name: str) -> list[Link]:
-    """Return the different links from one output, slot or loss: what it feeds, then what it normalizes."""
+    """Return the links from one output, slot or loss, without repetition; those that feed come first."""
     leading = dict.fromkeys(link for link in all_links if (link.what, link.name) == (what, name))
     return sorted(leading, key=lambda link: link.how != FEEDS)
 

@@ -28,7 +28,7 @@ def coverage(label: str) -> str:
 def with_presence(
     terms: Sequence[Term], metrics: Sequence[MetricTerm], labels: Mapping[str, LabelSpec]
 ) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...]]:
-    """Return losses and metrics that know which of their labels may be missing."""
+    """Return the losses and metrics, each with the presence slots of its labels that may be missing."""
     terms = [replace(term, present=_present(term.args, labels)) for term in terms]
     of_losses = {figure: term.present for term in terms for figure in term.figures}
     known = []

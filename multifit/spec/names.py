@@ -31,14 +31,14 @@ class Ref:
 
 
 def is_name(value: object) -> bool:
-    """Return whether `value` can be a name, which stands in messages, tables, plots and files."""
+    """Return whether `value` can be a name, which appears in messages, tables, plots and files."""
     return isinstance(value, str) and 1 <= len(value) <= 200 and value.isprintable()
 
 
 def leaves(tree: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield ``(path, leaf)`` of nested tuples and lists in order; `path` holds the indices of the leaf.
 
-    A list at a depth of `MAX_DEPTH` is a leaf.
+    A list that is nested `MAX_DEPTH` levels deep counts as a leaf.
     """
     if isinstance(tree, (list, tuple)) and len(path) < MAX_DEPTH:
         for i, item in enumerate(tree):
@@ -55,7 +55,7 @@ def listed(value: Any) -> tuple[str, ...]:
 
 
 def bare_slots(declared: Iterable[Any], slots: Collection[str]) -> tuple[Any, ...]:
-    """Return names of slots without ``labels.`` in front; names of no slot as they are."""
+    """Return the names of slots without the prefix ``labels.``, and all other values as they are."""
     short = {f"{SLOTS}.{slot}": slot for slot in slots}
     return tuple(short.get(name, name) if isinstance(name, str) else name for name in declared)
 
@@ -64,7 +64,7 @@ def resolve(name: object, spaces: Mapping[str, Sequence[str]]) -> tuple[list[Ref
     """Resolve ``digit``, ``outputs.digit`` or ``labels.digit`` among the valid names of each name space.
 
     Returns all matches, and an error message if there are none. The nearest valid name then counts as the
-    match, so that one typing error is reported once.
+    match, so that a typo is reported only once.
     """
     if not isinstance(name, str):
         return [], f"{shown(name)} is not a name; {_valid(spaces)}"

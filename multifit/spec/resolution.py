@@ -20,7 +20,7 @@ def resolve_terms(
     outputs: Sequence[str],
     slots: Sequence[str],
 ) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...], list[str]]:
-    """Return all losses and metrics with whatever could be resolved, and a message for every other name."""
+    """Return all losses and metrics with the names that could be resolved, and messages about the others."""
     messages: list[str] = []
     spaces = {OUTPUTS: outputs, SLOTS: slots}
     terms = [_Resolver("losses", key, spaces, messages).loss(spec) for key, spec in losses.items()]
@@ -30,13 +30,16 @@ def resolve_terms(
 
 
 class _Resolver:
-    """Resolves the names of one loss or metric; `messages` gets what is wrong."""
+    """Resolves the names of one loss or metric, and appends a message to `messages` for each problem."""
 
     def __init__(self, field: str, key: str, spaces: Spaces, messages: list[str]) -> None:
         self.where, self.key, self.spaces, self.messages = f'{field}["{key}"]', key, spaces, messages
 
     def loss(self, spec: LossSpec) -> Term:
-        """Return a loss with its arguments, its weight as a float, and a normalizer that is a bare name."""
+        """Return a loss with resolved arguments, a float as weight, and a slot's bare name as normalizer.
+
+        A function as weight or normalizer stays as it is.
+        """
         args = self._arguments(spec, False, (OUTPUTS,) if spec.fn is None else (OUTPUTS, SLOTS))
         by, weight = spec.normalize_by, spec.weight
         if by is not None and not callable(by):
@@ -51,7 +54,7 @@ class _Resolver:
         )
 
     def metric(self, spec: MetricSpec) -> MetricTerm:
-        """Return a metric with its arguments and losses."""
+        """Return a metric with resolved arguments and losses."""
         losses = [ref.name for name in listed(spec.losses) for ref in self._refs(name, LOSSES)]
         args: tuple[Ref, ...] = ()
         takes_losses = bool(listed(spec.losses))
@@ -80,7 +83,7 @@ class _Resolver:
         return tuple(args)
 
     def _named_like_key(self, spaces: Sequence[str]) -> tuple[Ref, ...]:
-        """Return what a loss or metric without names takes: the output and the label that have its key."""
+        """Return the default arguments of a loss or metric: the output and the label named like its key."""
         missing = [space for space in spaces if self.key not in self.spaces[space]]
         if missing:
             valid = "; ".join(f"{PLURAL[space]} are {quoted(self.spaces[space])}" for space in missing)

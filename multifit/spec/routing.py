@@ -11,7 +11,7 @@ from .names import OUTPUTS, SINGULAR, SLOTS, Ref, resolve
 
 
 def routing_messages(declarations: Declarations) -> Iterator[str]:
-    """Yield what is wrong with the batch's order, `unused`, and what nothing takes."""
+    """Yield what is wrong with the batch's order and with `unused`, and which names nothing takes."""
     yield from _batch(declarations)
     yield from _unknown_unused(declarations)
     yield from _not_taken(declarations)
@@ -44,7 +44,7 @@ def _unknown_unused(declarations: Declarations) -> Iterator[str]:
 
 def _not_taken(declarations: Declarations) -> Iterator[str]:
     if not declarations.takers:
-        return  # a spec for prediction
+        return  # a spec that only predicts
     used = _used(declarations)
     for space, declared in ((OUTPUTS, declarations.output_names), (SLOTS, declarations.labels)):
         for name in dict.fromkeys(declared):
@@ -56,7 +56,7 @@ def _not_taken(declarations: Declarations) -> Iterator[str]:
 
 
 def _used(declarations: Declarations) -> set[Ref]:
-    """Return everything that something takes, or that is listed as unused."""
+    """Return the outputs and slots that something takes, or that are listed as unused."""
     slots = {SLOTS: declarations.slot_names}
     used = {ref for item in declarations.takers for ref in item.args}
     used |= {Ref(SLOTS, name) for name in declarations.inputs}

@@ -1,4 +1,4 @@
-"""What a TaskSpec consists of. None of these raises: the TaskSpec or the estimator reports problems."""
+"""The specs of losses, metrics, labels and trainers. The TaskSpec or the estimator reports their problems."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ class LossSpec(_OneLineRepr):
     ----------
     fn : callable, optional
         A ``gluon.loss.Loss``, a Block or a function on arrays, called with the outputs, then the labels, in
-        the order declared. None: the one output named is the loss itself.
+        the order declared. None: the net returns the loss itself, as the only output that the loss takes.
     outputs, labels : str or sequence of str, optional
-        What `fn` takes. With neither: the output and the label named like the loss. With outputs alone: a
-        loss without labels. An input of the net may be taken as a label.
+        The outputs and labels that `fn` takes. If both are left out, `fn` takes the output and the label
+        that are named like the loss. If only `outputs` is given, the loss takes no labels. An input of the
+        net may be taken as a label.
     weight : float or callable
-        Finite and at least 0, or a function of the :class:`~multifit.RunState` that returns such a number.
+        The loss's factor in the objective: a finite number of at least 0, or a function of the
+        :class:`~multifit.RunState` that returns such a number.
     returns : sequence of str, optional
         Names of the parts if `fn` returns several; each part is logged as the figure ``<loss>.<part>``.
     minimize : str, optional
         The part that enters the objective. Defaults to the first.
     normalize_by : str or callable, optional
-        A slot, or a function of all slots, whose sum over the whole batch divides the loss; at least 0. A
-        function is called with each device's slots, and what it returns, an array or a number, is added up
-        over all devices and processes. Defaults to the number of samples.
+        What divides the loss: a slot, whose sum over the whole batch is used, or a function of all slots. The
+        function is called with each device's slots and returns an array or a number; what it returns is
+        summed over all devices and processes. Values must be at least 0. Defaults to the number of samples.
     scope : {"device", "batch"}
-        ``"batch"``: `fn` gets lists with one array per device for every argument, and the sum of what it
-        returns is taken as divided by `normalize_by` already. Means over batches, and over processes, are
-        weighted by `normalize_by`.
+        With ``"device"``, `fn` is called for each device, with that device's arrays. With ``"batch"``, it is
+        called once, and every argument is a list with one array per device. The sum of what it returns then
+        counts as already divided by `normalize_by`, which only weights means over batches and processes.
     arguments : sequence of str, optional
-        Another order of the outputs and labels; ``outputs.x`` and ``labels.x`` if a name is both.
+        All outputs and labels in the order in which `fn` takes them, if the outputs do not come first. Write
+        ``outputs.x`` or ``labels.x`` if a name is both.
     trainers : str or sequence of str, optional
-        The trainers whose parameters its gradient reaches, as if all other parameters were constants.
-        Defaults to all.
+        The loss trains only the parameters of these trainers; all others are constants for its gradient.
+        Defaults to all trainers.
     """
 
     fn: Callable[..., Any] | None = None
@@ -71,26 +74,29 @@ class MetricSpec(_OneLineRepr):
     Parameters
     ----------
     metric : EvalMetric or callable
-        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` on NumPy arrays, which
-        hold what all devices have. An EvalMetric is called as ``update(labels, preds)`` if its second
-        parameter is ``preds``, otherwise with the outputs, then the labels. Of several devices, MXNet's own
-        metrics get lists of all arrays; others get arrays of the whole batch, or are called for each device
-        if an array does not have the batch's samples along an axis.
+        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` that gets NumPy arrays of
+        the whole batch. An EvalMetric whose second parameter is named ``preds`` is called as
+        ``update(labels, preds)``, any other with the outputs, then the labels, each as a list with one array
+        per device. With several devices, MXNet's own metrics get the arrays of all devices in two lists.
+        Other metrics with ``preds`` get arrays of the whole batch; they are called for each device instead
+        if an array has no axis along which the batch's samples lie.
     outputs, labels : str or sequence of str, optional
-        What it takes. Without `outputs`, `labels` and `losses`: the output and label named like the metric.
+        The outputs and labels that the metric takes. If `outputs`, `labels` and `losses` are all left out, it
+        takes the output and the label that are named like the metric.
     losses : str or sequence of str, optional
-        Losses whose values it takes in place of outputs.
+        Losses whose values the metric takes in place of outputs.
     mode : {"min", "max"}, optional
-        Which direction is better. Known for the stock metrics.
+        Whether lower or higher values are better. Known for the stock metrics.
     stage : sequence of {"train", "evaluate"}
-        When it is computed.
+        The stages in which the metric is computed. Defaults to both.
     transform : callable, optional
-        ``transform(*outputs, *labels)`` returns what the metric takes, in the order of its parameters. If an
-        item is a list, as in ``[a, b], [c]``, it stays one argument, and `update` is called for each device.
+        ``transform(*outputs, *labels)`` returns the arguments of the metric, in the order of its parameters.
+        If an item is a list, as in ``[a, b], [c]``, the list is one argument, and `update` is called for each
+        device.
     names : sequence of str, optional
         Names of the figures if the metric returns several without names.
     arguments : sequence of str, optional
-        Another order of the outputs and labels, as in :class:`LossSpec`.
+        All outputs and labels in another order, as in :class:`LossSpec`.
     """
 
     metric: Any
@@ -107,7 +113,7 @@ class MetricSpec(_OneLineRepr):
 @with_known_arguments
 @dataclass(frozen=True, repr=False)
 class LabelSpec(_OneLineRepr):
-    """A label with more than a name.
+    """A label that needs more than a name.
 
     Parameters
     ----------
@@ -120,9 +126,9 @@ class LabelSpec(_OneLineRepr):
     ignore : number, optional
         A value that means "no label" and may lie outside the classes.
     missing : {"nan"}, number, str or callable, optional
-        Where the label is missing: where it is NaN, where it has this value, where the slot of this name is
-        0, or where ``missing(label)`` is not 0. A batch may also hold None in its place. What is missing has
-        no loss and no gradient, and no metric sees it.
+        Says where the label is missing. ``"nan"``: where it is NaN. A number: where it has this value. The
+        name of another slot: where that slot is 0. A function: where ``missing(label)`` is not 0. A batch
+        may also hold None in place of the label. Losses, gradients and metrics leave out missing labels.
     """
 
     name: str
@@ -147,15 +153,16 @@ class TrainerSpec(_OneLineRepr):
     optimizer_params : mapping, optional
         Options of the optimizer, such as ``{"learning_rate": 1e-3}``.
     lr_scheduler : LRScheduler, optional
-        The learning rate by number of updates. Its ``base_lr`` is used unless `optimizer_params` has a
-        ``learning_rate``.
+        Sets the learning rate by the number of updates. Its ``base_lr`` is used unless `optimizer_params`
+        has a ``learning_rate``.
     clip_norm : float, optional
         The largest global norm of this trainer's gradients; larger ones are scaled down to it.
     every : int
-        It moves its parameters after every so many batches of the run. A schedule counts these updates.
+        The number of batches per update: 2 updates the parameters after every second batch of the run. A
+        schedule counts the updates.
     accumulate : bool
-        Whether an update uses the mean of the gradients since the last one, as if the batches had been one,
-        or those of the last batch alone.
+        Whether an update uses the mean of the gradients of all batches since the last update, as if they had
+        been one batch. Otherwise, it uses the gradients of the last batch alone.
     """
 
     params: Any
@@ -171,7 +178,7 @@ def _short(value: object) -> str:
     """Return the `repr`; the name or the type if the `repr` is long, fails, or is just an address."""
     try:
         text = repr(value)
-    except Exception:  # of the user's own
+    except Exception:  # from the user's own `__repr__`
         text = ""
     if text and "\n" not in text and " at 0x" not in text and len(text) <= 60:
         return text

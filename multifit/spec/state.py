@@ -1,4 +1,4 @@
-"""State that is carried from batch to batch: what is declared of it."""
+"""The declaration of state that is carried from batch to batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = 'such as {"hidden": (2, 0, 64)}, with 0 for the number of samples'
 
 
 def parsed_state(value: Any) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-    """Return the shape of each slot of the state, and what is wrong with what was declared."""
+    """Return the shape of each slot of the state, and what is wrong with the declared `value`."""
     if value is None:
         return {}, []
     if not isinstance(value, Mapping):
@@ -26,7 +26,7 @@ def parsed_state(value: Any) -> tuple[dict[str, tuple[int, ...]], list[str]]:
 
 
 def state_messages(declarations: Declarations) -> Iterator[str]:
-    """Yield which slots of the state are no inputs, or are not returned by the net."""
+    """Yield which slots of the state are not inputs, are not returned by the net, or are in `batch`."""
     for name in declarations.state:
         for field, valid in (("inputs", declarations.inputs), ("outputs", declarations.output_names)):
             if name not in valid:

@@ -65,17 +65,17 @@ def loss_text(term: Term) -> str:
 
 
 def carried_text(declarations: Declarations, name: str) -> str:
-    """Return where a slot of the state comes from, to follow where it goes; "" for all others."""
+    """Return the text on where a slot of the state comes from, to append to its row; "" for other slots."""
     return f'; the output "{name}" of the batch before' if name in declarations.state else ""
 
 
 def bound_text(term: Term) -> str:
-    """Return which trainers a loss moves, to follow a loss's text; "" if it moves all."""
+    """Return the text on the trainers that a loss is bound to, to append to its text; "" if to none."""
     return f", moves {', '.join(term.trainers)}" if term.trainers else ""
 
 
 def call_text(fn: Any, args: Iterable[object]) -> str:
-    """Return a call, such as ``L2Loss(outputs.a, labels.a)``; for a loss without function, the output."""
+    """Return the text of a call, such as ``L2Loss(outputs.a, labels.a)``; None as `fn` is "the output"."""
     name = "the output" if fn is None else _function_name(fn)
     return f"{name}({', '.join(map(str, args))})"
 

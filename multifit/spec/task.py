@@ -21,7 +21,8 @@ from .validate import declaration_messages
 class TaskSpec(Declarations):
     """Declares a net's outputs, a batch's labels, and which loss and metric takes which of them.
 
-    Immutable. Names are strings; everything declared must be used or listed in `unused`.
+    Immutable. Names are strings; everything declared must be used or listed in `unused`. The arrays of a
+    batch are its slots: each is an input or a label.
 
     Parameters
     ----------
@@ -29,17 +30,18 @@ class TaskSpec(Declarations):
         What the net returns, in order. Nested sequences mirror nested outputs, a dict is matched by key, and
         ``...`` at the end ignores the rest.
     labels : sequence of str or LabelSpec
-        The label slots of a batch. A label with an input's name is that slot.
+        The labels of a batch. A label with the name of an input is the same slot.
     losses : mapping of str to LossSpec or callable
         A bare callable takes the output and the label named like its key, with weight 1.
     metrics : mapping of str to MetricSpec or EvalMetric
-        What is measured.
+        A bare metric takes the output and the label named like its key.
     inputs : sequence of str
         What the net is called with, in order.
     batch : sequence of str, optional
         The order of the slots in a batch. Defaults to the inputs, then the labels that are not inputs.
     unused : sequence of str
-        Outputs and slots that nothing takes, on purpose; ``outputs.x`` or ``labels.x`` where a name is both.
+        Outputs and slots that are left unused on purpose. A name that is both an output and a slot means
+        both; write ``outputs.x`` or ``labels.x`` for one of them.
     forward : callable, optional
         ``forward(net, slots) -> outputs`` for a net that is not simply called with its inputs.
     batch_fn : callable, optional
@@ -49,9 +51,9 @@ class TaskSpec(Declarations):
     name : str, optional
         Shown in summaries.
     state : mapping of str to shape, optional
-        Inputs that come from the batch before: the net's output of that name, without its gradient. Every
-        epoch, evaluation and prediction starts with zeros of this shape, in which 0 stands for the number
-        of samples.
+        Inputs that do not come from the data: each is the net's output of the same name in the previous
+        batch, without its gradient. Every epoch, evaluation and prediction starts with zeros of this shape,
+        in which 0 stands for the number of samples.
 
     Raises
     ------
@@ -89,7 +91,7 @@ class TaskSpec(Declarations):
 
     @property
     def evaluation(self) -> TaskSpec:
-        """The spec that holds in evaluation and prediction."""
+        """The spec that is used in evaluation and prediction."""
         return self.evaluate or self
 
     def summary(self) -> str:
@@ -107,9 +109,9 @@ class TaskSpec(Declarations):
         ----------
         shared : sequence of str
             Slots that the parts have in common; all other names become ``<part>/<name>``. If a part declares
-            its `batch`, that of the whole has every part's slots in that part's order.
+            its `batch`, the combined `batch` keeps the slots of every part in that part's order.
         **parts : TaskSpec
-            The specs by the name of their part.
+            The specs by the names of the parts.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""With a loader for each task: which slots the batches of a loader have, and what they are used for."""
+"""A loader for each task: which slots the batches of each loader have, and what takes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .missing import NAN
 from .terms import Taker
 
 TaskSlots = Mapping[str, str]
-"""The slots of a loader's batches, in their order, by the names that they have in the batches."""
+"""The names of a loader's slots in the spec, by their names in the loader's batches, in order."""
 
 
 def task_slots(spec: Declared) -> dict[str, TaskSlots]:
-    """Return the slots that a batch of each task has, if it is a list.
+    """Return, for each task, the slots of its batches, in their order if a batch is a list.
 
-    The tasks are the parts of a combined spec. Those of any other are its losses, and if it has none its
-    metrics: a batch has all inputs, and the labels that the loss takes.
+    The tasks of a combined spec are its parts. The tasks of any other spec are its losses, or its metrics if
+    it has no losses; a task's batches then have all inputs, and the labels that its loss or metric takes.
     """
     if spec.parts:
         return dict(spec.parts)
@@ -29,7 +29,7 @@ def task_slots(spec: Declared) -> dict[str, TaskSlots]:
 
 
 def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
-    """Return a spec whose losses and metrics know which of the slots that they take some batches lack."""
+    """Return a spec in which `optional` of each loss and metric holds the slots that some batches lack."""
     if not lacking:
         return spec
     terms = [replace(term, optional=_slots(spec, term).intersection(lacking)) for term in spec.terms]
@@ -47,7 +47,7 @@ def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
 
 
 def _slots(spec: Declared, taker: Taker) -> frozenset[str]:
-    """Return the names of all slots that a loss or a metric takes, those that mask or normalise included."""
+    """Return the names of all slots that a loss or metric takes, including masks and normalizers."""
     taken = {ref.name for ref in taker.labels}
     by = getattr(taker.spec, "normalize_by", None)
     taken |= {by} if isinstance(by, str) else set()

@@ -11,14 +11,14 @@ from .specs import LossSpec, MetricSpec
 
 @dataclass(frozen=True)
 class Taker:
-    """What takes outputs and slots: a loss or a metric, with its arguments."""
+    """A loss or a metric with its arguments; both take outputs and slots."""
 
-    field: ClassVar[str]  # of the TaskSpec, which declares it
+    field: ClassVar[str]  # the field of the TaskSpec that declares it
     key: str
     spec: Union[LossSpec, MetricSpec]
     args: tuple[Ref, ...]
-    present: tuple[Ref, ...] = ()  # slots that say where its labels are present, of those that may be missing
-    optional: frozenset[str] = frozenset()  # slots that some batches lack, which then skip it
+    present: tuple[Ref, ...] = ()  # for labels that may be missing: slots that say where they are present
+    optional: frozenset[str] = frozenset()  # slots that some batches lack; it skips these batches
 
     @property
     def refs(self) -> tuple[Ref, ...]:
@@ -52,12 +52,12 @@ class Term(Taker):
 
     @property
     def counts_samples(self) -> bool:
-        """Whether its normalizer is the number of samples of all batches."""
+        """Whether its normalizer is the number of samples, in every batch."""
         return self.spec.normalize_by is None and not self.present and not self.optional
 
     @property
     def trainers(self) -> tuple[str, ...]:
-        """The trainers whose parameters it moves; none if it moves all."""
+        """The trainers whose parameters it trains; empty if it trains all parameters."""
         return listed(self.spec.trainers)
 
     @property

@@ -19,7 +19,7 @@ MODES = ("min", "max")
 
 
 def declaration_messages(declarations: Declarations) -> Iterator[str]:
-    """Yield what is wrong with duplicate names, losses, metrics, functions and names of figures."""
+    """Yield duplicate names, invalid losses, metrics and functions, and colliding names of figures."""
     yield from _duplicates(declarations)
     for term in declarations.terms:
         yield from _loss(term)
