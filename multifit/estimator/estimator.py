@@ -67,44 +67,49 @@ class MultiEstimator:
     net : Block
         Any Gluon net, hybridized or not, initialised or not.
     spec : TaskSpec or gluon.loss.Loss
-        What is routed where. A loss is enough for a net with one input, one output and one label.
+        Declares which outputs and labels the losses and metrics take. A loss alone is enough for a net with
+        one input, one output and one label.
     trainers : gluon.Trainer, TrainerSpec or mapping of str to these, optional
-        Who moves which parameters; default: Adam at 1e-3 over all.
+        The trainers: which optimizer updates which parameters. Defaults to Adam with learning rate 0.001 for
+        all parameters.
     context : Context or list of Context, optional
-        Where to run; default: where the net lives, else the first GPU, else the CPU.
+        The devices to run on. Defaults to the net's devices if it is initialised, else to the first GPU, else
+        to the CPU.
     initializer : Initializer, str or mapping of pattern to Initializer, optional
-        For parameters that are not initialised; of several patterns the first that matches a name wins.
+        Initialises the parameters that are not initialised yet. Of a mapping, the first pattern that matches
+        a parameter's name is used.
     frozen : sequence of str, Block or ParameterDict
-        Parameters that no trainer moves.
+        Parameters that no trainer updates; strings are patterns of names.
     precision : {"float32", "bfloat16", "float16"}
-        What the net's graph computes in, in training, evaluating and predicting. All but "float32" need a
-        hybridized net. With MXNet, "bfloat16" needs a CPU with AVX512, and "float16" is refused. Parameters,
-        gradients, losses and figures are always float32, and so is what `predict` returns and `export`
-        writes.
+        The dtype in which the net's graph computes, in training, evaluation and prediction. All but "float32"
+        need a hybridized net. With MXNet, "bfloat16" needs a CPU with AVX512, and "float16" is refused.
+        Parameters, gradients, losses and figures are always float32, and so is what `predict` returns and
+        `export` writes.
     balance : method of multifit.balance, optional
-        How the tasks are weighed against each other while training; default: by the losses' weights alone,
-        which are also multiplied with a method's.
+        The method that weighs the tasks against each other in training. Its weights are multiplied by those
+        of the losses. By default, the weights of the losses alone are used.
     engine : {"auto", "mxnet", "torch"}
         What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
-        ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" is MXNet,
-        unless `context` is a CUDA device by PyTorch's name, or a GPU that MXNet cannot use and PyTorch can.
+        ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" chooses
+        MXNet, unless `context` is PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet
+        cannot.
     compile : bool or "cudagraphs"
         With ``engine="torch"``, whether `torch.compile` compiles the step's program: the net, its losses and
         figures. Compiling takes a minute or more, and pays off where the net is large and runs for long.
         "cudagraphs" compiles nothing, but captures the program and its backward pass as CUDA graphs, one for
-        each form of batches, which pays off where the net is small.
+        each shape of the batches. It pays off where the net is small.
     world : World, optional
-        The processes that train together, from :func:`multifit.connect`. Batches are then those of all
-        processes together, each of which takes its share; the result is that of one process. All of them
-        must make the same calls, on the same data.
+        The processes that train together, from :func:`multifit.connect`. Each process takes its share of
+        every batch, and the result is that of one process that trains on whole batches. All processes must
+        make the same calls with the same data.
 
     Raises
     ------
     SpecError
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
-        A context that does not exist, an unknown precision, or one that the devices do not support; a `world`
-        that `connect` has not returned, an unknown `engine`, or `compile` with MXNet.
+        The `context` does not exist; the `precision` is unknown, or the devices do not support it; `world` is
+        not from `connect`; the `engine` is unknown; or `compile` is set with MXNet.
     ImportError
         The engine is not installed.
     """
@@ -136,8 +141,8 @@ class MultiEstimator:
         self._runner, self._engine, self._run = runner, runner.engine, run
         self._handlers = HandlerRunner(self)
         self._checkpointer = RunCheckpointer(runner, run, self._handlers, self._log_once)
-        self._fit_loop: FitLoop | None = None  # of the fit that runs
-        self._batch_loop: FitLoop | None = None  # of batches without a fit
+        self._fit_loop: FitLoop | None = None  # of the running fit
+        self._batch_loop: FitLoop | None = None  # of calls of `fit_batch` without a fit
 
     # ---- training ------------------------------------------------------------------------------------------
 
@@ -158,23 +163,23 @@ class MultiEstimator:
         Parameters
         ----------
         train_data, val_data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
-            `val_data` is evaluated after each epoch. A dict has a loader for each task, whose batches lack
-            the labels of others.
+            `val_data` is evaluated after each epoch. A dict has a loader for each task; its batches lack the
+            labels of the other tasks.
         epochs, batches : int
-            How many *more*; exactly one of them.
+            The number of *further* epochs or batches to train. Give exactly one of them.
         event_handlers : handler or list of handlers, optional
             Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. A
-            handler of the same name replaces one of the last four.
+            handler whose class has the name of one of the last four defaults replaces it.
         resume : path, optional
-            A run's folder, a folder of checkpoints or one checkpoint: the fit that saved them resumes from
-            the newest intact one, also in the middle of an epoch, as if it had never stopped. Call it as that
-            fit was called, with the same data; `epochs` and `batches` count from that fit's beginning.
-            Without a checkpoint yet, training starts from scratch.
+            A run's folder, a folder of checkpoints or one checkpoint. Training resumes from the newest intact
+            checkpoint, even in the middle of an epoch, as if the fit that saved it had never stopped. Use the
+            same arguments and data as for that fit; `epochs` and `batches` count from its beginning. If there
+            is no checkpoint yet, training starts from scratch.
         batch_axis : int
             The axis of the samples in all slots: 1 for time-major batches.
         sampling : Proportional, RoundRobin, Ratios or Together, optional
-            How many batches an epoch takes from each of several loaders, and in which order; of
-            ``multifit.sampling``. Default: ``Proportional()``, each batch once, in random order.
+            How many batches an epoch takes from each of several loaders, and in which order; see
+            ``multifit.sampling``. Defaults to ``Proportional()``: each batch once, in random order.
 
         Returns
         -------
@@ -184,11 +189,11 @@ class MultiEstimator:
         Raises
         ------
         SpecError, DataError, TrainerError
-            Something does not fit; nothing has moved. With `resume` also: the spec, the net or the trainers
-            are not those of the checkpoint.
+            Something does not fit; no parameter has changed. With `resume`, also if the spec, the net or the
+            trainers are not those of the checkpoint.
         ValueError
-            `epochs` and `batches` both or neither, a handler that cannot work here, a `resume` that is a
-            file, or in which all checkpoints are damaged, or a negative `batch_axis`.
+            Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
+            file or has only damaged checkpoints, or `batch_axis` is negative.
         """
         self._check_idle("fit")
         with self.world.guarded():
@@ -198,7 +203,7 @@ class MultiEstimator:
             )
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
-            finally:  # what its handlers change ends with it
+            finally:  # the hooks of its handlers end with the fit
                 self._fit_loop = self._batch_loop = self._engine.hooks = None
 
     def _fit(
@@ -243,9 +248,11 @@ class MultiEstimator:
     def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
 
-        The first batch of a fit is checked, and trained on only if everything fits. So is the first one of a
-        loop of your own, without a fit, in which batches are counted but handlers are not called; raises
-        TrainerError if a trainer accumulates gradients, which begins and ends with a fit.
+        The first batch of a fit is checked, and trained on only if everything fits.
+
+        You may also call this in a loop of your own, without a fit. Then the first batch is checked too, and
+        batches are counted, but no handlers are called. Raises TrainerError in such a loop if a trainer
+        accumulates gradients, because accumulation begins and ends with a fit.
         """
         if self._fit_loop is not None:
             return self._fit_loop.train_batch(batch)
@@ -260,9 +267,9 @@ class MultiEstimator:
     def check(
         self, data: Loader, val_data: Loader | None = None, batch_axis: int = 0, sampling: Any = None
     ) -> Plan:
-        """Check that spec, net, data and trainers fit, and return the plan; nothing moves.
+        """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
-        The arguments are as for :meth:`fit`. A net that is not initialised gets initialised. NumPy's and
+        The arguments are as for :meth:`fit`. A net that is not initialised is initialised. NumPy's and
         Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
         TrainerError with everything that does not fit.
         """
@@ -293,12 +300,14 @@ class MultiEstimator:
         Parameters
         ----------
         data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
-            A dict has a loader for each task, and all are read one after the other: each measures what it has
-            the labels for. `val_data` is another name for it, which Gluon's ValidationHandler uses.
+            A dict has a loader for each task. Its loaders are read one after the other, and each measures the
+            losses and metrics that it has labels for.
         event_handlers : handler or list of handlers, optional
             Called at the evaluation's events, and at ``epoch_…`` and ``batch_…`` as Gluon's Estimator does.
         batch_axis : int
             The axis of the samples in all slots.
+        val_data : as `data`, optional
+            Another name for `data`, which Gluon's ValidationHandler uses.
 
         Returns
         -------
@@ -352,12 +361,13 @@ class MultiEstimator:
         Parameters
         ----------
         data : list, loader, tuple, dict or array
-            A list or loader is many batches; a tuple, a dict or an array is one. Labels may be missing.
+            A list or loader is many batches; a tuple, a dict or an array is one batch. Labels may be missing.
         batch_axis : int
-            The axis of the samples in all slots, and in the outputs that have it; else it is the first.
+            The axis of the samples in all slots, and in every output that has its samples there. Other
+            outputs have them along the first axis.
         gather : bool
-            Whether each of several processes that predict together gets the outputs of all of them, or those
-            of its own share.
+            With several processes: whether each of them gets the outputs of all, or only those of its own
+            share.
 
         Returns
         -------
@@ -386,7 +396,7 @@ class MultiEstimator:
         trainer: str | None = None,
         batch_axis: int = 0,
     ) -> RateSearch:
-        """Train with a rate that grows from batch to batch, and leave everything as it was.
+        """Search for a learning rate by training with a growing one, and leave everything as it was.
 
         Parameters
         ----------
@@ -395,9 +405,9 @@ class MultiEstimator:
         start, end : float
             The first and the last rate.
         batches : int
-            Number of steps between them.
+            The number of training steps, each with a higher rate.
         trainer : str, optional
-            The trainer whose rate grows while the others keep theirs; default: all.
+            The trainer whose rate grows while the others keep theirs. Defaults to all trainers.
         batch_axis : int
             The axis of the samples in all slots.
 
@@ -428,9 +438,9 @@ class MultiEstimator:
     ) -> Profile:
         """Measure where the time of a training step goes, and leave everything as it was.
 
-        Trains on some batches as a fit does: once undisturbed, once waiting for the engine after each part of
-        a step, and once under MXNet's profiler. Parameters, trainers, figures, history, counters and NumPy's
-        and Python's random states are left as they were; a net that is not initialised gets initialised, and
+        Trains on some batches as a fit does, three times: undisturbed, waiting for the engine after each part
+        of a step, and under MXNet's profiler. Parameters, trainers, figures, history, counters and NumPy's
+        and Python's random states are left as they were; a net that is not initialised is initialised, and
         MXNet's random generator may advance. An overridden `fit_batch` is not called.
 
         Parameters
@@ -440,10 +450,10 @@ class MultiEstimator:
         batches : int
             Number of steps in each measurement.
         event_handlers : handler or list of handlers, optional
-            Called as in a fit that ends in its first epoch, and timed. What they write stays written, and
-            what they remember stays remembered. None of the defaults is added.
+            Called as in a fit that ends in its first epoch, and timed. Files that they write and state that
+            they change are not restored. The default handlers are not added.
         clock, busy : callable
-            Return seconds: elapsed, and spent working in this thread.
+            Functions that return seconds: the elapsed time, and the time that this thread has worked.
         batch_axis : int
             The axis of the samples in all slots.
 
@@ -469,19 +479,20 @@ class MultiEstimator:
     def export(
         self, folder: PathLike, data: Any = None, format: Annotated[str, one_of(*FORMATS)] = "gluon"
     ) -> list[Path]:
-        """Write the net, as it evaluates, for use elsewhere.
+        """Save the net, as it runs in evaluation, for use elsewhere.
 
         Parameters
         ----------
         folder : str or path
-            Where ``net-symbol.json``, ``net-0000.params`` and ``export.json`` go, or ``net.onnx``, or
-            ``net.py``, ``net.pt`` and ``export.json``, or ``net.pt2``.
+            The folder to write to. The files depend on the format: "gluon" writes ``net-symbol.json``,
+            ``net-0000.params`` and ``export.json``; "onnx" ``net.onnx``; "torch" ``net.py``, ``net.pt`` and
+            ``export.json``; "pt2" ``net.pt2``.
         data : array, tuple, dict, list or loader, optional
-            As `predict` takes it; needed only if nothing was fitted, checked, evaluated or predicted yet.
+            Data as for `predict`; needed only before the first fit, check, evaluation or prediction.
         format : {"gluon", "onnx", "torch", "pt2"}
-            ``gluon.SymbolBlock.imports`` reads the first; the second needs ``multifit[onnx]``. "torch" is a
-            Python module, for training too, that needs torch alone; "pt2" a program of `torch.export`, which
-            evaluates. Both need ``multifit[torch]``.
+            "gluon" is read by ``gluon.SymbolBlock.imports``. "onnx" needs ``multifit[onnx]``. "torch" is a
+            Python module that needs only PyTorch, and can be trained. "pt2" is a program of `torch.export`,
+            which only evaluates. The last two need ``multifit[torch]``.
 
         Returns
         -------
@@ -491,10 +502,11 @@ class MultiEstimator:
         Raises
         ------
         SpecError
-            The net cannot be traced: it works on arrays only; or operators have no translation to PyTorch.
+            The net cannot be traced, as it works on arrays only, or an operator has no translation to
+            PyTorch.
         ValueError
-            An unknown format, inputs of unknown shapes, an operator that ONNX lacks, or a net that
-            `torch.export` cannot take.
+            The format is unknown, the inputs' shapes are unknown, ONNX lacks an operator, or `torch.export`
+            cannot export the net.
         ImportError
             ONNX or PyTorch is not installed.
         """
@@ -504,12 +516,12 @@ class MultiEstimator:
 
     @property
     def net(self) -> Net:
-        """The net; another one needs an estimator of its own."""
+        """The net. To train another net, make another estimator."""
         return self._engine.model.net
 
     @property
     def spec(self) -> TaskSpec:
-        """The declarations of outputs, labels, losses and metrics; others need another estimator too."""
+        """The declarations of outputs, labels, losses and metrics. For others, make another estimator."""
         return self._engine.spec
 
     @property
@@ -563,7 +575,7 @@ class MultiEstimator:
 
     @checked
     def direction(self, figure: str) -> Optional[str]:
-        """Return whether a figure is better "min" or "max"; None if unknown."""
+        """Return "min" if lower values of a figure are better, "max" if higher ones are, None if unknown."""
         prefix, name = split_figure(figure)
         return self._engine.stages[STAGE_OF_PREFIX[prefix]].figures.direction(name) if prefix else None
 
@@ -572,17 +584,17 @@ class MultiEstimator:
         return self._engine.trainers.learning_rates()
 
     def gradient_meter(self, method: Sum) -> Any:
-        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
         return self._runner.gradient_meter(method)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients that no update has used, by trainer and parameter: one array per device.
+        """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
 
-        They can be read between backward and update: in ``hold_update``, in ``change_gradients``, and in
-        ``batch_end`` of handlers up to `Priority.UPDATE`. The update uses them up: in any other ``batch_end``
-        and in ``epoch_end``, trainers that have moved have none. Parameters that the batch did not reach are
-        left out, and so are trainers that do not move after it. Changed in place within ``change_gradients``,
-        they are what the trainers use.
+        They can be read between backward and update: in ``hold_update``, in ``change_gradients``, and in the
+        ``batch_end`` of handlers up to `Priority.UPDATE`. The update consumes them: in any later
+        ``batch_end`` and in ``epoch_end``, a trainer that has updated its parameters has none. Parameters
+        that the batch did not reach are left out, and so are trainers that do not update after this batch.
+        Within ``change_gradients``, the arrays may be changed in place; the trainers use the changed values.
         """
         return self._runner.gradients()
 
@@ -597,34 +609,34 @@ class MultiEstimator:
         """The trainers by name.
 
         Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read
-        and set at any time, also while a schedule runs. Raises TrainerError if they cannot be built, or do
-        not cover the parameters.
+        and set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
+        or do not cover the parameters.
         """
         return self._engine.trainers.get()
 
     @property
     def trainer(self) -> Any:
-        """The trainer, for handlers that know only one; if there are several, one that stands for all."""
+        """The trainer, for handlers that expect only one; if there are several, a stand-in for all."""
         return single_trainer(self.trainers)
 
     @property
     def loss(self) -> Any:
-        """The function of the one loss, or a dict of functions by the losses' names."""
+        """The function of the only loss, or a dict of functions by the losses' names."""
         return single_loss(self.spec)
 
     @property
     def val_loss(self) -> Any:
-        """The same of evaluations; that of training if they declare none."""
+        """The same for evaluation; that of training if the evaluation's spec declares no loss."""
         return single_loss(self.spec.evaluation) or self.loss
 
     @property
     def val_net(self) -> Net:
-        """The net; how evaluations call it is up to the TaskSpec."""
+        """The net. The TaskSpec says how evaluation calls it."""
         return self.net
 
     @property
     def batch_processor(self) -> BatchProcessor:
-        """Trains on single batches and evaluates them, as handlers for Gluon's Estimator expect it."""
+        """Trains on single batches and evaluates them, as handlers for Gluon's Estimator expect."""
         return BatchProcessor()
 
     @property
@@ -638,14 +650,14 @@ class MultiEstimator:
         return self._runner.figure_metrics(EVALUATE)
 
     def collect_checkpoint(self) -> None:
-        """Gather what each of several ranks has of its own; all call this before the first one writes."""
+        """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""
         self._checkpointer.collect()
 
     @checked
     def write_checkpoint(self, folder: PathLike) -> None:
         """Write everything that the running fit needs to resume into an existing, empty folder.
 
-        With several ranks, call :meth:`collect_checkpoint` on all of them before.
+        With several ranks, first call :meth:`collect_checkpoint` on all of them.
         """
         self._runner.publish()
         self._checkpointer.write(Path(folder))
@@ -676,7 +688,7 @@ class MultiEstimator:
         return overridden or self._handlers.needs_outputs(events)
 
     def _scratch(self, tool: str, max_batch: int | None) -> MultiEstimator:
-        """Return an estimator for the same net and trainers, whose run, figures and handlers are its own."""
+        """Return an estimator for the same net and trainers, with its own run, figures and handlers."""
         self._check_idle(tool)
         if not self.world.alone:
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""A whole evaluation: a pass over data that measures."""
+"""A whole evaluation: a pass over data that measures losses and metrics."""
 
 from __future__ import annotations
 

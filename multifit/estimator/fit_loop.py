@@ -27,11 +27,11 @@ OWN_WORKERS = (
 
 
 class FitLoop:
-    """Trains one fit.
+    """The training loop of one fit.
 
-    The runner was just restarted, with the fit's hooks. What was logged so far goes into the plan. `val_data`
-    is the first batch that handlers will evaluate, or one of each loader, which is checked with the first
-    training batch; None without validation data.
+    `runner` was just restarted with the fit's hooks. The messages of `log_once` so far go into the plan.
+    `val_data` is the first batch that handlers will evaluate, or the first batch of each loader, and is
+    checked together with the first training batch. None without validation data.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class FitLoop:
     ) -> None:
         self._runner, self._engine, self._run, self._handlers = runner, runner.engine, run, handlers
         self._log_once, self._val_data = log_once, val_data
-        self._firsts: FirstBatches | None = None  # of several loaders
-        self._checked: DryRun | None = None  # of these
+        self._firsts: FirstBatches | None = None  # of several loaders, until they are checked
+        self._checked: DryRun | None = None  # the dry run of these first batches
         self._reader = runner.engine.readers[TRAIN]
-        self._train_step: TrainStep | None = None  # made with the first batch, which is checked
+        self._train_step: TrainStep | None = None  # made after the check of the first batch
 
     def read_tasks(self, data: Any) -> None:
-        """Prepare the engine for what several loaders yield, if these train or validate.
+        """Prepare the engine for the batches of several loaders, if the training or validation data has them.
 
-        Raises SpecError or DataError if a loader is empty, or they do not have what the losses take.
+        Raises SpecError or DataError if a loader is empty, or if the loaders lack what a loss takes.
         """
         if isinstance(self._val_data, FirstBatches):
             self._engine.read_tasks(EVALUATE, self._val_data.slots)
@@ -61,14 +61,14 @@ class FitLoop:
             self._firsts = self._runner.first_batches(TRAIN, data, "train_data")
 
     def check_tasks(self) -> None:
-        """Check the first batches of several loaders; that of one alone is checked when it is trained on."""
+        """Check the first batches of several loaders; a single loader's is checked when it is trained on."""
         if self._firsts is not None:
             with self._runner.checking():
                 self._checked = self._runner.dry_run(self._firsts, self._val_data)
             self._firsts = None
 
     def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
-        """Train until the run stops; with a checkpoint that was restored, the rest of its epoch first.
+        """Train until the run stops; after a checkpoint was restored, train the rest of its epoch first.
 
         `fit_batch` trains on one batch: :meth:`train_batch`, or the user's own method around it. Raises
         DataError if the data yields no batch.
@@ -88,7 +88,7 @@ class FitLoop:
         checked = self._check(batch)
         self._train_step = self._runner.train_step()
         result = self._train_step.first(checked)
-        self._runner.wait()  # so that memory of the check is free before graphs allocate theirs
+        self._runner.wait()  # so that the check's memory is free before the graphs allocate theirs
         return result
 
     def _check(self, batch: Any) -> BatchResult:
@@ -102,7 +102,7 @@ class FitLoop:
         return result
 
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path) -> None:
-        """Train the rest of the epoch in which a checkpoint was saved; its row of the history is open."""
+        """Train the rest of the epoch in which a checkpoint was saved; the history already has its row."""
         run, state = self._run, self._run.state
         if not all(map(self._reader.repeats_workers, each_loader("train_data", data).values())):
             self._log_once.logger.info(OWN_WORKERS)
@@ -111,7 +111,7 @@ class FitLoop:
         then = partial(self._restore, checkpoint)
         if run.epoch_complete:
             then()
-        elif state.stopped:  # at a limit, or by a handler: the run is finished, and its last epoch ends
+        elif state.stopped:  # by a limit or a handler: the run is finished, only its last epoch must end
             self._train_epoch(data, _after(then, ()), fit_batch, state.batch + 1)
         else:
             batches = self._reader.iterate_from(data, state.batch + 1, then, state.epoch)
@@ -130,7 +130,7 @@ class FitLoop:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         if state.stopped and done > first:
             self._handlers.emit(AFTER_LAST_BATCH)
-        # Handlers leave out what takes long, such as the validation, if the fit was interrupted by now.
+        # If the fit was interrupted, the handlers skip what takes long, such as the validation.
         run.epoch_complete = not state.interrupted and (not state.stopped or done == total)
         self._runner.join_figures(TRAIN)
         self._runner.publish()
@@ -155,6 +155,6 @@ class FitLoop:
 
 
 def _after(first: Callable[[], None], batches: Iterable[Any]) -> Iterator[Any]:
-    """Call a function when the first batch is asked for: handlers have seeded the epoch by then."""
+    """Yield batches; call `first` when the first one is requested, after handlers have seeded the epoch."""
     first()
     yield from batches

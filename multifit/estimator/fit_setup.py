@@ -42,11 +42,11 @@ def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None
 def fit_events(
     estimator: Any, event_handlers: Any, val_data: Any, runner: Runner
 ) -> tuple[EventDispatcher, Peeked | FirstBatches | None]:
-    """Return the handlers of a fit, and the first validation batch, or one of each loader; None without any.
+    """Return the handlers of a fit, and the first validation batch (of each loader), or None without any.
 
-    The batch is read before training begins, because both may read from one and the same DataIter. Raises
-    ValueError if a handler cannot be used, and DataError if a handler's validation data is empty, or can be
-    read only once.
+    The batch is read before training begins, because training and validation may read from the same
+    DataIter. Raises ValueError if a handler cannot be used, and DataError if a handler's validation data is
+    empty, or can be read only once.
     """
     first, reader = None, runner.engine.readers[EVALUATE]
     with preserve_rng():
@@ -72,7 +72,10 @@ def log_oversubscription(log_once: Callable[[str], None], reader: Reader, train_
 
 
 def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
-    """Raise ValueError if a handler copies parameters and one is sparse: the net has but some of its rows."""
+    """Raise ValueError if a handler copies parameters and one of them is sparse.
+
+    Of a sparse parameter, the net holds only some rows.
+    """
     sparse = engine.trainers.sparse()
     copying = [handler for handler in handlers if getattr(handler, "copies_parameters", False)]
     if sparse and copying:
@@ -97,7 +100,7 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
         monitored = getattr(handler, "monitor", None)
         kind, has_mode = handler_name(handler), getattr(handler, "mode", None)
         for each in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
-            figure = getattr(each, "figure", each)  # one of the estimator's metrics is a figure
+            figure = getattr(each, "figure", each)  # one of the estimator's metrics has the figure's name
             if not isinstance(figure, str):
                 continue
             if figure not in directions:

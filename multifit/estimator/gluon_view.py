@@ -1,4 +1,4 @@
-"""What handlers for Gluon's Estimator read beside metrics: one trainer, one loss, a batch processor."""
+"""What handlers for Gluon's Estimator read besides metrics: one trainer, one loss, a batch processor."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..spec import TaskSpec
 
 
 class BatchProcessor:
-    """Trains on single batches and evaluates them, as Gluon's class of that name, by the estimator's methods.
+    """Trains on single batches and evaluates them with the estimator's methods, like Gluon's BatchProcessor.
 
-    Other than Gluon's, `fit_batch` also updates the parameters.
+    Unlike Gluon's, `fit_batch` also updates the parameters.
     """
 
     def fit_batch(self, estimator: Any, train_batch: Any, batch_axis: int = 0) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ class HandlerRunner:
         self._events.emit_result(event, batch, views)
 
     def needs_outputs(self, events: PassEvents) -> bool:
-        """Whether a handler takes a batch's outputs or losses; without a run, the caller may."""
+        """Whether a handler takes a batch's outputs or losses; True without a run, as the caller may."""
         return not self.running or self._events.takes_outputs(events)
 
     def limit_reached(self) -> str | None:
@@ -62,10 +62,10 @@ class HandlerRunner:
     def owners(
         self, states: Iterable[str], options: Mapping[str, Options] | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Return the handlers that saved states belong to, by the states' names, and other states in words.
+        """Return the handlers of saved states, by the states' names, and a description of every other state.
 
-        `options` are those of the handlers that were saved; None in older checkpoints, in which the order
-        tells handlers of one class apart.
+        `options` are the options of the saved handlers, by name. They are None in older checkpoints, where
+        handlers of one class are matched in order.
         """
         handlers = self._stateful()
         saved = {name: {} if options is None else options.get(name, {}) for name in states}
@@ -78,7 +78,7 @@ class HandlerRunner:
 
     @contextmanager
     def fit(self, events: EventDispatcher) -> Iterator[None]:
-        """Call `events` during a fit, with ``train_begin`` before it and ``train_end`` however it ends."""
+        """Call the handlers of `events` in a fit; ``train_end`` is called however the fit ends."""
         self._events = events
         try:
             try:
@@ -97,7 +97,7 @@ class HandlerRunner:
 
     @contextmanager
     def evaluation(self, handlers: Any) -> Iterator[None]:
-        """Call `handlers` during an evaluation, or else those of the running fit, or else a progress bar."""
+        """Call `handlers` during an evaluation; if None, the running fit's; without a fit, a progress bar."""
         before = self._events
         if handlers is not None:
             self._events = EventDispatcher(self._estimator, adapt_for_evaluation(handlers))

@@ -1,4 +1,4 @@
-"""Tell which handler of a resumed fit a saved state belongs to."""
+"""Finds out which handler of a resumed fit a saved state belongs to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def by_name(handlers: Iterable[Any]) -> dict[str, Any]:
 
 
 def options_of(handler: object) -> dict[str, str]:
-    """Return, as text, the arguments of a handler's class that it holds under the same names."""
+    """Return the constructor arguments that a handler keeps as attributes of the same names, as text."""
     inner = unwrapped(handler)
     try:
         names = list(inspect.signature(type(inner)).parameters)
@@ -33,11 +33,11 @@ def options_of(handler: object) -> dict[str, str]:
 
 
 def owners(saved: Mapping[str, Options], here: Mapping[str, Options]) -> dict[str, str]:
-    """Return the handler that each saved state belongs to; both have their options by name.
+    """Return, by the names of the saved states, the names of the handlers here that they belong to.
 
-    First, states go to handlers of their class with the same options, in order. What is left goes to handlers
-    of its class that watch the same figure, if there are as many of these as states: else it is not known
-    which is which.
+    `saved` and `here` hold the options of handlers. First, states are matched with handlers of the same class
+    and the same options, in order. The remaining states are matched with handlers of the same class that
+    monitor the same figure, if there are as many handlers as states; otherwise it is unclear which is which.
     """
     matched = _matched(saved, here, lambda options: sorted(options.items()), all_or_none=False)
     left = {name: options for name, options in saved.items() if name not in matched}
@@ -46,7 +46,7 @@ def owners(saved: Mapping[str, Options], here: Mapping[str, Options]) -> dict[st
 
 
 def described(name: str, options: Options) -> str:
-    """Return a handler's name for messages, with the figure that it watches, if any."""
+    """Return a handler's name for messages, with the figure that it monitors, if any."""
     return f"{name}(monitor={options['monitor']})" if "monitor" in options else name
 
 

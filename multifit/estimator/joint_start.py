@@ -34,8 +34,8 @@ def start_together(
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
-    `log_once` is called with a warning of what may be unintended. The first rank keeps its generators, as if
-    it were alone; all others are seeded from them. Raises SpecError, everywhere, with what differs.
+    `log_once` logs what may be unintended. The first rank keeps its random generators, as if it were alone;
+    the generators of all other ranks are seeded from them. Raises SpecError, on all ranks, with what differs.
     """
     engine, snapshot, world = runner.engine, runner.snapshot, runner.engine.world
     if world.alone:
@@ -65,9 +65,10 @@ def start_together(
 
 
 def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
-    """Return the handlers that act on all ranks by name, with the options of multifit's own.
+    """Return the handlers that act on all ranks, by name, with the options of multifit's own handlers.
 
-    Those of users' handlers may follow from the rank, and so may loaders; of a folder, options have the type.
+    The options of users' handlers may depend on the rank, and are left out; so are loaders. A folder is
+    compared by its type alone.
     """
     named = by_name(handler for handler in handlers if not acts_on_first_rank(handler))
     return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
@@ -78,7 +79,7 @@ def _common_options(handler: object) -> dict[str, str]:
 
 
 def _is_own(handler: object) -> bool:
-    """Whether a handler is of multifit itself."""
+    """Whether a handler is one of multifit's own."""
     return type(unwrapped(handler)).__module__.startswith(f"{__name__.partition('.')[0]}.")
 
 

@@ -22,19 +22,16 @@ RUN, HANDLERS, ORDER, ENGINE = "run.json", "handlers", "order", "engine"
 
 
 class RunCheckpointer:
-    """Saves and restores everything that a run needs to resume.
-
-    `log_once` logs what cannot be saved or restored.
-    """
+    """Saves and restores everything that a run needs to resume; logs what cannot be saved or restored."""
 
     def __init__(self, runner: Runner, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
         self._runner, self._engine, self._snapshot = runner, runner.engine, runner.snapshot
         self._run, self._handlers, self._log_once = run, handlers, log_once
-        self._ranks: list[dict[str, bytes]] = []  # the files of each rank's own state
+        self._ranks: list[dict[str, bytes]] = []  # each rank's own state, as files
         self._shared: SharedCheckpoint | None = None
 
     def collect(self) -> None:
-        """Gather what each of several ranks has of its own; all call this before the first one writes."""
+        """Gather each rank's own state; all ranks must call this before the first rank writes."""
         if not self._engine.world.alone:
             states = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
             self._ranks = self._snapshot.gather_own(states)
@@ -68,8 +65,8 @@ class RunCheckpointer:
     def resume(self, folder: str | os.PathLike[str]) -> Path | None:
         """Restore the newest intact checkpoint of a folder; return its path, or None if there is none yet.
 
-        Raises ValueError if it is a file, or if there are checkpoints, but none is intact; SpecError if the
-        spec, the net or the trainers are not those of the checkpoint.
+        Raises ValueError if `folder` is a file, or if it has checkpoints but none is intact, and SpecError if
+        the spec, the net or the trainers are not those of the checkpoint.
         """
         run, logger, world = self._run, self._log_once.logger, self._engine.world
         snapshot, newest = self._snapshot, self._newest(Path(folder)) if world.first else None
@@ -81,7 +78,7 @@ class RunCheckpointer:
         with _valid(checkpoint):
             differences = snapshot.differences(checkpoint)
             tree = read_json(checkpoint / RUN)
-            ranks = tree.get("ranks", 1)  # older checkpoints are of one
+            ranks = tree.get("ranks", 1)  # older checkpoints are of one rank
             rank = world.rank if ranks == world.size else 0
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
             owners, others = self._handlers.owners(states, tree.get("handlers"))  # not in older checkpoints
@@ -90,12 +87,13 @@ class RunCheckpointer:
         with _valid(checkpoint):
             if not tree["complete"]:
                 run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
-                run.restore_order()  # raises if it is none
+                run.restore_order()  # raises if the state is not valid
             # sets the random states, too
             restarted = snapshot.read(checkpoint, ranks, tree["complete"])
             if (checkpoint / f"{ENGINE}.json").exists():
                 self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
-            self._engine.shared.are_shared = True  # and running statistics are each rank's own
+            # All ranks have the checkpoint's parameters, and running statistics must stay each rank's own.
+            self._engine.shared.are_shared = True
             self._load(tree)
         for figure, why in restarted.items():
             self._log_once(f'"{figure}" starts from zero: {why}')
@@ -143,7 +141,7 @@ class RunCheckpointer:
             run.state.epoch += 1
 
     def _stop_if_finished(self, tree: Mapping[str, Any]) -> None:
-        """Stop a run that has reached its limits, or that stopped for another reason and is not extended."""
+        """Stop a run that has reached its limits, or that had stopped by itself under the same limits."""
         run, logger = self._run, self._log_once.logger
         reason = self._handlers.limit_reached()
         if reason is not None:
@@ -162,7 +160,7 @@ class RunCheckpointer:
 
 @contextmanager
 def _valid(checkpoint: Path) -> Iterator[None]:
-    """Raise ValueError for errors in what a checkpoint holds: its hashes are right, but anybody can hash."""
+    """Raise ValueError for errors in a checkpoint's contents: correct hashes do not make them valid."""
     try:
         yield
     except (OSError, ValueError):

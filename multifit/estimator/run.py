@@ -18,16 +18,16 @@ class Run:
 
     `state` has the counters over all fits; `history` the figures of the running or last fit; `plan` what the
     last check established. One of `max_epoch` and `max_batch` limits the fit. `epoch_complete` says whether
-    the last epoch was trained to its end. `order_state` are the random states from which the loader drew the
-    order of the running epoch: a run without a schedule is not seeded for each epoch, and must resume in the
-    same order.
+    the last epoch was trained to its end. `order_state` holds the random states from which the loader drew
+    the order of the running epoch. A run whose checkpoints follow no schedule is not seeded for each epoch;
+    it needs these states to resume in the same order.
 
-    The generators of operators, such as MXNet's, cannot be read. A run that has a seed seeds them at the same
-    places whether or not the run is stopped there: with all others at the start of an epoch, and alone after
-    a scheduled checkpoint. A run without a seed resumes with the saved states of Python's and NumPy's
-    generators only.
+    The state of the operators' generators, such as MXNet's, cannot be read. A run that has a seed therefore
+    seeds them at fixed places, whether or not it stops there: at the start of each epoch, together with all
+    other generators, and alone after each scheduled checkpoint. A run without a seed resumes with the saved
+    states of Python's and NumPy's generators only.
 
-    With several ranks in the `world`, the seed is the first one's, and each rank derives its own from it.
+    With several ranks in the `world`, the seed is the first rank's, and each rank derives its own from it.
     """
 
     state: RunState = field(default_factory=RunState)

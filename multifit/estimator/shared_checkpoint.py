@@ -18,9 +18,11 @@ FromFirst = Callable[[Sequence[Numbers]], "list[Numbers]"]
 
 
 class SharedCheckpoint:
-    """A checkpoint that the first rank has found, on all ranks: where it is, or else a temporary copy.
+    """The checkpoint that the first rank has found, made available to all ranks.
 
-    ``from_first(arrays)`` returns the first rank's arrays. `path` is None if the first rank has found none.
+    `path` is where a rank reads it: the place where it was found or, if some rank cannot see it there, a
+    temporary copy. None if the first rank has found no checkpoint. ``from_first(arrays)`` returns the first
+    rank's arrays.
     """
 
     def __init__(self, world: World, found: Path | None, from_first: FromFirst) -> None:
@@ -44,7 +46,7 @@ class SharedCheckpoint:
 
 
 def _manifest_hash(path: Path) -> str | None:
-    """Return what tells whether two ranks see one and the same checkpoint; None if there is none."""
+    """Return a hash, which is equal on two ranks that see the same checkpoint; None if there is none."""
     try:
         return sha256(path / MANIFEST)
     except OSError:

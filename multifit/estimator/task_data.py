@@ -1,4 +1,4 @@
-"""A dict of loaders, as the one loader that a fit or an evaluation reads."""
+"""Makes a dict of loaders the one loader that a fit or an evaluation reads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
 def task_loaders(
     engine: Engine, train: Any, val: Any, sampling: Sampling | None, once: bool, what: str = "train_data"
 ) -> list[Any]:
-    """Return training data, from which `sampling` takes, and validation data, dicts of loaders as one loader.
+    """Return the training data and the validation data, with one loader in place of a dict of loaders.
 
-    Without `sampling` the loaders of validation data follow one another. `once` says whether they are read
-    only once. Other data stay as they are. `what` is what messages call the training data. Raises
-    SpecError or DataError with everything that is wrong.
+    `sampling` says how the training data's loaders are mixed; those of the validation data are read one after
+    the other, and only once if `once`. Data that is not a dict is returned as it is. Messages call the
+    training data `what`. Raises SpecError or DataError with everything that is wrong.
     """
     problems, val_loaders = [], val
     if isinstance(val, Mapping):
@@ -45,7 +45,7 @@ def task_loaders(
 
 
 def evaluation_loaders(data: Any, what: str) -> Any:
-    """Return a dict of loaders as one, in which one follows the other; any other data as it is.
+    """Return a dict of loaders as one loader, which reads them one after the other; other data as it is.
 
     Raises DataError with everything that is wrong.
     """
@@ -56,7 +56,7 @@ def evaluation_loaders(data: Any, what: str) -> Any:
 
 
 def each_loader(what: str, data: Any) -> dict[str, Any]:
-    """Return the loaders in `data` by their names in messages, of which `what` is that of the whole."""
+    """Return the loaders in `data` by their names in messages; `what` is the name of `data` as a whole."""
     if isinstance(data, TaskLoaders):
         return {f'{what}["{name}"]': loader for name, loader in data.loaders.items()}
     return {what: data}
@@ -82,13 +82,13 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
 
 
 def _sizes(world: World, data: Mapping[str, Any]) -> dict[str, int]:
-    """Return the loaders' numbers of batches: a pass over parts ends with that of the rank that has most."""
+    """Return the loaders' numbers of batches; if ranks have parts of a loader, that of the largest part."""
     ranks = world.gather_json({name: batch_count(unwrapped(loader)) for name, loader in data.items()})
     return {name: max(sizes.get(name, 0) for sizes in ranks) for name in data}
 
 
 def _counts_problems(loaders: TaskLoaders) -> list[Problem]:
-    """Return what is wrong with the numbers of batches that a sampling of the user's own returned."""
+    """Return what is wrong with the numbers of batches that the user's own sampling returned."""
     counts: Any = loaders.counts
     is_mapping = isinstance(counts, Mapping) and set(counts) == set(loaders.loaders)
     if (
