@@ -10,7 +10,7 @@ from ..events import EstimatorProtocol, Priority
 class StopAgreement:
     """Tells the other ranks that this one was asked to stop, and stops if another one was.
 
-    It comes after the handlers that stop, and before the checkpoint of where the fit stopped.
+    It is called after the handlers that stop a fit, and before the checkpoint of where it stopped is saved.
     """
 
     priority = (Priority.STOPPING + Priority.CHECKPOINT) / 2

@@ -33,29 +33,30 @@ class CheckpointHandler:
 
     If the fit is asked to stop within an epoch, a checkpoint is saved there; the epoch's figures are
     incomplete and not compared. If the disk is full or lost, this is logged once, the training continues, and
-    older checkpoints stay. Checkpoints are ordered as they were written, also by several runs in one folder,
-    but not at a time: a fit locks the run's folder, and is refused while another process has locked it.
+    older checkpoints stay. Checkpoints are ordered by when they were written, even if several runs wrote them
+    to one folder. Two runs cannot write there at the same time: a fit locks the run's folder, and raises
+    ValueError while another process has locked it.
 
     Parameters
     ----------
     folder : str or path
-        The run's folder. The checkpoints are in its subfolder ``checkpoints``; a folder of that name is used
-        as it is.
+        The run's folder. Checkpoints are saved in its subfolder ``checkpoints``, or in the folder itself if
+        that is its name.
     every : int or Every, optional
         The schedule: a number of epochs, or ``Every(100, "batch")``. None: no schedule.
     monitor : str, sequence of str or callable, optional
-        A figure such as ``"val_loss"``: a checkpoint is saved when it is the best of this fit at the end of
-        an epoch. Of several figures, when one is. ``monitor(figures)`` returns a number for an epoch's
-        figures by name.
+        A figure such as ``"val_loss"``: a checkpoint is saved after each epoch in which it is the best of
+        this fit so far. With several figures, one of them must be the best. A function is called with the
+        epoch's figures by name, and returns a number.
     mode : {"min", "max"}, optional
-        Which direction of `monitor` is better. None: as the estimator knows it of the figure; a function
-        needs it.
+        Whether lower or higher values of `monitor` are better. Defaults to what the estimator knows about the
+        figure; required for a function.
     keep_last : int
         How many of the last checkpoints to keep, at least 1.
     keep_best : int
-        How many of those with the best values of `monitor`, of each figure, to keep besides.
+        How many checkpoints with the best values of each monitored figure to keep in addition.
     seed : int, optional
-        Seed of a run with a schedule that has none yet. None: drawn from NumPy's generator.
+        The seed of a run that has a schedule but no seed yet. None: drawn from NumPy's generator.
 
     Raises
     ------
@@ -81,13 +82,13 @@ class CheckpointHandler:
         self.monitor, self.mode, self.seed = monitor, mode, seed
         self._monitor = Monitor(type(self).__name__, [] if monitor is None else monitor, mode)
         self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self._monitor)
-        self._saved_every: str | None = None  # the schedule of the checkpoint, if it is another one
+        self._saved_every: str | None = None  # the resumed checkpoint's schedule, if it differs
         self._batches: int | None = None  # in a whole epoch, if known
         self._partial_step: int | None = None  # step of the last checkpoint, if it was within an epoch
         self._started = False
 
     def around_fit(self, estimator: EstimatorProtocol) -> AbstractContextManager[None]:
-        """Lock the run's folder; ValueError if another run writes there."""
+        """Lock the run's folder; raises ValueError if another run writes there."""
         if not estimator.world.first:
             return nullcontext()
         return locked(self.folder.parent, estimator.logger.warning)
@@ -127,8 +128,8 @@ class CheckpointHandler:
     def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **arguments: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
 
-        An epoch that is not complete gets none: other handlers have counted it by now, and a resumed run ends
-        it again. `after_last_batch` has saved it before that.
+        An incomplete epoch gets no checkpoint here: other handlers have counted the epoch by now, and a
+        resumed run would end it again. `after_last_batch` saved one before they counted it.
         """
         if complete and (
             self._monitor.improved(self._monitor.finite_values(estimator))

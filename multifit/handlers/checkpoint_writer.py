@@ -17,7 +17,7 @@ _INEXACT = (
 
 
 class CheckpointWriter:
-    """Writes to a store; an error of the disk is logged once, and the training continues.
+    """Writes checkpoints to a store; a disk error is logged once, and the training continues.
 
     `monitor` watches the figures whose best checkpoints are kept.
     """
@@ -30,7 +30,8 @@ class CheckpointWriter:
     def begin_run(self) -> None:
         """Forget what was logged for an earlier fit; raise OSError if the folder can never be written.
 
-        The first checkpoint would find it hours later, and the training would go on without any.
+        Otherwise, the first checkpoint would fail, perhaps hours later, and the training would go on without
+        checkpoints.
         """
         self._inexact_logged = False
         folder = self.store.folder
@@ -42,11 +43,11 @@ class CheckpointWriter:
             )
 
     def write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:
-        """Write a checkpoint, then delete those that need not be kept; None if the disk refused it.
+        """Write a checkpoint, then delete those that need not be kept; return its path.
 
-        `complete` says whether the epoch is complete, and so its figures; `exact` says whether a run that is
-        resumed from it is bit for bit the same. With several ranks, all call this and the first one writes;
-        the others wait for it.
+        Returns None if the disk refused it. `complete` says whether the epoch and so its figures are
+        complete; `exact` says whether a run that is resumed from the checkpoint is bit for bit the same. With
+        several ranks, all call this; the first one writes, and the others wait for it.
         """
         estimator.collect_checkpoint()
         path = self._write(estimator, complete, exact) if estimator.world.first else None
@@ -83,7 +84,7 @@ class CheckpointWriter:
             estimator.logger.info(_INEXACT, path)
 
     def warn_of_later(self, estimator: EstimatorProtocol) -> None:
-        """Log a warning if the folder has checkpoints that are further than the run."""
+        """Log a warning if the folder has checkpoints of later steps than the run's."""
         latest, step = self.store.latest_step(), estimator.state.step
         if latest > step:
             estimator.logger.warning(

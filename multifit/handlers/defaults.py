@@ -14,7 +14,7 @@ from .progress import ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
 
-_WRITING = ("CheckpointHandler", "LoggingHandler")  # handlers of Gluon's that write or print
+_WRITING = ("CheckpointHandler", "LoggingHandler")  # Gluon's handlers that write or print
 
 
 def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
@@ -34,9 +34,9 @@ def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
 
 
 def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
-    """Return the handlers that act on a rank, and the one by which ranks agree on stopping.
+    """Return the handlers that act on this rank, and one that lets all ranks agree on when to stop.
 
-    Those that show or write something, which say ``first_rank_only = True``, act on the first rank.
+    Handlers that show or write something have ``first_rank_only = True``, and act only on the first rank.
     """
     if world.alone:
         return list(handlers)
@@ -45,7 +45,7 @@ def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
 
 
 def acts_on_first_rank(handler: object) -> bool:
-    """Whether a handler shows or writes something, which one of several ranks does for all."""
+    """Whether a handler shows or writes something, which the first of several ranks does for all."""
     handler = unwrapped(handler)
     kind = type(handler)
     of_gluon = kind.__module__.startswith("mxnet.") and kind.__name__ in _WRITING

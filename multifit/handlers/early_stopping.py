@@ -30,13 +30,14 @@ class EarlyStoppingHandler:
         The figure's name, such as ``"val_loss"``; the names of several; or a function of the figures by name
         that returns a number.
     mode : {"min", "max"}, optional
-        Which direction is better. Defaults to what the estimator knows about the figure; a function needs it.
+        Whether lower or higher values are better. Defaults to what the estimator knows about the figure;
+        required for a function.
     patience : int
         Number of measured epochs in a row without improvement after which to stop.
     min_delta : float
         How much better a value must be to count as an improvement, at least 0.
     baseline : float, optional
-        The best value to start with, of each figure. By default, the first measured value is an improvement.
+        The best value of each figure to start with. By default, the first measured value is an improvement.
     restore_best : bool
         Whether to restore the parameters of the last epoch that improved, including running statistics, when
         the fit is over, for whatever reason. They are copied in memory. If no epoch improved on the baseline,

@@ -15,17 +15,17 @@ BINS = np.cumprod([1e-12, *[1.1] * 773])  # edges of TensorFlow's histograms abo
 
 
 class EventFile:
-    """Writes figures, histograms, pictures and texts to a new event file; OSError if the disk refuses them.
+    """Writes figures, histograms, pictures and texts to a new event file.
 
-    tensorboardX makes the records. Its SummaryWriter writes them in a thread, which an error of the disk
-    ends, and then waits for it forever.
+    Every method but `close` raises OSError if the disk refuses the data. tensorboardX makes the records. Its
+    SummaryWriter is not used: it writes in a thread, and waits forever if a disk error has ended that thread.
 
     Parameters
     ----------
     folder : path
         The folder for the file; created if missing.
     done : int
-        The steps that are done: TensorBoard discards what earlier files in the folder hold beyond them.
+        The number of steps that are done. TensorBoard discards later steps in earlier files of the folder.
     clock : callable
         Returns the time in seconds since 1970.
 
@@ -41,7 +41,7 @@ class EventFile:
         from tensorboardX.record_writer import RecordWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        nth = len(list(folder.glob("events.out.tfevents.*")))  # several files may be begun in a second
+        nth = len(list(folder.glob("events.out.tfevents.*")))  # two files may begin in the same second
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{nth}"
         self._clock, self._event, self._summary, self._utils = clock, Event, summary, utils
         self._records = RecordWriter(str(folder / name))
@@ -71,7 +71,7 @@ class EventFile:
         self._records.flush()
 
     def close(self) -> None:
-        """Close the file; a disk that refuses the last of it has said so before."""
+        """Close the file; an OSError is ignored, because earlier writes have raised it."""
         with suppress(OSError):
             self._records.close()
 

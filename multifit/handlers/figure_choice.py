@@ -16,8 +16,8 @@ from ..stages import PREFIXES, TRAIN, split_figure
 class FigureChoice:
     """The figures that a handler shows: names, or regular expressions that match whole names.
 
-    None chooses the objective and one key figure per task. Raises ValueError if one is not a valid
-    expression.
+    None chooses the objective and one key figure per task. Raises ValueError if one of `figures` is not a
+    valid regular expression.
     """
 
     def __init__(self, figures: str | Iterable[str] | None = None) -> None:
@@ -25,7 +25,7 @@ class FigureChoice:
         select_figures([], self.patterns)
 
     def of(self, figures: Mapping[str, float], spec: TaskSpec) -> dict[str, float]:
-        """Return the figures to show, of all `figures` by full name, such as ``val_loss``."""
+        """Return those of `figures` that are shown; all have full names, such as ``val_loss``."""
         names = key_figures(figures, spec) if self.patterns is None else self.matching(figures)
         return {name: figures[name] for name in names}
 
@@ -42,11 +42,11 @@ class FigureChoice:
 
 
 def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
-    """Return the objective and one key figure per task, for each stage, and what belongs to no stage.
+    """Return, for each stage, the objective and one key figure per task, then the figures of no stage.
 
-    Tasks are told apart by the net's outputs: a task's key figure is the first metric that reads an output of
-    it, or else its first loss. Of a metric with several figures it is the last, where by convention the mean
-    over the classes stands.
+    Tasks are told apart by the net's outputs: a task's key figure is the first metric that reads one of its
+    outputs, or else its first loss. If the metric has several figures, the last one is taken, which by
+    convention is the mean over the classes.
     """
     staged: dict[str, list[str]] = {prefix: [] for prefix in ("", *PREFIXES.values())}
     for figure in figures:
@@ -77,6 +77,6 @@ def _stage_key_figures(names: Sequence[str], spec: TaskSpec) -> list[str]:
                 first = min(spec.output_names.index(ref.name) for ref in outputs)
                 keys[figures[-1] if is_metric else figures[0]] = first
     objective = [name for name in names if name == "loss"]
-    # how much was taken of several loaders hardly changes
+    # The numbers of batches and passes of several loaders are left out: they hardly change.
     others = [n for n in names if n not in known and "." not in n and n.partition("_")[0] not in COUNTS]
     return [*objective, *sorted(keys, key=keys.__getitem__), *others]

@@ -45,7 +45,7 @@ def figure_lines(head: str, figures: Mapping[str, float], width: int, wrap: bool
     """Return `head` and the figures in one line if they fit `width`, or else in one line per stage.
 
     Figures that belong to no stage, such as learning rates, follow the head. With `wrap`, a stage's figures
-    go on in further lines; otherwise those that do not fit are left out.
+    continue on further lines; otherwise, figures that do not fit are left out.
     """
     line = f"{head}  {figures_text(figures, _WIDTH)}"
     if len(line) <= width:

@@ -22,10 +22,11 @@ _DEFAULT = tuple(name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _VA
 class InterruptHandler:
     """Lets a fit finish its batch when a signal arrives; a second signal ends it at once.
 
-    The fit stops as for any other reason: other handlers are called as at any end, and a checkpoint is saved.
-    ``state.interrupted`` is true then, and the stop reason is the signal's name. A signal after an epoch's
-    last batch lets the epoch end, with its validation. The second signal does what it would do without this
-    handler: SIGINT raises KeyboardInterrupt, the others end the process.
+    The fit stops as it does for any other reason: the other handlers are called, and a `CheckpointHandler`
+    saves a checkpoint. ``state.interrupted`` is then true, and the stop reason is the signal's name. If the
+    signal arrives after an epoch's last batch, the epoch ends as usual, with its validation. The second
+    signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, the others end the
+    process.
 
     Signals for which a handler is installed already are left alone, and so are all signals in a fit outside
     the main thread, where Python has no signals. The default handlers are restored at the end of the fit.
@@ -33,18 +34,18 @@ class InterruptHandler:
     Parameters
     ----------
     signals : iterable of str
-        The names of the signals. Defaults to Ctrl-C, SIGTERM and, when a terminal is closed, SIGHUP, which a
-        program that was started with ``nohup`` goes on ignoring.
+        The names of the signals. Defaults to SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal is closed). A
+        program that was started with ``nohup`` still ignores SIGHUP.
 
     Raises
     ------
     ValueError
-        The signal is unknown, or cannot be caught.
+        A signal is unknown, or cannot be caught.
     """
 
     # A signal takes effect at this handler's events, not when it arrives, so that all handlers of an event
-    # see the same state. It comes after the handlers that stop a fit, whose reason counts, and before
-    # CheckpointHandler.
+    # see the same state. This handler comes after those that stop a fit, so that their reason is kept, and
+    # before CheckpointHandler.
     priority = Priority.STOPPING + 100.0
 
     @checked
@@ -69,7 +70,7 @@ class InterruptHandler:
         if threading.current_thread() is not threading.main_thread():
             return
         # A signal can arrive while the log is written to, and logging from its handler could then fail or
-        # deadlock: another thread logs it. SimpleQueue is the queue that a signal handler may use.
+        # deadlock, so another thread logs it. Of Python's queues, a signal handler may use only SimpleQueue.
         self._log_thread = threading.Thread(
             target=_log_signals, args=(self._log_queue, estimator.logger), daemon=True
         )
@@ -88,7 +89,7 @@ class InterruptHandler:
     epoch_end = batch_end  # a signal may arrive during the validation
 
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Remove the signal handlers; the caller learns of a signal that came too late to stop it."""
+        """Remove the signal handlers; the state shows a signal that came too late to stop the fit."""
         self._uninstall()
         if self._reason:
             estimator.state.interrupt(self._reason)

@@ -18,16 +18,17 @@ from .figure_choice import FigureChoice
 class LivePlot:
     """Plots the figures over the epochs at the end of each epoch, in a notebook and into a PNG.
 
-    Without a notebook and a `path` it does nothing. If it cannot draw (no matplotlib, a full disk), this is
-    one warning, and the training goes on without. ``Every(5, "epoch", LivePlot())`` draws less often.
+    Outside a notebook, it does nothing unless it has a `path`. If it cannot draw (no matplotlib, a full
+    disk), it logs one warning, and the training goes on without plots. ``Every(5, "epoch", LivePlot())``
+    draws less often.
 
     Parameters
     ----------
     figures : str or iterable of str, optional
         The figures to plot: names, or regular expressions that match whole names, such as ``"val_.*"``.
-        Defaults to all. Those that match nothing until the end are a warning.
+        Defaults to all. Those that match no figure of the fit are named in a warning at its end.
     path : str or path, optional
-        The PNG, replaced atomically.
+        The PNG file, which is replaced atomically.
     display : callable, optional
         Called as ``display(picture, display_id=True)``; returns an object with ``update(picture)``. Defaults
         to `IPython.display.display` in a notebook.

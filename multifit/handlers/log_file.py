@@ -19,10 +19,10 @@ FULL_TEXT = "full_text"  # an attribute of log records whose message was shorten
 class LogFile:
     """Writes what ``estimator.logger`` logs in a fit to a file, each record with its date and time.
 
-    The file has all figures of an epoch, where the terminal only has those that fit. It is opened before the
-    handlers' ``train_begin`` and closed after their ``train_end``, and is appended to: a resumed run goes on
-    in the same file. Progress bars are not in it. If the file cannot be opened or written, this is one
-    warning, and the training goes on without it.
+    The file has all figures of an epoch, while the terminal shows only those that fit. It is opened before
+    the handlers' ``train_begin`` and closed after their ``train_end``. Records are appended, so a resumed run
+    continues the same file. Progress bars are not written. If the file cannot be opened or written, one
+    warning is logged, and the training goes on without the file.
 
     Parameters
     ----------

@@ -132,7 +132,8 @@ class LoggingHandler:
     ) -> None:
         """Log the figures of an evaluation outside of a fit.
 
-        Within an epoch they are part of the epoch's message; only the time is excluded from its rate.
+        Within an epoch, the epoch's message has the figures, and the evaluation's time does not count for the
+        epoch's rate.
         """
         seconds = self._clock() - self._evaluation
         if self._epoch is None:

@@ -14,10 +14,10 @@ OBJECTIVE = "train_loss"
 class MetricHandler:
     """Records the training figures and the learning rates in the history at the end of each epoch.
 
-    The first epoch of a fit whose objective is NaN or infinite is named in a warning.
+    A warning names the first epoch of a fit in which the objective is NaN or infinite.
 
-    It is called before all other handlers, which read the history: reading the figures themselves would
-    synchronise with the device again.
+    This handler is called before all others, so that they can read the figures from the history: reading them
+    from the estimator would wait for the device again.
     """
 
     priority = Priority.METRICS

@@ -20,7 +20,7 @@ class Monitor:
     """Some figures, the directions in which they are better, and their best values so far.
 
     An improvement must be better than the best by more than `min_delta`. `owner` is the name of the handler.
-    ValueError if `monitored` is a function and there is no `mode`.
+    Raises ValueError if `monitored` is a function and there is no `mode`.
     """
 
     def __init__(self, owner: str, monitored: Monitored, mode: str | None, min_delta: float = 0.0) -> None:
@@ -41,7 +41,10 @@ class Monitor:
         self.best = {}
 
     def values(self, estimator: EstimatorProtocol) -> dict[str, float]:
-        """Return the epoch's values, of the figures that were measured; ValueError if one is not a number."""
+        """Return the epoch's values of the figures that were measured.
+
+        Raises ValueError if a function returns something that is not a number.
+        """
         last = estimator.history.last
         if self._function is None:
             return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}
@@ -55,7 +58,7 @@ class Monitor:
         return {name: value for name, value in self.values(estimator).items() if math.isfinite(value)}
 
     def improved(self, values: Mapping[str, float]) -> bool:
-        """Return whether any of the values is an improvement, and remember those that are as the best."""
+        """Return whether any value is an improvement; every improvement becomes the best value."""
         better = {name: value for name, value in values.items() if self._is_better(name, value)}
         self.best.update(better)
         return bool(better)
@@ -68,7 +71,7 @@ class Monitor:
             self.best = {} if best is None else dict.fromkeys(self.figures[:1], best)
 
     def reason(self, epochs: int) -> str:
-        """Return in words that no figure has improved for a number of epochs."""
+        """Return a text that says that no figure has improved for a number of epochs."""
         figures = [f"{name} has not improved on {self._text(name)}" for name in self.figures]
         return f"{', and '.join(figures)} for {counted(epochs, 'epoch')}"
 

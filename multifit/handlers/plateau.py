@@ -35,7 +35,8 @@ class PlateauHandler:
     min_lr : float
         The lowest learning rate to reduce to, at least 0.
     mode : {"min", "max"}, optional
-        Which direction is better. Defaults to what the estimator knows about the figure.
+        Whether lower or higher values are better. Defaults to what the estimator knows about the figure;
+        required for a function.
     trainers : str or sequence of str, optional
         Names of the trainers whose rates are reduced. Defaults to all.
 
@@ -70,7 +71,7 @@ class PlateauHandler:
         """Forget an earlier fit, and check that the trainers exist."""
         self._monitor.begin(estimator)
         self._waited = self._cooling = 0
-        if estimator.learning_rates():  # none: the first batch reports what is wrong with the trainers
+        if estimator.learning_rates():  # if empty, the first batch reports what is wrong with the trainers
             messages = self._unusable(estimator.trainers)
             raise_problems(Problem("trainer", f"PlateauHandler: {message}") for message in messages)
 
@@ -89,7 +90,7 @@ class PlateauHandler:
             self._waited, self._cooling = 0, self.cooldown
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best values, and the numbers of epochs since and of epochs to cool down."""
+        """Return the best values, the number of epochs since, and the epochs of cooldown that are left."""
         return {"best": dict(self._monitor.best), "waited": self._waited, "cooling": self._cooling}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -26,14 +26,14 @@ class ProgressBar:
     """Shows a progress bar for each epoch and each evaluation, with the running figures.
 
     Reading figures waits for the device. All bars together read them at most once in `refresh` seconds, and
-    only count in between. With several loaders, the title ends in the name of the batch's. Bars disappear
-    when they are done; what stays is logged by `LoggingHandler`.
+    only count batches in between. With several loaders, the title ends with the name of the loader of the
+    current batch. Bars disappear when they are done; `LoggingHandler` logs what should stay.
 
     Parameters
     ----------
     stream : text stream, optional
-        Where to draw. Defaults to `sys.stderr` at the time when the first bar is opened. In a notebook the
-        bars are widgets with ipywidgets, and text without. A stream that breaks never stops a training.
+        Where to draw. Defaults to `sys.stderr`, as it is when a bar is opened. In a notebook, the bars are
+        widgets if ipywidgets is installed, and text otherwise. A stream that breaks never stops a training.
     refresh : float
         Seconds between two readings of the figures.
     clock : callable

@@ -17,16 +17,16 @@ _Condition = Annotated[Callable[[RunState], Union[bool, str]], Valid("a function
 class StoppingHandler:
     """Stops a fit at the first of several limits, counted from the beginning of the fit.
 
-    The limits are checked at the end of each batch and of each epoch. A resumed fit goes on counting, its
-    time included.
+    The limits are checked at the end of each batch and of each epoch. A resumed fit continues the counts,
+    including the time.
 
     Parameters
     ----------
     max_epoch, max_batch : int, optional
-        The limits. Default to the estimator's ``max_epoch`` and ``max_batch``, which are read each time,
+        The limits. They default to the estimator's ``max_epoch`` and ``max_batch``, which are read each time,
         because other handlers may change them.
     max_seconds : float, optional
-        The time after which to stop, in seconds, above 0. Evaluations count.
+        The time after which to stop, in seconds, above 0. It includes evaluations.
     condition : callable, optional
         Called with the `RunState`. If it returns a true value, the fit stops; a string is the stop reason.
     clock : callable

@@ -24,8 +24,8 @@ class TensorBoardHandler:
     At the end of each epoch, all figures of the history that were measured are written as ``train/…``,
     ``val/…``, ``lr`` or ``lr/<trainer>``, with the epoch (counted from 1) as the step. The plan is written as
     a text. A second fit, or a resumed run, goes on in the same folder; TensorBoard then discards what earlier
-    runs wrote there beyond the point at which this one begins. If the disk is full or lost, this is one
-    warning, and the training goes on without events.
+    runs wrote there beyond the point at which this one begins. If the disk is full or lost, one warning is
+    logged, and the training goes on without events.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class TensorBoardHandler:
         self._plan_written = self._failed = False
 
     def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Open the files, unless they are open; only now is it certain where a resumed run goes on."""
+        """Open the files, unless they are open; only now is it known where a resumed run continues."""
         if self._epoch_file is not None or self._failed:
             return
         with self._until_it_fails(estimator):
@@ -103,7 +103,7 @@ class TensorBoardHandler:
         """Write the epoch's figures, weights and pictures."""
         if self._epoch_file is None:
             return
-        pictures = self._drawn_pictures(estimator)  # in which errors are not the disk's
+        pictures = self._drawn_pictures(estimator)  # here, because its errors are not the disk's
         with self._until_it_fails(estimator):
             self._write_epoch(self._epoch_file, estimator, pictures)
 
