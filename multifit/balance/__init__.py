@@ -1,6 +1,7 @@
 """How the losses of several tasks share a net: methods that weigh them against each other.
 
-Each is a file of its own, in NumPy's float64, free of any engine; ``MultiEstimator(balance=...)`` runs one.
+Each method has its own file, computes in NumPy's float64, and needs no engine.
+``MultiEstimator(balance=...)`` runs one.
 """
 
 from .aligned_mtl import AlignedMTL

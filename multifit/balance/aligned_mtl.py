@@ -26,7 +26,7 @@ class AlignedMTL(GramianMethod):
     Parameters
     ----------
     scale : {"min", "median", "rmse"}
-        Which eigenvalue all are scaled to.
+        The eigenvalue that all are scaled to: the smallest, the median or the mean.
     **options
         Those of :class:`GramianMethod`.
 
@@ -46,7 +46,7 @@ class AlignedMTL(GramianMethod):
         tasks = len(gramian)
         values, vectors = np.linalg.eigh(gramian, UPLO="U")
         positive = values > values.max() * tasks * np.finfo(np.float64).eps
-        # rounding, by the values of the cosines: the Gramian's own are small for short gradients too
+        # More may be rounding, as the cosines show: the Gramian's own are small for short gradients too.
         positive[: tasks - rank(gramian)] = False
         values, vectors = values[positive], vectors[:, positive]
         scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}

@@ -1,4 +1,4 @@
-"""Call a method of balancing; what it raises, and answers that are of no use, become errors that name it."""
+"""Calls a method of balancing, and turns its exceptions and invalid answers into errors that name it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def shape_of_numbers(value: Any) -> tuple[int, ...] | None:
 
 
 def ask_start(method: Balance, tasks: int) -> State:
-    """Return what a method remembers before the first batch."""
+    """Return a method's state before the first batch."""
     return _checked_memory(method, "start", _called(method, "start", method.start, tasks))
 
 
 def ask_weights(
     method: Balance, measured: Measured, state: State, shape: Shape = shape_of_numbers
 ) -> tuple[Any, State]:
-    """Return a method's weights for the K tasks of a batch, of shape (K,), and what it remembers now."""
+    """Return a method's weights for the K tasks of a batch, of shape (K,), and its new state."""
     answer = _called(method, "weights", method.weights, measured, state)
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise SpecError(
@@ -50,15 +50,15 @@ def ask_weights(
 
 
 def ask_after_update(method: Any, measured: Measured | None, after: Any, state: State) -> State:
-    """Return what a method remembers once it has seen the losses of the same batch after the update."""
+    """Return a method's state once it has seen the losses of the same batch after the update."""
     state = _called(method, "after_update", method.after_update, measured, after, state)
     return _checked_memory(method, "after_update", state)
 
 
 def check_memory(method: Balance, name: str, state: State, started: Collection[str], tasks: int) -> None:
-    """Raise SpecError if a method remembers other names than at its start, or arrays of other than K rows.
+    """Raise SpecError if a method's state has other names than at the start, or arrays without K rows.
 
-    `name` is the function that returned `state`. Such a method would fail in a later batch that lacks a task.
+    `name` is the function that returned `state`. Such a state would fail in a later batch that lacks a task.
     """
     if state.keys() != set(started):
         raise SpecError(
@@ -93,7 +93,7 @@ def _checked_memory(method: Balance, name: str, state: Any) -> State:
 
 
 def _where(method: Balance, name: str) -> str:
-    """Return the name of the user's function: for most methods of gradients, that is `solve`."""
+    """Return the name of the function that the user wrote: in most methods of gradients, that is `solve`."""
     if name == "weights" and getattr(type(method), name, None) is GramianMethod.weights:
         name = "solve"
     return f"balance: {type(method).__name__}.{name}"

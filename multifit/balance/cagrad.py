@@ -12,24 +12,25 @@ from .protocol import GramianMethod
 from .solvers import minimum
 
 ITERATIONS = 100
-NOISE = 1e-3  # share of the lengths that cancel: the root of what float32 leaves of their inner products
+NOISE = 1e-3  # a sum this short, relative to its terms, is rounding: the root of a Gramian's error in float32
 
 
 class CAGrad(GramianMethod):
-    r"""Takes the gradient near the mean that makes the loss that falls least fall most.
+    r"""Takes the gradient near the mean that maximizes the smallest decrease of a task's loss.
 
     .. math:: g = g_0 + c \|g_0\| \frac{g_w}{\|g_w\|}, \qquad
         w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} \langle g_w, g_0 \rangle + c \|g_0\| \|g_w\|
 
     where :math:`g_w = \sum_k w_k g_k`, and :math:`g_0` is the mean of the gradients. Solved exactly. The sum
-    of the weights is not fixed: the gradient is at most :math:`1 + c` times as long as the mean, which is a
-    K-th of the sum of the gradients. Where gradients cancel, so that :math:`g_w` is only rounding, its
-    direction means nothing, and the mean is taken.
+    of the weights is not fixed: the gradient is at most :math:`1 + c` times as long as the mean, which is 1/K
+    of the sum of the gradients. Where gradients cancel, so that :math:`g_w` is only rounding, its direction
+    means nothing, and the mean is taken.
 
     Parameters
     ----------
     c : float
-        How far from the mean, as a share of its length: 0 is the mean; from 1 on, MGDA is the limit.
+        The largest distance from the mean, relative to the mean's length: 0 gives the mean; from 1 on, MGDA
+        is the limit.
     **options
         Those of :class:`GramianMethod`.
 
@@ -45,7 +46,7 @@ class CAGrad(GramianMethod):
         self.c = c
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
-        """Return the weights of the mean and of what is added to it."""
+        """Return the weights of the mean plus those of the direction that is added to it."""
         tasks, inner = len(gramian), gramian / np.trace(gramian)
         radius = self.c * float(np.sqrt(max(inner.mean(), 0.0)))
         if not radius:
@@ -60,8 +61,8 @@ def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
     r"""Return w and the length of :math:`g_w`.
 
     As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
-    which is the length itself. :math:`\|g_w\| - q` changes its sign there only: found by bisection with
-    secants (the Illinois method).
+    which is the length itself. There alone, :math:`\|g_w\| - q` changes its sign, so that q is found by
+    bisection with secants (the Illinois method).
     """
 
     def solved(q: float) -> tuple[Numbers, float]:

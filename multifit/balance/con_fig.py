@@ -10,7 +10,7 @@ from .solvers import equal_projections
 
 
 class ConFIG(GramianMethod):
-    r"""Takes the direction with equal cosines to all gradients, as long as these reach along it together.
+    r"""Takes the direction with equal cosines to all gradients, and the sum of their projections as length.
 
     .. math:: w = a \, \frac{1^T M a}{a^T M a}, \qquad a = D^{-1} R^+ 1
 

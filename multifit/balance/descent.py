@@ -22,9 +22,9 @@ def started(values: float, tasks: int, optimizer: str) -> State:
 
 
 def descended(measured: Measured, state: State, gradient: Any, rate: float, optimizer: str = "adam") -> State:
-    """Return the state after one step against the gradient; numbers of absent tasks stay.
+    """Return the state after one step against the gradient; the numbers of absent tasks do not change.
 
-    "adam" has the usual constants; each task counts the steps that it took.
+    "adam" has the usual constants; each task counts its own steps.
 
     References
     ----------

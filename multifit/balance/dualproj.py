@@ -13,13 +13,13 @@ from .solvers import projected, regularized
 
 
 class DualProj(GramianMethod):
-    r"""Projects the mean of the gradients to where it conflicts with no task's.
+    r"""Projects the mean of the gradients, so that it conflicts with no task's gradient.
 
     .. math:: w = \arg\min_{v \ge u} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I, \quad u_k = 1/K
 
     No task's loss grows along it, to first order. The sum of the weights is at least 1, and 1 if the mean
-    conflicts with no gradient: with K tasks, the gradient is then a K-th of that of the sum of the losses, so
-    a learning rate that was tuned for the sum is too low.
+    conflicts with no gradient: with K tasks, the gradient is then 1/K of the gradient of the summed losses,
+    so a learning rate that was tuned for the sum is too low.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class DWA(LossMethod):
         return {**arrays, **means, "epoch": np.full(tasks, -1.0), "done": np.full(tasks, -1.0)}
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
-        """Return the weights of the epoch, and the sums with those of this batch."""
+        """Return the weights of the epoch, and the state with the losses of this batch added."""
         F, next_epoch = measured.F, self._after_epoch(measured.F, state)
         is_new = state["epoch"] != measured.epoch
         state = {name: F.where(is_new, next_epoch[name], state[name]) for name in next_epoch}

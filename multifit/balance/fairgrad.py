@@ -14,20 +14,20 @@ ITERATIONS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
 
 
 class FairGrad(GramianMethod):
-    r"""Shares what all losses fall by among the tasks, :math:`\alpha`-fairly.
+    r"""Shares the total decrease of the losses among the tasks, :math:`\alpha`-fairly.
 
     .. math:: M w = w^{-1/\alpha}, \qquad w > 0
 
     ``FairGrad(alpha=1)`` is Nash-MTL, the Nash bargaining solution. Solved by Newton's method for the cosines
     of the gradients, so that their lengths do not matter. The sum of the weights is not fixed: with
-    orthogonal gradients and :math:`\alpha = 1`, they are :math:`1 / \|g_k\|`, so the net's learning rate is
-    in units of normalised gradients. Opposite gradients cannot be balanced this way; the weights are then
-    large.
+    orthogonal gradients and :math:`\alpha = 1`, the weights are :math:`1 / \|g_k\|`, so the net's learning
+    rate is in units of normalised gradients. Opposite gradients cannot be balanced this way; the weights are
+    then large.
 
     Parameters
     ----------
     alpha : float
-        1 for proportional fairness; the larger, the nearer to the best for the task that is worst off.
+        1 is proportional fairness; larger values come nearer to what is best for the task that is worst off.
     **options
         Those of :class:`GramianMethod`.
 
@@ -43,7 +43,7 @@ class FairGrad(GramianMethod):
         self.alpha = alpha
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
-        """Return the solution, by damped Newton steps from that of orthogonal gradients."""
+        """Return the solution, by damped Newton steps that start at the one for orthogonal gradients."""
         power = 1 / self.alpha
         lengths = np.sqrt(np.diag(gramian))
         cosines = gramian / np.outer(lengths, lengths)
@@ -62,7 +62,7 @@ class FairGrad(GramianMethod):
 def _length(
     cosines: Numbers, shares: Numbers, power: float, x: Numbers, change: Numbers, slope: float
 ) -> float:
-    """Return how much of a Newton step keeps x positive and the potential falling."""
+    """Return the share of a Newton step that keeps x positive and lets the potential fall."""
     largest = float(np.max(-change / x))
     length = min(1.0, 0.9 / largest) if largest > 0 else 1.0
     before = _potential(cosines, shares, power, x)

@@ -18,15 +18,15 @@ class FAMO(LossMethod):
     .. math:: z = \mathrm{softmax}(\omega), \qquad w_k = \frac{c\,z_k}{\ell_k + 10^{-8}}, \qquad
         c = 1 \Big/ \sum_k \frac{z_k}{\ell_k + 10^{-8}}
 
-    After the parameters have moved, the losses of the same batch are computed again, and Adam moves
+    After the parameters were updated, the losses of the same batch are computed again, and Adam updates
     :math:`\omega` along :math:`J^T (\log \ell - \log \ell')`, J being the Jacobian of the softmax. All losses
-    must be positive. The sum of the weights is 1: with K tasks, the gradient is about a K-th of that of the
-    sum of the losses, so a learning rate that was tuned for the sum is too low.
+    must be positive. The sum of the weights is 1: with K tasks, the gradient is about 1/K of the gradient of
+    the summed losses, so a learning rate that was tuned for the sum is too low.
 
     Parameters
     ----------
     learning_rate : float
-        The rate of :math:`\omega`.
+        The learning rate of :math:`\omega`.
     weight_decay : float
         How strongly :math:`\omega` is pulled to 0: 1e-3 in the paper, 1e-5 in its authors' code.
     **options
@@ -49,12 +49,12 @@ class FAMO(LossMethod):
         return started(0.0, tasks, "adam")
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
-        """Return the weights; the logits move in `after_update`."""
+        """Return the weights; the logits change in `after_update`."""
         shares = self._shares(measured, state) / (measured.losses + TINY)
         return shares / _at_least_tiny(measured, measured.total(shares)), state
 
     def after_update(self, measured: Measured, after: Any, state: State) -> State:
-        """Return the state when the losses of the same batch are `after`, once the parameters have moved."""
+        """Return the new state; `after` are the losses of the same batch after the update."""
         F, shares = measured.F, self._shares(measured, state)
         after = F.where(measured.present == 1, after, F.ones_like(after))
         falls = F.log(measured.losses + TINY) - F.log(after + TINY)
@@ -69,5 +69,5 @@ class FAMO(LossMethod):
 
 
 def _at_least_tiny(measured: Measured, total: Any) -> Any:
-    """Return a sum by which to divide, which is 0 if no task is present."""
+    """Return a sum as a divisor; it would be 0 if no task is present."""
     return measured.F.maximum(total, 1e-300)

@@ -11,7 +11,7 @@ from ..protocols import Numbers
 from .measured import Measured
 from .protocol import GramianMethod, State
 
-LEAST = 1e-8  # a weight that a step would make 0 or negative
+LEAST = 1e-8  # replaces a weight that a step would make 0 or negative
 
 
 class GradNorm(GramianMethod):
@@ -20,17 +20,17 @@ class GradNorm(GramianMethod):
     .. math:: \min_w \sum_k \bigl| w_k \|g_k\| - \bar G r_k^\alpha \bigr|, \qquad
         r_k = \frac{\ell_k / \ell_k(0)}{\mathrm{mean}_j\; \ell_j / \ell_j(0)}
 
-    where :math:`\bar G` is the mean of :math:`w_k \|g_k\|`, and constant. The weights make a step of gradient
-    descent after each batch, and are then scaled so that their sum is K.
+    where :math:`\bar G`, the mean of :math:`w_k \|g_k\|`, counts as constant. The weights take a step of
+    gradient descent after each batch, and are then scaled so that their sum is K.
 
     Parameters
     ----------
     alpha : float
         How strongly tasks that train slowly are favoured.
     learning_rate : float
-        The rate of the weights.
+        The learning rate of the weights.
     **options
-        Those of :class:`GramianMethod`. The paper takes the norms of the last shared layer's gradients.
+        Those of :class:`GramianMethod`. The paper uses the norms of the last shared layer's gradients.
 
     References
     ----------
@@ -48,7 +48,7 @@ class GradNorm(GramianMethod):
         return {"weights": np.ones(tasks), "first": np.full(tasks, np.nan)}
 
     def weights(self, measured: Measured, state: State) -> tuple[Numbers, State]:
-        """Return the weights, and those after a step."""
+        """Return the weights, and the state with the weights after a step."""
         weights, first = state["weights"], state["first"]
         first = np.where(np.isnan(first), measured.losses, first)
         norms = np.sqrt(np.diag(measured.gramian))

@@ -14,11 +14,11 @@ class IMTLG(GramianMethod):
 
     .. math:: w = v / \sum_k v_k, \qquad v = D^{-1} R^+ 1
 
-    where D has the gradients' lengths and R their cosines; that is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`,
-    accurate also where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
-    with K tasks, the gradient is about a K-th of that of the sum of the losses, so a learning rate that was
-    tuned for the sum is too low. Where the sum of v is 0, the weights cannot be scaled to that sum, and the
-    mean of the gradients is taken.
+    where D has the gradients' lengths and R their cosines. This is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`,
+    but accurate even where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
+    with K tasks, the gradient is about 1/K of the gradient of the summed losses, so a learning rate that was
+    tuned for the sum is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of
+    the gradients is taken.
 
     References
     ----------

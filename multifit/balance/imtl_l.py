@@ -15,15 +15,15 @@ class IMTLL(LossMethod):
 
     .. math:: \min_{\theta, s} \sum_k e^{s_k} \ell_k - s_k, \qquad w_k = e^{s_k}
 
-    At the minimum over s, every weighted loss is 1. :math:`s_k` is moved by an optimizer of its own after
-    each batch. The sum of the weights is not fixed: it starts at K, and grows as the losses fall.
+    At the minimum over s, every weighted loss is 1. An optimizer of its own updates :math:`s_k` after each
+    batch. The sum of the weights is not fixed: it starts at K, and grows as the losses fall.
 
     Parameters
     ----------
     learning_rate : float
-        The rate of :math:`s_k`, which starts at 0; the paper learns it with the net's own optimizer.
+        The learning rate of :math:`s_k`, which starts at 0. In the paper, the net's own optimizer learns it.
     optimizer : {"adam", "sgd"}
-        What moves :math:`s_k`.
+        The optimizer of :math:`s_k`.
     **options
         Those of :class:`LossMethod`.
 

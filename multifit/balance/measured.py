@@ -1,4 +1,4 @@
-"""What a method of balancing is given: the tasks' losses and gradients in one batch."""
+"""What a method of balancing gets: the tasks' losses and gradients in one batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGEST = 1e300  # a loss beyond it, or NaN, is not finite
 
 
 class Measured(NamedTuple):
-    """The tasks in one batch, of K tasks in the order in which they were declared.
+    """The losses and gradients of K tasks in one batch, in the order in which the tasks were declared.
 
     Attributes
     ----------
@@ -19,8 +19,8 @@ class Measured(NamedTuple):
     losses : array of shape (K,)
         Every task's loss, times its declared weight; 1 for a task that is absent.
     present : array of shape (K,)
-        1 for the tasks that take part in the batch, else 0. A task is absent if its loss is exactly 0, as
-        where no sample has a label; all are if a loss is not finite.
+        1 for the tasks that take part in the batch, else 0. A task is absent if its loss is exactly 0, such
+        as when no sample has a label. If any loss is not finite, all tasks are absent.
     epoch : array of shape (K,)
         The index of the epoch, K times.
     step : int
@@ -29,8 +29,9 @@ class Measured(NamedTuple):
         The inner products of the tasks' gradients, for methods that need them. Its diagonal is positive, as
         tasks without a gradient are left out.
     F : module
-        The operators of the arrays, which are of float64: NumPy, or on a device an engine's with the same
-        names. There all arithmetic is between arrays of shape (K,), or with numbers.
+        The operators for the arrays, which are float64: NumPy or, on a device, an engine's module with
+        operators of the same names. On a device, all arithmetic must be between arrays of shape (K,), or with
+        numbers.
     """
 
     tasks: int
@@ -51,7 +52,7 @@ class Measured(NamedTuple):
 
 
 def measured_losses(F: Any, tasks: int, losses: Any, epoch: Any, step: int = 0) -> Measured:
-    """Find out which tasks are present in a batch, without reading the losses, of shape (K,)."""
+    """Return the losses (K,) of a batch with the tasks that are present, without waiting for the values."""
     finite = F.broadcast_to(F.min((F.abs(losses) < LARGEST) * 1.0, axis=0, keepdims=True), (tasks,))
     present = (losses != 0) * finite
     return Measured(tasks, F.where(present == 1, losses, F.ones_like(losses)), present, epoch, step, F=F)

@@ -10,13 +10,13 @@ from .solvers import minimum
 
 
 class MGDA(GramianMethod):
-    r"""Takes the shortest gradient that a weighted mean of the tasks' gradients can be.
+    r"""Takes the shortest weighted mean of the tasks' gradients.
 
     .. math:: w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} w^T M w
 
     No task's loss grows along it, to first order. Solved exactly. The sum of the weights is 1: with K tasks,
-    the gradient is at most a K-th of that of the sum of the losses, so a learning rate that was tuned for the
-    sum is too low. Tasks with small gradients get the most weight.
+    the gradient is at most 1/K of the gradient of the summed losses, so a learning rate that was tuned for
+    the sum is too low. Tasks with small gradients get the most weight.
 
     References
     ----------

@@ -12,7 +12,7 @@ from .protocol import GramianMethod
 
 
 class PCGrad(GramianMethod):
-    r"""Removes from each task's gradient what conflicts with those of others, one task at a time.
+    r"""Removes from each task's gradient what conflicts with the other tasks' gradients, one after the other.
 
     .. math:: c_i \leftarrow c_i - \min\bigl(0, \langle c_i, g_j \rangle\bigr) / \|g_j\|^2 \; g_j
         \quad \text{for all } j \ne i \text{ in random order}, \qquad g = \sum_i c_i
@@ -48,8 +48,8 @@ class PCGrad(GramianMethod):
         return np.asarray(rows.sum(axis=0))
 
     def orders(self, step: int, tasks: int) -> list[Any]:
-        """Return for each task the order in which the others are taken from it."""
-        if tasks == 2:  # there is one order, and to make a generator takes long
+        """Return, for each task, the order in which its conflicts with the other tasks are removed."""
+        if tasks == 2:  # there is only one order, and making a generator takes long
             return [[1], [0]]
         random = np.random.default_rng([self.seed, step])
         return [random.permutation(tasks) for _ in range(tasks)]

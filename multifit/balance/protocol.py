@@ -1,4 +1,4 @@
-"""What a method of balancing must have; the two bases have everything but the method itself."""
+"""What a method of balancing must have, and two base classes that have everything but the method itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..protocols import Numbers
 from .measured import Measured
 
 State = dict[str, Any]
-"""What a method remembers between batches: arrays whose first axis is the tasks; on the host also numbers."""
+"""What a method remembers between batches: arrays whose first axis is the tasks, or, on the host, numbers."""
 
 Groups = Annotated[
     Mapping[str, Sequence[str]],
@@ -22,19 +22,20 @@ On = Annotated[str, Valid('"features", "parameters" or a pattern of parameters',
 class Balance(Protocol):
     """A method that weighs tasks against each other, batch by batch.
 
-    It does not change: what it remembers is passed in and returned, so that a run resumes exactly, and its
-    attributes are its options, by which a resumed run is compared with its checkpoint. Methods that draw
-    random numbers draw them from a seed and ``measured.step``.
+    The object never changes. Its state is passed in and returned, so that a run resumes exactly. Its
+    attributes are its options, which a resumed run compares with those in its checkpoint. Random numbers are
+    drawn from a seed and ``measured.step``.
 
     Attributes
     ----------
     needs : {"nothing", "losses", "gramian"}
         What is measured. With "nothing", every task counts as present, and every loss as 1.
     on_device : bool
-        Whether `weights` computes with ``measured.F`` alone: it is traced once and runs on the device, so
-        that nothing waits for the losses. Otherwise all arrays are NumPy's, and every batch waits.
+        Whether `weights` computes with ``measured.F`` alone. It is then traced once and runs on the device,
+        so that nothing waits for the losses. Otherwise, all arrays are NumPy's, and every batch waits for
+        the device.
     every : int
-        After how many batches the weights are computed again.
+        The number of batches after which the weights are computed again.
     groups : mapping of str to list of str, optional
         The losses of each task; None if each loss is a task of its own.
     """
@@ -48,15 +49,15 @@ class Balance(Protocol):
     @property
     def groups(self) -> Optional[Mapping[str, Sequence[str]]]: ...
     def start(self, tasks: int) -> State:
-        """Return what is remembered before the first batch, in NumPy's float64 arrays."""
+        """Return the state before the first batch, in NumPy's float64 arrays."""
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
-        """Return the tasks' weights, of shape (K,), and what is remembered now; change neither argument.
+        """Return the tasks' weights, of shape (K,), and the new state, without changing the arguments.
 
-        K is ``measured.tasks``. For methods that need the Gramian, it is the number of tasks that have a
-        gradient in the batch: others are left out, with their rows of what is remembered, and get a weight
-        of 0. For methods of losses, it is the number of all tasks, and ``measured.present`` tells which take
-        part.
+        K is ``measured.tasks``. For methods that need the Gramian, K is the number of tasks that have a
+        gradient in the batch: all other tasks are left out, together with their rows of the state, and get a
+        weight of 0. For methods of losses, K is the number of all tasks, and ``measured.present`` says which
+        of them take part.
         """
 
 
@@ -66,14 +67,14 @@ class LossMethod:
     Parameters
     ----------
     every : int
-        After how many batches the weights are computed again.
+        The number of batches after which the weights are computed again.
     tasks : mapping of str to sequence of str, optional
-        The losses of each task, whose sum is the task's loss; by default each loss is a task.
+        The names of each task's losses, whose sum is the task's loss. By default, each loss is a task.
 
     Raises
     ------
     TypeError
-        There is no such option.
+        An option does not exist.
     ValueError
         An option is not valid.
     """
@@ -89,30 +90,30 @@ class LossMethod:
         self.groups = None if tasks is None else checked_value(f"{owner}: tasks", tasks, Groups)
 
     def start(self, tasks: int) -> State:
-        """Return what is remembered before the first batch: nothing."""
+        """Return the state before the first batch: an empty one."""
         return {}
 
 
 class GramianMethod(LossMethod):
     r"""The base of methods that need the inner products of the tasks' gradients.
 
-    Their weights combine the gradients of what tasks share. Parameters of one task only are moved by the
-    gradient of that task's loss, without a weight.
+    Their weights combine the gradients of the parameters that tasks share. Parameters that belong to one task
+    are updated by the gradient of that task's loss, without a weight.
 
     Parameters
     ----------
     on : {"features", "parameters"} or str
-        Whose gradients are compared: those of the features at which the tasks part, of all parameters that
-        they share, or of the parameters whose names match a pattern.
+        The gradients that are compared: those of the features where the tasks branch off, of all parameters
+        that the tasks share, or of the parameters whose names match a pattern.
     normalize : bool
         Whether the gradients are scaled to a length of 1 before they are compared and combined.
     every, tasks
-        As for all methods.
+        As for :class:`LossMethod`.
 
     Raises
     ------
     TypeError
-        There is no such option.
+        An option does not exist.
     ValueError
         An option is not valid.
     """

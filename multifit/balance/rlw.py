@@ -21,7 +21,7 @@ class RLW(LossMethod):
     .. math:: w = \mathrm{softmax}(z), \qquad z_k \sim \mathcal N(0, 1)
 
     The weights depend on the seed and the number of batches trained before. Their sum is 1: with K tasks, the
-    gradient is a K-th of that of the sum of the losses on average, so a learning rate that was tuned for the
+    gradient is on average 1/K of the gradient of the summed losses, so a learning rate that was tuned for the
     sum is too low.
 
     Parameters
@@ -51,7 +51,7 @@ class RLW(LossMethod):
 
 @lru_cache(maxsize=4)
 def _block(seed: int, number: int, tasks: int) -> Numbers:
-    """Return the weights of many batches, as making a generator takes much longer than drawing."""
+    """Return the weights of many batches at once: making a generator takes much longer than drawing."""
     return softmax(np.random.default_rng([seed, number]).standard_normal((BLOCK, tasks)))
 
 

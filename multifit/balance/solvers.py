@@ -9,16 +9,17 @@ import numpy as np
 
 from ..protocols import Numbers
 
-# Eigenvalues of cosines below this share of the largest are rounding: float32 adds up a million products with
-# an error of 4e-6 of it.
+# Eigenvalues of cosines below this share of the largest are rounding: the sum of a million products in
+# float32 has a relative error of 4e-6.
 DEPENDENT = 1e-5
 
 
 def minimum(Q: Numbers, b: Numbers, total: Optional[float] = None) -> Numbers:
     r"""Return :math:`\arg\min_{w \ge 0} \frac12 w^T Q w + b^T w`; `total` fixes the sum of w.
 
-    Q is positive semidefinite, and definite on what it is minimised over unless `total` is given. An active
-    set method: exact, up to rounding, after a finite number of steps.
+    Q must be positive semidefinite; unless `total` is given, :math:`w^T Q w` must be positive for all
+    :math:`w \ge 0` but 0. This is an active set method: it is exact, up to rounding, after a finite number of
+    steps.
 
     References
     ----------
@@ -49,7 +50,7 @@ def minimum(Q: Numbers, b: Numbers, total: Optional[float] = None) -> Numbers:
 
 
 def _minimum_of_two(Q: Numbers, b: Numbers, total: Optional[float]) -> Numbers:
-    """Return the minimum for two variables, which is where most time would go into calls of NumPy."""
+    """Return the minimum for two variables, in plain Python: calls of NumPy would take most of the time."""
     (p, q), (_, r) = Q.tolist()
     c, d = b.tolist()
     if total is not None:  # on a line between (total, 0) and (0, total)
@@ -88,21 +89,24 @@ def solved(system: Numbers, right: Numbers) -> Numbers:
 
 
 def rank(gramian: Numbers) -> int:
-    """Return how many of the gradients are independent of each other, as far as float32 can tell."""
+    """Return how many of the gradients are linearly independent, as far as float32 can tell."""
     return len(_independent(gramian)[1])
 
 
 def equal_projections(gramian: Numbers) -> Numbers:
-    """Return the weights of a sum on which all gradients have the same projection, up to a factor.
+    """Return, up to a factor, the weights of a sum on which all gradients have the same projection.
 
-    They are :math:`D^{-1} R^+ 1`, D being the gradients' lengths and R their cosines.
+    The weights are :math:`D^{-1} R^+ 1`, D being the gradients' lengths and R their cosines.
     """
     lengths, values, vectors = _independent(gramian)
     return np.asarray(vectors @ (vectors.sum(axis=0) / values) / lengths)
 
 
 def _independent(gramian: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the gradients' lengths, and their cosines' eigenvalues and vectors that are not rounding."""
+    """Return the gradients' lengths, and the eigenvalues and eigenvectors of their cosines.
+
+    Eigenvalues that are only rounding are left out.
+    """
     lengths = np.sqrt(np.diag(gramian))
     values, vectors = np.linalg.eigh(gramian / np.outer(lengths, lengths))
     kept = values > DEPENDENT * values[-1]
@@ -110,7 +114,7 @@ def _independent(gramian: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _step_to_bound(w: Numbers, free: list[int], candidate: Numbers) -> tuple[Numbers, list[int]]:
-    """Move w towards the candidate until a variable reaches 0; return it, and the other free variables."""
+    """Move w towards the candidate until a variable reaches 0; return w and the variables still free."""
     falls = [(w[i] / (w[i] - value), at) for at, (i, value) in enumerate(zip(free, candidate)) if value <= 0]
     share, at = min(falls)
     w = w.copy()

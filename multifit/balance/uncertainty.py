@@ -15,17 +15,17 @@ class Uncertainty(LossMethod):
 
     .. math:: \min_{\theta, s} \sum_k \tfrac12 e^{-s_k} \ell_k + \tfrac12 s_k, \qquad w_k = \tfrac12 e^{-s_k}
 
-    :math:`s_k`, the logarithm of a variance, is moved by an optimizer of its own after each batch. The sum of
-    the weights is not fixed: it starts at K/2, and grows as the losses fall.
+    An optimizer of its own updates :math:`s_k`, the logarithm of a variance, after each batch. The sum of the
+    weights is not fixed: it starts at K/2, and grows as the losses fall.
 
     Parameters
     ----------
     start : float
         :math:`s_k` at the beginning: 0 makes every weight 1/2, and -0.69 makes it 1.
     learning_rate : float
-        The rate of :math:`s_k`; the paper learns it with the net's own optimizer.
+        The learning rate of :math:`s_k`. In the paper, the net's own optimizer learns it.
     optimizer : {"adam", "sgd"}
-        What moves :math:`s_k`.
+        The optimizer of :math:`s_k`.
     **options
         Those of :class:`LossMethod`.
 
@@ -51,7 +51,7 @@ class Uncertainty(LossMethod):
         return started(self.at_start, tasks, self.optimizer)
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
-        """Return half the inverse variances, and the variances after a step."""
+        """Return half the inverse variances, and the state after a step."""
         weights = 0.5 * measured.F.exp(-state["values"])
         gradient = 0.5 - weights * measured.losses
         return weights, descended(measured, state, gradient, self.learning_rate, self.optimizer)

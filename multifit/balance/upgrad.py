@@ -13,13 +13,13 @@ from .solvers import projected, regularized
 
 
 class UPGrad(GramianMethod):
-    r"""Projects each task's gradient to where it conflicts with no other, and takes the mean.
+    r"""Projects each task's gradient, so that it conflicts with no other task's, and takes the mean.
 
     .. math:: w = \sum_i \arg\min_{v \ge e_i / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
 
-    No task's loss grows along it, to first order, and tasks count in proportion to their gradients. The sum
-    of the weights is at least 1, and 1 if no two gradients conflict: with K tasks, the gradient is then a
-    K-th of that of the sum of the losses, so a learning rate that was tuned for the sum is too low.
+    No task's loss grows along the mean, to first order, and tasks count in proportion to their gradients. The
+    sum of the weights is at least 1, and 1 if no two gradients conflict: with K tasks, the gradient is then
+    1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum is too low.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class UPGrad(GramianMethod):
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the sum of the projected gradients' weights."""
         tasks = len(gramian)
-        if gramian.min() >= 0:  # no conflict: what is projected stays
+        if gramian.min() >= 0:  # no conflict: the projection changes nothing
             return np.array([1 / tasks] * tasks)
         definite = regularized(gramian, self.regularization)
         return np.asarray(sum(projected(definite, each) for each in np.eye(tasks) / tasks))

@@ -1,4 +1,4 @@
-"""Ask a method for weights, so that no method need care for absent tasks and numbers that are not finite."""
+"""Asks a method for weights, and handles absent tasks and numbers that are not finite for all methods."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .protocol import Balance, State
 def weigh_losses(
     method: Balance, measured: Measured, weights: Any, state: State, shape: Shape = shape_of_numbers
 ) -> tuple[Any, State]:
-    """Return the weights for the losses of a batch, and what the method remembers; nothing is read.
+    """Return the weights for the losses of a batch, and the method's new state, without waiting for values.
 
-    `weights` are those of the batch before, which are kept if a loss is not finite; the state is then, too.
-    A task that is absent has a weight of 0. `shape` tells the shape of the arrays that are computed with.
+    If a loss is not finite, the weights stay those of the previous batch, `weights`, and the state stays what
+    it was. A task that is absent has a weight of 0. `shape` returns the shape of an array.
     """
     F = measured.F
     new, state = ask_weights(method, measured, state, shape)
@@ -36,7 +36,7 @@ def weigh_gradients(
     epoch: int = 0,
     step: int = 0,
 ) -> tuple[Numbers, State]:
-    """Return the weights for the losses (K,) and Gramian (K, K) of a batch, and what the method remembers.
+    """Return the weights for the losses (K,) and Gramian (K, K) of a batch, and the method's new state.
 
     Tasks whose gradient is 0 are left out, and have a weight of 0. If a number is not finite, or all
     gradients are 0, the weights and the state stay what they were.
@@ -54,7 +54,10 @@ def weigh_gradients(
 def _weigh_present(
     method: Any, losses: Numbers, gramian: Numbers, there: Numbers, state: State, epoch: int, step: int
 ) -> tuple[Numbers, State]:
-    """Let the method see the tasks that are there, with gradients scaled as it wants them."""
+    """Ask for the weights of the tasks that have a gradient.
+
+    The gradients are normalized if the method wants that.
+    """
     inner = gramian[np.ix_(there, there)]
     scale = np.sqrt(inner.diagonal()) if getattr(method, "normalize", False) else np.ones(len(inner))
     inner = inner / np.outer(scale, scale)
@@ -68,7 +71,7 @@ def _weigh_present(
 
 
 def _asked(method: Any, measured: Measured, state: State) -> tuple[Numbers, State]:
-    """Ask for weights; what is remembered must be as in all batches, however many tasks there are."""
+    """Ask for weights, and check the state: its form must not depend on the batch's number of tasks."""
     new, changed = ask_weights(method, measured, state)
     check_memory(method, "weights", changed, state, measured.tasks)
     return np.asarray(new, np.float64), changed
