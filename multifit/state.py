@@ -89,13 +89,13 @@ class RunState:
             self.stop_reason = reason
 
     def agree(self) -> None:
-        """Stop if another rank was asked to; alone, do nothing."""
+        """Stop if another rank was asked to stop; with one process, do nothing."""
 
 
 class JointRunState(RunState):
     """The counters on one of several ranks: a request to stop takes effect once all ranks know of it.
 
-    All ranks thus stop after the same batch, for the same reason, and their handlers see the same.
+    All ranks thus stop after the same batch, for the same reason, and their handlers see the same state.
     """
 
     def __init__(self, world: World) -> None:
@@ -119,9 +119,9 @@ class JointRunState(RunState):
         self.stop(reason)
 
     def agree(self) -> None:
-        """Stop if any rank was asked to; all ranks must call this.
+        """Stop if any rank was asked to stop; all ranks must call this.
 
-        Another reason counts before an interrupt: it would have stopped all ranks anyway.
+        Any other reason takes precedence over an interrupt: it would have stopped all ranks anyway.
         """
         asked = float(self._requested is not None), float(self._interrupted)
         facts = self._world.meet("the end of a batch", *asked)

@@ -1,4 +1,4 @@
-"""When something is due, apart from what it is.
+"""Says when something is due, independently of what it is.
 
 The idea is Chainer's (`chainer.training.triggers.IntervalTrigger`): one small object says *when* to validate,
 log, write checkpoints or call any other handler.
@@ -22,7 +22,7 @@ _STEP_HOOKS = (
     "around_step",
 )
 
-# For each unit, its events and hooks, and the number of the current epoch or batch at these, counted from 1.
+# For each unit, its events and hooks, and how to get the current epoch's or batch's number, counted from 1.
 # The run's own counters are used, so counting goes on over a second fit and over a resumed one.
 _UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {
     "epoch": dict.fromkeys(("epoch_begin", "epoch_end"), lambda state: state.epoch + 1),
@@ -81,8 +81,8 @@ class Every:
         return self.fires(_UNITS[self.unit][event](state))
 
     def __getattr__(self, name: str) -> Any:
-        # All else is looked up in the handler, but not its methods for copying and pickling. While Every
-        # itself is being copied, it has no handler yet.
+        # Everything else is looked up in the handler, except special methods, such as those for copying and
+        # pickling. While Every itself is being copied, it has no handler yet.
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self.__dict__.get("handler"), name)

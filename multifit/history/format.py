@@ -14,7 +14,7 @@ _MOST_BLOCKS = 3  # more blocks of columns below each other than this are hard t
 
 
 def figure_text(value: float) -> str:
-    """Return a figure with four decimals, or in scientific notation where these say little; ``-`` for NaN."""
+    """Return a figure with four decimals, in scientific notation if it is small or large; ``-`` for NaN."""
     if math.isnan(value):
         return "-"
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"

@@ -21,7 +21,7 @@ class History(Mapping[str, "list[float]"]):
     Parameters
     ----------
     figures : mapping of str to sequence of float, optional
-        Initial values, as many for each figure.
+        Initial values; all figures must have the same number of values.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class History(Mapping[str, "list[float]"]):
         RuntimeError
             No epoch has begun yet.
         TypeError
-            A figure's name is no string; nothing is recorded.
+            A figure's name is not a string; nothing is recorded.
         """
         if not self._epochs:
             raise RuntimeError("no epoch has begun: call open_row() before record()")
@@ -188,7 +188,7 @@ class History(Mapping[str, "list[float]"]):
         return pandas.DataFrame(self._figures, index=pandas.RangeIndex(1, self._epochs + 1, name="epoch"))
 
     def table(self, width: int | None = None) -> str:
-        """Return the figures as a plain-text table; ``-`` marks NaN: mostly, what was not measured.
+        """Return the figures as a plain-text table; ``-`` marks NaN, mostly a figure that was not measured.
 
         There is one row per epoch. Columns that do not fit follow below, in up to three blocks. If there are
         still more figures, the table has one row per figure instead: its first and its last value, and its

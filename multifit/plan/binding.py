@@ -22,8 +22,9 @@ def stage_plan(
 ) -> StagePlan:
     """Bind a stage's declarations to the arrays of the first device, by name.
 
-    `outputs` are the net's, `slots` the batch's, `parts` what the losses returned. `metrics` are the stage's:
-    key, names of figures, how it is computed. `how` says what was traced.
+    `outputs` are the net's outputs, `slots` the batch's, and `parts` what the losses returned. `metrics` has,
+    for each metric of the stage, its key, the names of its figures, and how it is computed. `how` says what
+    was traced.
     """
     measured = {key: (figures, done) for key, figures, done in metrics}
     arrows = tuple(links(declarations, measured))
@@ -48,7 +49,7 @@ def _goes(arrows: Iterable[Link], what: str, name: str) -> str:
 
 
 def _with_state(row: Row, declarations: Declarations) -> Row:
-    """Say of state from where it comes and where it goes."""
+    """Add to the row of a state where it comes from and where it goes."""
     if row.what == "input":
         return row._replace(goes_to=row.goes_to + carried_text(declarations, row.name))
     if row.what == "output" and row.name in declarations.state:
@@ -58,7 +59,7 @@ def _with_state(row: Row, declarations: Declarations) -> Row:
 
 
 def _with_missing(row: Row, declarations: Declarations) -> Row:
-    """Say of a label where it is missing."""
+    """Add to the row of a label where it is missing."""
     label = declarations.label_specs.get(row.name) if row.what == "label" else None
     if label is None or label.missing is None:
         return row

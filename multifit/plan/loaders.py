@@ -1,4 +1,4 @@
-"""The plan of several loaders: how much an epoch takes of each, and for what."""
+"""The plan of several loaders: how much an epoch takes from each, and for what."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import counted
 
 @dataclass(frozen=True)
 class LoaderPlan:
-    """One of several loaders, with what an epoch takes of it."""
+    """One of several loaders, and what an epoch takes from it."""
 
     name: str
     size: int  # how many batches it has
-    batches: int  # how many an epoch takes; it starts again if these are more
+    batches: int  # how many an epoch takes; if these are more, the loader starts again
     slots: tuple[str, ...]  # of its batches
     sampling: str  # how loaders are mixed
 

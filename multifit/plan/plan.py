@@ -22,9 +22,9 @@ class TrainerPlan:
     size: int  # how many numbers the parameters hold
     clip_norm: float | None = None
     calls: int | None = None  # calls of operators that update them; None if the optimizer decides
-    losses: tuple[str, ...] = ()  # whose gradients reach them, if there are several trainers and losses
-    every: int = 1  # it moves after every so many batches
-    accumulate: bool = False  # by the mean of their gradients
+    losses: tuple[str, ...] = ()  # losses that train the parameters, if there are several of both
+    every: int = 1  # number of batches per update
+    accumulate: bool = False  # whether an update uses the mean of all these batches' gradients
 
     def row(self) -> tuple[str, str, str, str]:
         """Return what it is, its name, what it updates, and how."""
@@ -63,7 +63,7 @@ class Plan:
     precision : str
         The precision of the net's computation.
     loaders : tuple of LoaderPlan
-        How much an epoch takes of each loader, if there are several.
+        How much an epoch takes from each loader, if there are several.
     balance : str
         The method that weighs the tasks, with its options, and the tasks; "" without one.
     """
@@ -117,12 +117,12 @@ class Plan:
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON can hold it."""
+        """Return the plan as a dict that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Plan:
-        """Return the plan that :meth:`to_dict` returned, through JSON or not.
+        """Return a plan from what :meth:`to_dict` returned, directly or by way of JSON.
 
         Raises
         ------
@@ -168,7 +168,7 @@ def _trainer(saved: Mapping[str, Any]) -> TrainerPlan:
     # older plans have no losses
     lists = {"parameters": texts(saved["parameters"]), "losses": texts(saved.get("losses", ()))}
     trainer = TrainerPlan(**{**saved, **names, **lists})
-    trainer.row()  # raises if what should be a number is none
+    trainer.row()  # raises if a value that should be a number is not one
     return trainer
 
 

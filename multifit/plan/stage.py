@@ -40,7 +40,7 @@ class StagePlan:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> StagePlan:
-        """Return the stage's plan from what ``dataclasses.asdict`` returned, through JSON or not.
+        """Return a stage's plan from what ``dataclasses.asdict`` returned, directly or by way of JSON.
 
         Raises KeyError, TypeError or ValueError for anything else.
         """

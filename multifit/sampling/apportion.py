@@ -10,7 +10,7 @@ import numpy as np
 def apportion(total: int, rates: Sequence[float]) -> list[int]:
     """Return whole numbers that add up to `total`, in proportion to `rates`: the largest remainder method.
 
-    None of them is 0 if `total` allows it: what would get nothing takes one from what has most.
+    None of them is 0 if `total` allows it: a number that would be 0 takes one from the largest.
 
     >>> apportion(135, [10, 30**0.5, 5**0.5])
     [76, 42, 17]

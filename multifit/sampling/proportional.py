@@ -60,7 +60,7 @@ class Proportional:
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the number of batches in an epoch by loader."""
         limit = np.inf if self.largest is None else self.largest
-        # divided by the largest first: a power of a small temperature would be infinite
+        # divide by the largest first: with a small temperature, the power would be infinite otherwise
         rates = np.minimum(list(sizes.values()), limit) / min(max(sizes.values()), limit)
         total = sum(sizes.values()) if self.batches is None else self.batches
         return dict(zip(sizes, apportion(total, list(rates ** (1 / self.temperature)))))

@@ -12,7 +12,8 @@ from .updates import Update
 class Sampling(Protocol):
     """Decides how many batches an epoch takes from each of several loaders, and in which order.
 
-    It does not change, and draws from nothing but the `random` that it gets, so that a run resumes exactly.
+    The object never changes, and all its random numbers come from the `random` that it gets, so that a run
+    resumes exactly.
     """
 
     @property
@@ -23,10 +24,10 @@ class Sampling(Protocol):
         """Yield what is wrong for loaders of these names."""
 
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return how many batches an epoch takes of each loader; `sizes` says how many it has.
+        """Return how many batches an epoch takes from each loader; `sizes` says how many the loaders have.
 
         A loader that must give more than it has starts again.
         """
 
     def updates(self, counts: Mapping[str, int], random: np.random.RandomState) -> list[Update]:
-        """Return the loaders of each update of an epoch, which takes `counts` batches."""
+        """Return the loaders of each update of an epoch, which takes `counts` batches from each loader."""

@@ -13,16 +13,16 @@ from .updates import Update, spread
 
 
 class Ratios:
-    """Takes batches in given ratios, spread over the epoch as evenly as can be.
+    """Takes batches in given ratios, spread over the epoch as evenly as possible.
 
     An epoch takes as many batches as all loaders have. ``Ratios(detection=2, segmentation=1)`` takes two
-    batches of detection for each of segmentation.
+    batches from detection for each batch from segmentation.
 
     Parameters
     ----------
     **ratios : float
-        The share of each loader, by its name; ``Ratios(**{"a/b": 2, "c": 1})`` for names that are no words of
-        Python.
+        The share of each loader, by its name; ``Ratios(**{"a/b": 2, "c": 1})`` for names that are not Python
+        identifiers.
 
     Raises
     ------
@@ -46,7 +46,7 @@ class Ratios:
             raise ValueError("\n".join(problems))
 
     def messages(self, loaders: Collection[str]) -> Iterator[str]:
-        """Yield which loaders have no ratio, and which ratios no loader."""
+        """Yield which loaders have no ratio, and which ratios have no loader."""
         for name in self.ratios:
             if name not in loaders:
                 near = suggest(name, [loader for loader in loaders if loader not in self.ratios])

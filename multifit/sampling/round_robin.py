@@ -10,7 +10,7 @@ from .updates import Update
 
 
 class RoundRobin:
-    """Takes a batch of each loader in turn, until the longest has given all.
+    """Takes a batch from each loader in turn, until the longest loader has given all its batches.
 
     Shorter loaders start again. The order is that of the dict of loaders.
     """

@@ -1,4 +1,4 @@
-"""A batch that knows which loader it is of."""
+"""A batch that knows which loader it comes from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TaskBatch:
     Parameters
     ----------
     batches : mapping of str to object
-        One batch, or, with ``Together``, one of each loader.
+        One batch, or, with ``Together``, one from each loader.
     """
 
     batches: Mapping[str, Any]

@@ -14,14 +14,14 @@ COUNTS = ("batches", "passes")
 
 
 class TaskLoaders:
-    """A loader for each task, read as one: an epoch of updates, as `sampling` says.
+    """A loader for each task, read as one loader: `sampling` says which of them each update takes from.
 
-    Without `sampling`, as in evaluations, one loader is read after the other, each once.
+    Without `sampling`, as in evaluations, the loaders are read one after the other, each once.
 
-    `sizes` are the numbers of batches that the loaders have, by default their lengths, and `counts` those
-    that an epoch takes of them; both are empty without `sampling`. `taken` are the batches of the running
-    epoch by loader; the code that reads the loaders counts them. `slots` are those of each loader's batches,
-    once their first ones were read.
+    The attributes are dicts by loader. `sizes` are the numbers of batches that the loaders have, by default
+    their lengths. `counts` are the numbers of batches that an epoch takes from them. Both are empty without
+    `sampling`. `taken` are the numbers of batches that the running epoch has taken; the code that reads the
+    loaders counts them. `slots` are the slots of each loader's batches, known once the first were read.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class TaskLoaders:
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.loaders, self.sampling = dict(loaders), sampling
-        # a loader that carries samples over to its next pass has another length then
+        # computed once: a loader that carries samples over to its next pass has another length then
         if sizes is None:
             sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
         self.sizes = dict(sizes)

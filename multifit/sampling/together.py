@@ -11,17 +11,17 @@ from .updates import Update
 
 
 class Together:
-    """Takes a batch of each loader in every update.
+    """Takes a batch from each loader in every update.
 
-    Loaders that have all inputs of the net give one large batch, in which samples lack the labels of other
-    loaders: declare these with ``LabelSpec(missing=)``. Loaders that each have inputs of their own give a
-    batch side by side, and must give equally many samples.
+    If every loader has all inputs of the net, their batches are joined to one large batch. Its samples lack
+    the labels of the other loaders: declare these labels with ``LabelSpec(missing=)``. If each loader has
+    inputs of its own, the batches are put side by side, and must have the same number of samples.
 
     Parameters
     ----------
     until : {"longest", "shortest"}
-        Whether an epoch lasts until the longest loader has given all, while others start again, or until the
-        shortest has.
+        Whether an epoch ends when the longest loader has given all its batches, while the others start again,
+        or when the shortest has.
 
     Raises
     ------

@@ -16,7 +16,7 @@ def shuffled(counts: Mapping[str, int], random: np.random.RandomState) -> list[U
 
 
 def spread(counts: Mapping[str, int]) -> list[Update]:
-    """Return each loader as often as `counts` says, spread over the epoch as evenly as can be.
+    """Return each loader as often as `counts` says, spread over the epoch as evenly as possible.
 
     >>> spread({"a": 4, "b": 2})
     [('a',), ('b',), ('a',), ('a',), ('b',), ('a',)]
