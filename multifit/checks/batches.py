@@ -22,7 +22,7 @@ def bind_slots(
 
     `order` names the slots of a whole batch, `inputs` those that the net is called with. A mapping is matched
     by key. Labels are not needed in prediction, where a batch may hold the inputs alone. `state` are slots
-    that come from the batch before.
+    that come from the previous batch.
     """
     if isinstance(batch, Mapping):
         return _by_key(order, inputs, batch, labels_needed, state)
@@ -55,15 +55,15 @@ def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem
 
 
 def is_masked(array: Any) -> bool:
-    """Return whether some of a NumPy array is masked; records have masks by field, and never are."""
+    """Return whether some elements of a NumPy array are masked; False for records, which have other masks."""
     return isinstance(array, np.ma.MaskedArray) and array.dtype.names is None and bool(np.any(array.mask))
 
 
 def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[str, Any]) -> list[Problem]:
     """Check that slots have the form of the first batch, whose arrays are described in `first`.
 
-    Axes may have other lengths, but an array stays an array with as many axes, None stays None, and an input
-    of whole numbers stays one. Labels may have further axes of length 1, as most losses reshape them.
+    Axes may have other lengths, but an array must keep its number of axes, None must stay None, and an input
+    of whole numbers must stay one. Labels may have additional axes of length 1, as most losses reshape them.
     """
     messages = []
     for name, array in slots.items():
@@ -117,7 +117,7 @@ def _by_key(
     for name in order if labels_needed else inputs:
         if name not in batch:
             near = nearest(name, undeclared)
-            undeclared = [key for key in undeclared if key != near]  # or one slip would be two problems
+            undeclared = [key for key in undeclared if key != near]  # or one typo would be two problems
             messages.append(f'the batch has no "{name}"{suggest(name, [near])}; its keys are {quoted(batch)}')
     if undeclared:
         messages.append(

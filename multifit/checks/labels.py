@@ -42,10 +42,11 @@ def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes:
 def counted_labels_problem(
     where: str, name: str, classes: int | None, kind: str, count: int, batch: int
 ) -> Problem:
-    """Return the problem of labels that :func:`label_problems` would have found in a later batch.
+    """Return the problem of wrong labels in later batches, as :func:`label_problems` finds them in the first.
 
-    `count` is how many there are in all batches of a `kind`, "training" or "evaluation", that the figures
-    cover, and `batch` the number of the first one that has some: in a loop of one's own, there are no epochs.
+    `count` is the number of wrong labels in all batches of a `kind`, "training" or "evaluation", that the
+    figures cover. `batch` is the number of the first batch that has some; there is no epoch, because a loop
+    of the user's own has none.
     """
     first = f"first in {kind} batch {batch}"
     held = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
@@ -98,7 +99,7 @@ def sample_weight_problem(
     """Return what is wrong with multiplying losses of this shape by sample weights, (name, array), or None.
 
     Gluon broadcasts them, from the last axis on: with weights of ``(8,)``, losses of ``(8, 1)`` become
-    ``(8, 8)``, in which each sample has the weights of all.
+    ``(8, 8)``, in which each sample is multiplied by the weights of all samples.
     """
     name, values = weights
     shape, more = tuple(values.shape), len(losses) - len(values.shape)

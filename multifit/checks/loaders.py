@@ -1,4 +1,4 @@
-"""Checking whether data can be iterated over as often as a fit does."""
+"""Checking whether data can be iterated over as often as a fit needs it."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def _wrong(data: object, once: bool) -> str:
 
 
 def _no_loader(data: Any) -> str:
-    """Return what is wrong with data over which nobody iterates.
+    """Return what is wrong with data that has no ``__iter__``.
 
-    Python would iterate over an object that has only ``__getitem__``, without an end if that takes any index;
-    and nothing tells batches from samples, which most such objects hold.
+    Python would iterate over an object that has only ``__getitem__``, but without an end if every index is
+    valid. Besides, most such objects hold samples, which cannot be told from batches.
     """
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if not indexed or isinstance(data, (str, type)):
@@ -67,11 +67,11 @@ def _no_loader(data: Any) -> str:
 def batch_count(data: Any) -> int | None:
     """Return the number of batches; None if the loader does not know it.
 
-    Raises what its ``__len__`` does, unless that means the same.
+    Raises what its ``__len__`` raises, unless that also means that the length is unknown.
     """
     try:
         return len(data)
-    except (TypeError, ValueError, OverflowError, NotImplementedError):  # none, or one that is of no use
+    except (TypeError, ValueError, OverflowError, NotImplementedError):  # no length, or not a valid one
         return None
 
 

@@ -71,7 +71,7 @@ class _Binding:
             if key is not None:
                 self.paths[name] = (*path, key)
             elif name is not Ellipsis:
-                used.add(nearest(name, result))  # or one slip would be two problems
+                used.add(nearest(name, result))  # or one typo would be two problems
                 self.messages.append(
                     f'outputs: {self.where} returns no "{name}"{suggest(name, result)}; '
                     f"it returns {quoted(result)}"

@@ -27,41 +27,44 @@ class Model(Protocol):
     @property
     def hybridizable(self) -> bool: ...  # whether net.hybridize() was not called, but could be
     def check_parameters(self, trains: bool = True) -> None:
-        """Raise SpecError if net and losses have other parameters now; further ones only if it `trains`."""
+        """Raise SpecError if net or losses have other parameters now; new ones matter only if it `trains`."""
 
 
 class Trainers(Protocol):
     """The trainers of a model, which are built when first needed."""
 
     def get(self) -> Mapping[str, Any]:
-        """Return the trainers by name; raises TrainerError if they cannot be built or do not cover all."""
+        """Return the trainers by name.
+
+        Raises TrainerError if they cannot be built or do not cover all parameters.
+        """
 
     def build(self) -> list[Problem]:
         """Build the trainers, unless done; return what is wrong."""
 
     def sparse(self) -> list[str]:
-        """Return the names of the parameters of which the net holds but some rows."""
+        """Return the names of the parameters of which the net holds only some rows."""
 
     def learning_rates(self) -> dict[str, float]:
-        """Return the rates as figures; none if the trainers cannot be built."""
+        """Return the rates as figures; {} if the trainers cannot be built."""
 
     def training(self) -> ContextManager[None]:
-        """Return a block in which trainers that accumulate add up gradients."""
+        """Return a context manager in which trainers that accumulate add up gradients."""
 
     def check_none_accumulates(self) -> None:
-        """Raise TrainerError if trainers add up gradients, outside of such a block."""
+        """Raise TrainerError if a trainer accumulates gradients, which works only within :meth:`training`."""
 
 
 class Reader(Protocol):
     """Reads the loaders of one stage; with several ranks, each reads its share of every batch."""
 
     def iterate(self, data: Loader, number: int | None = None) -> Iterator[Any]:
-        """Iterate over a loader from its start; `number` is that of this pass in its run."""
+        """Iterate over a loader from its start; `number` is the number of this pass in the run."""
 
     def iterate_from(
         self, data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
     ) -> Iterator[Any]:
-        """Iterate over the rest of an epoch, and call `before_rest` before the first batch that is left."""
+        """Skip the first `skip` batches, call `before_rest`, and iterate over the rest of the epoch."""
 
     def repeat(self, data: Loader) -> Iterator[Any]:
         """Iterate over a loader again and again, until a pass yields no batch."""
@@ -77,16 +80,16 @@ class Reader(Protocol):
         """
 
     def peek_first(self, data: Any, what: str, number: int | None = None) -> tuple[Any, Iterator[Any]]:
-        """Return the same, the first batch as the loader yielded it."""
+        """Return what :meth:`peek` returns, with the first batch as the loader yielded it."""
 
     def reading(self, data: Loader) -> ContextManager[None]:
-        """Return a block in which an epoch reads a loader: within it, nothing else reads its iterators."""
+        """Return a context manager in which an epoch reads a loader, and nothing else reads its iterators."""
 
     def workers(self, data: Loader) -> int:
-        """Return the number of processes that make a loader's batches, beside this one."""
+        """Return the number of processes that make a loader's batches, besides this one."""
 
     def repeats_workers(self, data: Loader) -> bool:
-        """Whether what a loader's workers draw at random, if there are any, is the same in a resumed run."""
+        """Whether a loader's workers, if it has any, draw the same random numbers in a resumed run."""
 
 
 class Figures(Protocol):
@@ -96,16 +99,19 @@ class Figures(Protocol):
         """Return the values; waits for the device."""
 
     def alone(self) -> ContextManager[None]:
-        """Return a block in which one pass has the figures; RuntimeError within another's."""
+        """Return a context manager that reserves the figures for one pass.
+
+        It raises RuntimeError if another pass has reserved them.
+        """
 
     def names(self) -> list[str]: ...
     def direction(self, figure: str) -> str | None: ...  # "min" or "max"; None if unknown
 
 
 class Stage(Protocol):
-    """Training, or evaluating."""
+    """Training or evaluation."""
 
-    needs_outputs: bool  # whether somebody reads outputs and losses of the batches
+    needs_outputs: bool  # whether somebody reads the batches' outputs and losses
 
     @property
     def figures(self) -> Figures: ...
@@ -119,17 +125,18 @@ class Stage(Protocol):
 class SharedParameters(Protocol):
     """The parameters of all ranks."""
 
-    are_shared: bool  # whether all ranks have the first one's
+    are_shared: bool  # whether all ranks have the first rank's parameters
 
     def average_statistics(self) -> None:
-        """Give all ranks the mean of what no gradient moves."""
+        """Give all ranks the mean of the parameters without a gradient, such as running statistics."""
 
 
 class Engine(Protocol):
-    """A model and its trainers, with what is made new for every fit.
+    """A model and its trainers, with everything that is made anew for every fit.
 
-    `stages` and `readers` are named "train" and "evaluate". `loaders` are those that train, if they are
-    several; they are set before :meth:`read_tasks`. `hooks` are what handlers change while training.
+    `stages` and `readers` have the keys "train" and "evaluate". `loaders` are the training data's loaders if
+    there are several; they are set before :meth:`read_tasks`. `hooks` are those by which the fit's handlers
+    change training steps.
     """
 
     loaders: TaskLoaders | None
@@ -156,10 +163,11 @@ class Engine(Protocol):
     @property
     def balance(self) -> Any: ...  # the method of balancing, or None
     def samples_along(self, batch_axis: int) -> ContextManager[None]:
-        """Return a block in which batches are split along another axis; raises ValueError for none."""
+        """Return a context manager in which batches are split along an axis; ValueError if not valid."""
 
     def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool = False) -> None:
-        """Prepare a stage for batches of several loaders, which have these slots; for one if there are none.
+        """Prepare a stage for the batches of several loaders, which have these slots.
 
-        `joined` says whether they make one batch.
+        If `slots` is empty, prepare it for a single loader. `joined` says whether the loaders' batches are
+        joined to one.
         """

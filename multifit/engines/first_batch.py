@@ -9,7 +9,7 @@ from ..spec.task_slots import TaskSlots
 
 
 class Peeked(NamedTuple):
-    """A batch that was read before, and which part of it is this process's: a loader of this one batch."""
+    """A batch that was read ahead, and this process's share of it; it serves as a loader of one batch."""
 
     raw: Any
     share: Any
@@ -18,7 +18,7 @@ class Peeked(NamedTuple):
 class FirstBatches(NamedTuple):
     """The first batches of several loaders, or the one that they make together.
 
-    `slots` are those of each loader's batches. `plans` say what training takes of each loader.
+    `slots` are those of each loader's batches. `plans` say what training takes from each loader.
     """
 
     batches: Sequence[Peeked]

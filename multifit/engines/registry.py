@@ -19,8 +19,8 @@ INSTALL = 'engine="torch" needs PyTorch: pip install "multifit[torch]"'
 def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = lambda line: None) -> str:
     """Return the engine's name.
 
-    "auto" is MXNet, unless the context is a CUDA device by torch's name, or a GPU that MXNet cannot use and
-    torch can; `log_once` is then called with a line to log.
+    "auto" chooses MXNet, unless the context is PyTorch's name of a CUDA device, or a GPU that PyTorch can use
+    and MXNet cannot; `log_once` then logs why.
     """
     if engine != AUTO:
         return engine
@@ -36,9 +36,10 @@ def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = l
 def engine_module(engine: str) -> Any:
     """Return the module of an engine; raises ImportError if it is not installed.
 
-    ``make_runner(setup, state, log_once)`` returns an estimator's :class:`Runner`; ``has(context)`` says
-    whether the engine can compute there, and ``host(context)`` where the net's own parameters are then;
-    ``be_deterministic()`` has the process compute the same bits every time.
+    The module has four functions. ``make_runner(setup, state, log_once)`` returns an estimator's
+    :class:`Runner`. ``has(context)`` returns whether the engine can compute on a context, and
+    ``host(context)`` the context on which the net's own parameters then are. ``be_deterministic()`` makes the
+    process compute the same bits every time.
     """
     if engine == "torch" and find_spec("torch") is None:
         raise ImportError(INSTALL)

@@ -41,11 +41,11 @@ class PhasedStep(Protocol):
         """Run net, losses and metrics."""
 
     def learn(self, result: Any) -> None:
-        """Compute the gradients, and move the parameters."""
+        """Compute the gradients, and update the parameters."""
 
 
 class DryRun(Protocol):
-    """What was computed from first batches, when they were checked."""
+    """What was computed from the first batches when they were checked."""
 
     @property
     def train(self) -> Any: ...  # the result of the first training batch
@@ -54,7 +54,8 @@ class DryRun(Protocol):
 class Runner(Protocol):
     """Runs an estimator's batches; `engine` is what it runs them with.
 
-    Within a :meth:`session`, an engine may hold the values of parameters itself, and not in the net.
+    Within a :meth:`session`, the engine may hold the values of the parameters itself, instead of the net:
+    :meth:`publish` and :meth:`refresh` keep both in agreement.
     """
 
     @property
@@ -67,13 +68,13 @@ class Runner(Protocol):
     # ---- a fit
 
     def restart(self, hooks: TrainingHooks | None = None) -> None:
-        """Begin a fit, or a loop without one; `hooks` are what handlers change while training.
+        """Begin a fit, or a loop without one; `hooks` are those by which handlers change training steps.
 
         Raises SpecError if the net has other parameters than when the estimator was made.
         """
 
     def session(self) -> ContextManager[None]:
-        """Return a block in which batches are run; sessions within it change nothing."""
+        """Return a context manager in which batches are run; a session within another has no effect."""
 
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
         """Read the first batch of each of several loaders, and prepare the stage for what they yield.
@@ -82,7 +83,7 @@ class Runner(Protocol):
         """
 
     def checking(self) -> ContextManager[None]:
-        """Return a block in which the first batch of a fit is checked."""
+        """Return a context manager in which the first batch of a fit is checked."""
 
     def dry_run(self, first: Any, val_data: Any = None) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.
@@ -92,13 +93,13 @@ class Runner(Protocol):
         """
 
     def check(self, run: Any) -> None:
-        """Raise SpecError or TrainerError for what the engine cannot train, after a dry run alone."""
+        """After a dry run without a fit, raise SpecError or TrainerError if the engine cannot train."""
 
     def make_plan(self, run: Any, trained: bool) -> Plan:
-        """Return what goes where, after a dry run of a batch; it may be `trained` on afterwards."""
+        """Return the plan after the dry run of a batch; `trained` says whether the batch is trained on."""
 
     def train_step(self) -> TrainStep:
-        """Return what trains on a batch, once the first one was checked."""
+        """Return the train step, once the first batch was checked."""
 
     def evaluate_batch(self, raw: Any) -> BatchResult:
         """Measure losses and metrics on a batch; the first one is checked."""
@@ -107,25 +108,25 @@ class Runner(Protocol):
         """Replace a stage's figures by those of all ranks together, at the end of a pass."""
 
     def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
-        """Return a block in which the net has other values, as handlers set them."""
+        """Return a context manager around `block`, in which handlers may replace the net's values."""
 
     def publish(self) -> None:
-        """Let the net and its trainers have the values that the last batch left."""
+        """Write the engine's current values into the net and its trainers, for others to read."""
 
     def refresh(self) -> None:
-        """Take the values of the net and its trainers, which handlers may have changed."""
+        """Read the values of the net and its trainers again, as handlers may have changed them."""
 
     def wait(self) -> None:
         """Wait until the devices have done all their work."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of a runner beside its snapshot; empty if nothing."""
+        """Return the state that a checkpoint holds besides the snapshot; {} if there is none."""
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take what :meth:`state` returned."""
+        """Restore what :meth:`state` returned."""
 
     def why_inexact(self) -> str:
-        """Return why a resumed run may differ in the last bits, and the way out; "" if it does not."""
+        """Return why a resumed run may differ in the last bits, and how to avoid it; "" if it does not."""
 
     # ---- what users and handlers ask for
 
@@ -133,19 +134,19 @@ class Runner(Protocol):
         """Return every output by name."""
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
-        """Write the net, as it evaluates, for use elsewhere."""
+        """Save the net, as it runs in evaluation, for use elsewhere."""
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients that no update has used, by trainer and parameter."""
+        """Return the gradients that no update has used yet, by trainer and parameter."""
 
     def gradient_meter(self, method: Sum) -> Any:
-        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
 
     def figure_metrics(self, stage: str) -> list[Any]:
-        """Return a stage's metrics, then its objective, as metrics of Gluon that read the figures."""
+        """Return a stage's metrics, then its objective, as Gluon metrics that read the figures."""
 
     def figures_in_handlers(self, handlers: Sequence[object]) -> ContextManager[None]:
-        """Return a block in which handlers of Gluon's classes read figures where they hold metrics."""
+        """Return a context manager in which Gluon's handlers read figures in place of their metrics."""
 
     # ---- tools
 
@@ -153,7 +154,7 @@ class Runner(Protocol):
         """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
 
     def trial_run(self, data: Any, name: str, tool: str) -> ContextManager[tuple[DryRun, Iterator[Any]]]:
-        """Return a block in which a fork may train, and after which everything is as it was.
+        """Return a context manager in which a fork may train, and after which everything is as it was.
 
         It yields the dry run of the first batch, and an iterator over all batches. `name` and `tool` are for
         messages.
@@ -163,10 +164,10 @@ class Runner(Protocol):
         """Return a train step for tools, whose phases are timed."""
 
     def forward_variants(self, batch: Any) -> dict[str, Callable[[Any], object]]:
-        """Return functions that run the net alone ("net"), with "losses", and with "all", on a batch.
+        """Return functions that run the net on a batch: alone ("net"), with "losses", and with "all" figures.
 
-        None of them if handlers change the outputs; `batch` is a first one, which is checked.
+        Returns {} if handlers change the outputs. `batch` is a first batch, which is checked.
         """
 
     def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
-        """Return the times of the engine's operators in `run`, and why there are none."""
+        """Return the times of the engine's operators in `run`, and the reason if there are none."""

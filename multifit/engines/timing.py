@@ -1,4 +1,4 @@
-"""How the phases of a train step are timed, by tools that measure."""
+"""How tools measure the time of a train step's phases."""
 
 from __future__ import annotations
 

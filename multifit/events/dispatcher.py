@@ -23,8 +23,8 @@ from .events import (
 )
 from .handler_validation import checked_handlers, handler_name
 
-VIEWS = ("pred", "label", "loss")  # arguments of a batch's end that are sorted out of its result
-HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update", BEFORE_UPDATE)  # may be handed outputs and losses
+VIEWS = ("pred", "label", "loss")  # arguments of a batch's end that are taken from the batch's result
+HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update", BEFORE_UPDATE)  # may take outputs and losses
 _CAN_STOP = ("batch_end", "epoch_end", BEFORE_UPDATE)  # a true return value of these methods stops the run
 
 
@@ -78,9 +78,9 @@ class EventDispatcher:
     """Calls handlers for the events and hooks that they implement, in order of priority.
 
     A handler's method is called as ``handler.epoch_end(estimator, **arguments)``, with those arguments of the
-    event that its signature accepts. ``batch_end`` of handlers up to `Priority.UPDATE` belongs to
-    `BEFORE_UPDATE`: Gluon's Estimator calls it between backward and update. Raises ValueError, with all of
-    them, if some handlers cannot be used.
+    event that its signature accepts. The ``batch_end`` of handlers with a priority up to `Priority.UPDATE`
+    belongs to `BEFORE_UPDATE`, because Gluon's Estimator calls it between backward and update. Raises
+    ValueError, which lists all problems, if some handlers cannot be used.
     """
 
     def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
@@ -113,9 +113,8 @@ class EventDispatcher:
         """Call all handlers that implement `event`.
 
         A true value returned by ``batch_end`` or ``epoch_end`` stops the run, by default with the handler's
-        name as the reason. An exception becomes the ``__cause__`` of a HandlerError;
-        multifit's own errors are passed on as they are, and so is what is not an `Exception`, such as
-        KeyboardInterrupt.
+        name as the reason. An exception becomes the ``__cause__`` of a HandlerError. multifit's own errors
+        are passed on as they are, and so is anything that is not an `Exception`, such as KeyboardInterrupt.
         """
         for method in self._methods[event]:
             answer = self.call(method, arguments)
@@ -130,7 +129,7 @@ class EventDispatcher:
     def begin(self) -> None:
         """Call ``train_begin`` of all handlers that implement it.
 
-        If one raises, :meth:`close` skips the handlers behind it: for them, training never began.
+        If one raises, :meth:`close` skips the handlers after it: for them, training never began.
         """
         self._begun = [handler for handler in self.handlers if not implements(handler, "train_begin")]
         for method in self._methods["train_begin"]:

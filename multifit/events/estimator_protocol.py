@@ -1,4 +1,4 @@
-"""What handlers can use of the estimator."""
+"""The part of the estimator that handlers can use."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class EstimatorProtocol(Protocol):
         """The logger "multifit"."""
 
     def figures(self, stage: str = "train") -> dict[str, float]:
-        """Return the running figures of "train" or "evaluate"; synchronises with the engine."""
+        """Return the running figures of "train" or "evaluate"; waits for the engine."""
 
     def direction(self, figure: str) -> str | None:
         """Return "min" or "max", whichever is better for this figure; None if that is not known."""
 
     def learning_rates(self) -> dict[str, float]:
-        """Return the current rates as ``lr`` or ``lr_<trainer>``, without synchronising."""
+        """Return the current rates as ``lr`` or ``lr_<trainer>``, without waiting for the engine."""
 
     def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
         """Measure on `data`; in a running fit the figures are recorded in the history as ``val_…``."""
 
     def collect_checkpoint(self) -> None:
-        """Gather what each of several ranks has of its own; all call this before the first one writes."""
+        """Gather each rank's own state; all ranks must call this before the first one writes."""
 
     def write_checkpoint(self, folder: Path) -> None:
         """Write the state of the whole run into an existing, empty folder."""
@@ -69,10 +69,10 @@ class EstimatorProtocol(Protocol):
         """Seed all generators from the run's seed and the current epoch."""
 
     def gradient_meter(self, method: Any) -> Any:
-        """Return what measures the tasks' gradients on batches, and leaves training as it is."""
+        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
-        """Return the gradients that no update has used, by trainer and parameter: one array per device."""
+        """Return the gradients not yet used by an update, by trainer and parameter: one array per device."""
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

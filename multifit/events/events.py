@@ -32,7 +32,7 @@ HOOKS = (
     "around_fit",
 )
 
-# What methods may take besides the estimator; those of other events and hooks take nothing.
+# The arguments that methods may take besides the estimator; those of other events and hooks take none.
 _OF_BATCH = ("batch", "pred", "label", "loss")
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "epoch_begin": ("batches",),
@@ -49,14 +49,15 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "hold_update": ("loss",),
 }
 
-# What handlers that Gluon's Estimator calls before its update have in ``batch_end``; see `TrainingHooks`.
+# The event for the ``batch_end`` of handlers that Gluon's Estimator calls before its update; see
+# `TrainingHooks`.
 BEFORE_UPDATE = "before_update"
 
 # Emitted after the last batch of a fit that was asked to stop within an epoch, before ``epoch_end``, in which
 # handlers count the epoch.
 AFTER_LAST_BATCH = "after_last_batch"
 
-# Older names of the same; `multifit.MOMENTS` and `multifit.CHANGES` stay.
+# Older names of EVENTS and HOOKS, kept because `multifit` exports them.
 MOMENTS, CHANGES = EVENTS, HOOKS
 
 

@@ -1,4 +1,4 @@
-"""Check which objects can be event handlers, and adapt those written for Gluon to evaluations."""
+"""Check which objects can be event handlers, and adapt handlers written for Gluon to evaluations."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def _listed(handlers: object) -> list[object]:
     if handlers is None:
         return []
     try:
+        # iter() comes first because list() would ask for the length, which may not be valid.
         return list(iter(handlers)) if isinstance(handlers, Iterable) else [handlers]
-    except TypeError:  # an array without axes; a length that is none is not asked for
+    except TypeError:  # an array without axes
         return [handlers]
 
 
@@ -78,7 +79,7 @@ def _problems(handler: object) -> Iterator[str]:
 
 
 def _signature_problems(handler: object, event: str) -> Iterator[str]:
-    """Find out whether a method can be called with those of the event's arguments that it takes."""
+    """Yield a problem if a method cannot be called with the event's arguments that it takes."""
     try:
         signature = inspect.signature(getattr(handler, event))
     except (TypeError, ValueError):  # a compiled function may have no signature
@@ -128,9 +129,9 @@ class _EvaluationAdapter:
 def adapt_for_evaluation(handlers: object) -> list[object]:
     """Return the handlers to call in an evaluation; raise ValueError if some cannot be used.
 
-    Handlers with methods for an evaluation's events are returned as they are. Handlers that have only those
-    of a training pass are wrapped, so that these are called instead, as Gluon's Estimator does. Handlers that
-    have neither are left out.
+    Handlers with methods for an evaluation's events are returned as they are. Handlers that have only methods
+    for a training pass are wrapped, so that these methods are called instead, as Gluon's Estimator does.
+    Handlers that have neither are left out.
     """
     adapted: list[object] = []
     for handler in checked_handlers(handlers):

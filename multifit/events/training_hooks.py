@@ -17,10 +17,10 @@ from .handler_validation import handler_name
 class TrainingHooks:
     """Calls the hooks of handlers, in order of priority; each sees what the one before it returned.
 
-    Hooks are called in training only: an evaluation measures the data and the net as they are. A hook that
-    raises, or returns something other than a dict of the arrays that it may replace, is a HandlerError.
+    Hooks are called in training only: an evaluation measures the data and the net as they are. A HandlerError
+    is raised if a hook raises, or returns something other than a dict of the arrays that it may replace.
 
-    Raises ValueError if a handler holds updates back that others expect after each batch.
+    Raises ValueError if one handler holds back updates that others expect after each batch.
     """
 
     def __init__(self, events: EventDispatcher) -> None:
@@ -41,30 +41,33 @@ class TrainingHooks:
         return any(self._events.listens(hook) for hook in hooks)
 
     def takes(self, hook: str, fact: str) -> bool:
-        """Return whether any handler takes a fact, such as "pred", in its method for a hook."""
+        """Return whether any handler's method for a hook takes an argument, such as "pred"."""
         return self._events.accepts(hook, fact)
 
     @property
     def handle_non_finite(self) -> bool:
-        """Whether a handler, such as SkipNonFinite, says that batches with NaN are its own affair."""
+        """Whether a handler, such as SkipNonFinite, takes care of batches with NaN itself."""
         return any(getattr(handler, "handles_non_finite", False) for handler in self._events.handlers)
 
     @property
     def blending(self) -> str:
-        """The names of the handlers that replace a share of losses by others, such as MixUp."""
+        """The names of the handlers that replace a share of each loss by another one, such as MixUp."""
         blending = [h for h in self._events.handlers if getattr(h, "blends_losses", False)]
         return ", ".join(map(handler_name, blending))
 
     @property
     def batches_per_update(self) -> int:
-        """How many batches' gradients handlers add up, such as GradientAccumulation; an update uses the mean.
+        """The number of batches per update, if handlers such as GradientAccumulation add up gradients.
 
-        With several such handlers, an update waits until none of them holds it back.
+        An update uses the mean. With several such handlers, it waits until none of them holds it back.
         """
         return math.lcm(*(getattr(handler, "batches_per_update", 1) for handler in self._events.handlers))
 
     def change_batch(self, slots: Mapping[str, Any], batch_axis: int = 0) -> dict[str, Any]:
-        """Return one device's slots as they are passed to the net and the losses, with as many samples."""
+        """Return one device's slots as they are passed to the net and the losses.
+
+        The number of samples must stay the same.
+        """
         for method in self._events.methods("change_batch"):
             changed = _replaced(method, slots, self._events.call(method, {"slots": dict(slots)}))
             _check_samples(method, slots, changed, batch_axis)
@@ -108,7 +111,7 @@ class TrainingHooks:
     def step(self, batch: Any) -> Iterator[None]:
         """Enter the handlers' context managers around a step on `batch`, as the loader yielded it.
 
-        Raises HandlerError if the step never called :meth:`before_update`, and handlers wait for it.
+        Raises HandlerError if the step never called :meth:`before_update`, although handlers need it.
         """
         self._batch, self._updates_unseen = batch, self.active(BEFORE_UPDATE)
         with self.around("step"):
@@ -133,7 +136,7 @@ class TrainingHooks:
             yield
 
     def _objectives(self, method: HandlerMethod, given: list[Any], changed: Any) -> list[Any]:
-        """Return the arrays that a handler returned for those that it was given."""
+        """Return the objectives that a handler returned in place of those that it was given."""
         try:
             arrays = list(changed)
         except Exception as error:  # not iterable, or an iterator that raises
@@ -188,7 +191,7 @@ def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: An
 
 
 def _check_types(method: HandlerMethod, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise HandlerError unless each output has the type of elements that it had before."""
+    """Raise HandlerError unless each output has the same dtype as before."""
     for name, array in after.items():
         given = before[name]
         if array is not given and getattr(array, "dtype", None) != getattr(given, "dtype", None):
