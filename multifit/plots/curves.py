@@ -106,7 +106,7 @@ def _families(history: Figures) -> dict[str, Family]:
 
 
 def _lines(title: str, family: Family) -> list[Line]:
-    # a figure of no stage has another colour than those that have its name after train_ or val_
+    # A figure without a stage gets another colour than figures with the same name after train_ or val_.
     styles = [(bool(prefix), part) for prefix, part in family]
     distinct = list(dict.fromkeys(styles))
     return [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
-WRITTEN = 8  # tasks of which every cosine is written into the map
+WRITTEN = 8  # with at most this many tasks, every cosine is written into the map
 
 
 def task_figures(history: Figures) -> list[str]:

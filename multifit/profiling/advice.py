@@ -18,7 +18,7 @@ def advice(times: StepTimes) -> list[str]:
     if not times.wall:
         return []
     suggestions = [*_data(times), *_handlers(times), *_host_metrics(times), *_not_hybridized(times)]
-    # all of these make Python faster, which gains no more than the engine's idle time
+    # All of these make Python faster, which cannot gain more than the engine's idle time.
     clear = [(share, line) for share, line in suggestions if min(share, times.idle) >= CLEAR]
     lines = [line for _, line in sorted(clear, key=lambda suggestion: -suggestion[0])]
     return (lines or list(_engine(times)))[:2]
@@ -26,7 +26,7 @@ def advice(times: StepTimes) -> list[str]:
 
 def _data(times: StepTimes) -> Iterator[Suggestion]:
     loader = times.part("data/loader")
-    # a loader that takes longer in training than alone waits for the engine: it makes arrays of MXNet
+    # A loader that makes MXNet's arrays takes longer in training than alone, because it waits for the engine.
     share = min(loader.ms, median(loader.in_training)) / times.wall
     yield (
         share,

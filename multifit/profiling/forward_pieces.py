@@ -13,9 +13,9 @@ def forward_pieces(runner: Runner, batches: Sequence[Any], watch: Stopwatch, cou
     """Time the parts of a forward pass by running it with and without them.
 
     Inside one graph, nothing can be timed separately. So the net runs alone, with its losses, and with losses
-    and figures, in turns, and the pieces are the differences. The training stage must have run
-    already; `batches` run over and over, each variant `count` times; `watch` must drain. Returns no parts if
-    handlers change the outputs: they would be called more often than there are batches.
+    and figures, in turns, and the pieces are the differences. Each variant runs `count` times, over the same
+    `batches` again and again. The training stage must have run already, and `watch` must wait for the engine.
+    Returns no parts if handlers change the outputs: they would be called more often than there are batches.
     """
     variants = runner.forward_variants(batches[0])
     if not variants:
@@ -36,7 +36,7 @@ def forward_pieces(runner: Runner, batches: Sequence[Any], watch: Stopwatch, cou
 
 
 def _differences(laps: Sequence[Mapping[str, list[float]]]) -> list[Part]:
-    """Return the pieces: net alone, and the times by which each variant exceeds the one with a piece less."""
+    """Return the pieces: the net alone, then what each variant takes beyond the one with a piece less."""
     compared: list[tuple[str, str, str | None]] = [("net", "net", None)]
     if "losses" in laps[0]:
         compared += [("losses", "losses", "net"), ("figures", "all", "losses")]

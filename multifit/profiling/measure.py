@@ -34,10 +34,10 @@ def profile(
 ) -> Profile:
     """Train for some batches and time every part of a step; net, trainers and random states stay as they are.
 
-    The estimator, whose run is its own, is handed to the handlers; `runner` is that estimator's, a fork.
+    `estimator`, which has a run of its own, is passed to the handlers; `runner` is its runner, a fork.
     ``run_handlers(events)`` returns the context manager of a fit with these handlers. `clock` and `busy`
-    return seconds: elapsed, and spent working in this thread. The other arguments and the errors are those of
-    :meth:`multifit.MultiEstimator.profile`.
+    return seconds: the elapsed time, and the time that this thread has worked. The other arguments and the
+    errors are those of :meth:`multifit.MultiEstimator.profile`.
     """
     raise_problems(loader_problems("train_data", data, once=False))
     watch = Stopwatch(clock, busy, runner.wait)

@@ -51,9 +51,9 @@ class TimedEvents(EventDispatcher):
 class TimedSteps:
     """Trains as ``fit`` does, with every phase of a step timed.
 
-    `batches` are raw batches, as many as are asked for; the runner was restarted with the handlers' hooks.
-    The counters of the estimator's state are advanced. Afterwards, `batches` holds the last batches, and
-    `sizes` every batch's number of samples.
+    The argument `batches` yields raw batches without end; the runner was restarted with the handlers' hooks.
+    The counters of the estimator's state are advanced. Afterwards, the attribute `batches` holds the last
+    batches, and `sizes` every batch's number of samples.
     """
 
     def __init__(

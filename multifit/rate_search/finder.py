@@ -94,7 +94,7 @@ def _train(
         for optimizer in optimizers:
             optimizer.lr_scheduler, optimizer.lr = None, rates[len(losses) - 1]
         step.learn(result)
-        runner.engine.state.step += 1  # by which trainers, weights and methods of balancing know their turn
+        runner.engine.state.step += 1  # trainers, weights and methods of balancing depend on it
         result = _forward(step, raw, len(losses) + 1)
     if not losses:
         raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing has moved")

@@ -10,7 +10,7 @@ import numpy as np
 from ..plots import new_figure
 from ..tables import table
 
-MEMORY = 0.9  # of the mean of losses: half of its weight is on the last seven
+MEMORY = 0.9  # of the running mean of losses: the last seven have half of the weight
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,12 +22,12 @@ class RateSearch:
     rates : list of float
         The learning rates, one per batch, each a constant factor above the one before.
     losses : list of float
-        The objective of each of these batches; the last is where it diverged, if it did.
+        The objective of each of these batches. If it diverged, the last value is where it did.
     smoothed : list of float
-        Their exponentially weighted mean.
+        The exponentially weighted mean of `losses`.
     suggestion : float or None
-        A tenth of the rate at which `smoothed` was lowest; None where it fell no deeper than by chance. Where
-        it was still falling at the last rate, search on with a higher `end`.
+        A tenth of the rate at which `smoothed` was lowest; None if it fell no further than by chance. If it
+        was still falling at the last rate, search on with a higher `end`.
     """
 
     rates: list[float]
@@ -93,13 +93,15 @@ def _suggestion(rates: Sequence[float], losses: Sequence[float], smoothed: Seque
     """Return a tenth of the rate at which the smoothed loss was lowest: fastai's ``minimum``.
 
     On six nets (digits; without and with BatchNorm; SGD, momentum, Adam) it came within a factor of three of
-    the best rate; the steepest place was up to ten times too high, the middle of the longest valley as low.
+    the best rate. The rate where the loss falls fastest was up to ten times too high, and that in the middle
+    of the longest valley up to ten times too low.
     """
     lowest = int(np.argmin(smoothed))
     if not lowest:
         return None
     until = np.asarray(losses[: lowest + 1])
-    # from neighbours, as the losses themselves fall; their median, as near the end they jump
-    noise = np.median(np.abs(np.diff(until))) / 0.954  # the standard deviation, if they are normal
+    # The noise is estimated from differences of neighbours, because the losses themselves fall, and by their
+    # median, because the losses jump near the end.
+    noise = np.median(np.abs(np.diff(until))) / 0.954  # the standard deviation, if normal
     fall = np.mean(until[: max(3, len(losses) // 4)]) - smoothed[lowest]
     return rates[lowest] / 10 if fall > 2 * noise else None

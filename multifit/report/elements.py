@@ -54,7 +54,7 @@ def comparison_grid(title: str, columns: Mapping[str, Mapping[str, str]]) -> Gri
 
 
 def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return settings, as they are in JSON, as they are written on a command line."""
+    """Return settings from JSON as texts, written as on a command line."""
     return {name: _setting_text(value) for name, value in settings.items()}
 
 

@@ -19,7 +19,7 @@ Content = TypeVar("Content")
 
 @dataclass
 class RunFolder:
-    """The content of a run's folder; what has no file is empty."""
+    """The content of a run's folder; fields whose file is missing are empty."""
 
     name: str  # the run's title on the page: the path of its folder, as given
     record: Mapping[str, object] = field(default_factory=dict)  # settings.json

@@ -16,7 +16,7 @@ from .run_section import run_section
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the page shows of several runs side by side."""
+    """What the page shows to compare several runs."""
 
     settings: Grid  # those in which the runs differ
     figures: Grid  # after the last epoch
@@ -50,7 +50,7 @@ def _differing_settings(runs: Sequence[RunFolder]) -> dict[str, dict[str, str]]:
 
 
 def _flat_settings(run: RunFolder) -> dict[str, str]:
-    """Return everything in ``settings.json`` on one level; of equal names, one has its group's before it."""
+    """Return all of ``settings.json`` on one level; a name that exists already gets its group's in front."""
     flat = {name: value for name, value in run.record.items() if not isinstance(value, dict)}
     for group, values in run.record.items():
         if isinstance(values, dict):

@@ -69,7 +69,7 @@ def run_section(run: RunFolder, anchor: str) -> RunSection:
 
 
 def _without_declared(history: History, plan: Plan | None) -> dict[str, Sequence[float]]:
-    """Return the figures of no loss and no metric: these may be named like the weights of tasks."""
+    """Return all figures but those of losses and metrics, whose names may look like those of task weights."""
     rows = plan.train.rows if plan is not None and plan.train is not None else ()
     declared = {row.name for row in rows if row.what in ("loss", "metric")}
     return {
@@ -85,7 +85,7 @@ def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:
     asked = {name: value for name, value in record.items() if value not in (None, [], "")}
     run = {name: value for name, value in asked.items() if name not in groups and value is not False}
     if "file" in run:
-        run["file"] = PurePath(str(run["file"])).name  # its folder is of the machine that trained it
+        run["file"] = PurePath(str(run["file"])).name  # its folder says little on another machine
     facts = {"run": run, **{title: group for title, group in groups.items() if isinstance(group, dict)}}
     return {title.capitalize(): setting_texts(values) for title, values in facts.items() if values}
 
