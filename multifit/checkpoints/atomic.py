@@ -1,4 +1,4 @@
-"""Write and remove a checkpoint in one step each, and clean up after processes that were killed meanwhile."""
+"""Write and remove checkpoints atomically, and clean up after processes that were killed meanwhile."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ def write_checkpoint(
 ) -> Path:
     """Write a checkpoint completely or not at all.
 
-    `fill` writes all files into a folder with a temporary name, which gets its manifest with the `facts`, is
-    flushed to the disk file by file, and is renamed in one step. An older checkpoint of that name is renamed
-    to a temporary one first; whenever the process is killed, one of the two is left complete, and
-    ``newest_checkpoint`` finds it under either name. Anything else of that name (a checkpoint with a damaged
-    manifest or with foreign files included) is never removed, but renamed to ``<name>.old``, ``.old2`` …
+    `fill` writes all files into a folder with a temporary name. The folder gets its manifest with the
+    `facts`, is flushed to the disk file by file, and is renamed in one step. An older checkpoint of the same
+    name is renamed to a temporary name first. Whenever the process is killed, one of the two checkpoints is
+    left complete, and ``newest_checkpoint`` finds it under either name. Anything else of the same name, such
+    as a checkpoint with a damaged manifest or with foreign files, is never removed, but renamed to
+    ``<name>.old``, ``.old2`` …
 
     Raises
     ------
     OSError
-        The checkpoint cannot be written, or not flushed to the disk. What had its name before still has it;
-        if only the last flush failed, the new checkpoint has it. No incomplete folder is left.
+        The checkpoint cannot be written or flushed to the disk. Whatever had its name before still has it,
+        unless only the last flush failed: then the new checkpoint has it. No incomplete folder is left.
     ValueError
         `name` is not a valid folder name; a fact cannot be saved; `fill` wrote no file, or a link or device.
     """
@@ -56,10 +57,10 @@ def write_checkpoint(
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint; under its name there is never an incomplete one.
+    """Remove a checkpoint, so that there is never an incomplete one under its name.
 
-    Raises, with the folder unchanged, OSError if it cannot be removed; ValueError if it is not a checkpoint,
-    its manifest is damaged, or it holds foreign files.
+    Raises OSError if it cannot be removed, and ValueError if it is not a checkpoint, its manifest is damaged,
+    or it holds foreign files. The folder is then unchanged.
     """
     reason = _why_not_removable(checkpoint)
     if reason is not None:
@@ -72,9 +73,9 @@ def remove_checkpoint(checkpoint: Path) -> None:
 def recover(parent: Path, newest: Path) -> None:
     """Clean up what killed processes left; called after a checkpoint was written.
 
-    An abandoned temporary folder (see :func:`~multifit.checkpoints.temp_dirs.is_abandoned`; of another
-    machine: after a day) that is an intact checkpoint gets its name back, unless a newer checkpoint has it.
-    All other abandoned folders are removed. `newest` was just written; its time is compared with the others'.
+    An abandoned temporary folder (see :func:`~multifit.checkpoints.temp_dirs.is_abandoned`) that is an intact
+    checkpoint gets its name back, unless a newer checkpoint has it. All other abandoned folders are removed.
+    Another machine's folder counts as abandoned if it is a day older than `newest`, which was just written.
     """
     limit = newest.stat().st_mtime - _DAY
     temp_dirs = sorted(path for path in parent.iterdir() if is_temp_name(path.name))

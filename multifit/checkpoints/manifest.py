@@ -14,7 +14,7 @@ from ..files import parse_json, read_regular
 
 MANIFEST = "manifest.json"
 # The format version of all files of a checkpoint. A newer version may change anything but how the manifest is
-# hashed: so a newer checkpoint does not look like a damaged one.
+# hashed, so that a newer checkpoint does not look like a damaged one.
 VERSION = 2
 _READABLE = (1, 2)
 _RESERVED = ("files", "name", "sha256", "version")  # keys that are not facts
@@ -30,7 +30,7 @@ class Manifest:
 
     `name` is that of the checkpoint's folder. `files` are the ``size`` in bytes and ``sha256`` in hex of each
     file, by its path in the folder (with slashes). `facts` are what the writer adds: epoch, step, monitored
-    value … ValueError if a fact has a reserved name.
+    value … Raises ValueError if a fact has a reserved name.
     """
 
     name: str
@@ -55,7 +55,7 @@ class CheckpointInfo(NamedTuple):
     step: int = 0  # number of batches trained before it
     complete: bool = False  # whether its epoch was complete
     values: Mapping[str, float] = MappingProxyType({})  # of the monitored figures that were measured
-    name: str = ""  # the folder's when it was written
+    name: str = ""  # the folder's name when it was written
 
     @property
     def order(self) -> tuple[int, int, bool]:
@@ -80,7 +80,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def read_manifest(checkpoint: Path) -> Manifest:
     """Read the manifest of a checkpoint and verify its own hash, not its files'.
 
-    Raises ValueError if it is missing, or if :func:`parse_manifest` does.
+    Raises ValueError if it is missing, or if :func:`parse_manifest` raises it.
     """
     try:
         data = read_regular(checkpoint / MANIFEST)

@@ -28,7 +28,7 @@ class CheckpointStore:
         self._intact: dict[tuple[Path, int], bool] = {}
 
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> Path:
-        """Write a checkpoint with the next ``serial`` number, and verify it; OSError if it is damaged."""
+        """Write a checkpoint with the next ``serial`` number, and verify it; raises OSError if damaged."""
         serial = 1 + max((info.serial for info in list_checkpoints(self.folder)), default=0)
         path = write_checkpoint(self.folder, name, fill, {**facts, "serial": serial})
         problems = verify(path)
@@ -99,8 +99,8 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     checkpoint : Path or None
         None if there is none.
     skipped : list of str
-        One line with the reason for each newer checkpoint that is damaged. Without a readable manifest, or
-        with that of another one, any may have been newer.
+        One line for each damaged checkpoint that is or may be newer, with the reason. A checkpoint without a
+        readable manifest, or with that of another checkpoint, may be newer.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
         except ValueError as error:
             skipped += _skipped(path, [str(error)])
             continue
-        # with another's name, it is not where it belongs
+        # with another name in its manifest, the checkpoint is not where it belongs
         problems = verify(path) if info.name != path.name else []
         skipped += _skipped(path, problems)
         infos += [] if problems else [info]
@@ -138,9 +138,9 @@ def to_delete(
 ) -> list[CheckpointInfo]:
     """Return the checkpoints that are neither among the last nor among the best, the oldest first.
 
-    `directions` are the monitored figures, each with "min" or "max"; each has its own best checkpoints. A
-    checkpoint of several kinds counts for all. Of equal values the older checkpoint is better. A checkpoint
-    without a value is never among the best.
+    `directions` are the monitored figures, each with "min" or "max"; each has its own best checkpoints. The
+    same checkpoint may be among the last and among the best of several figures. Of checkpoints with equal
+    values, the older is better. A checkpoint without a value is never among the best.
     """
     ordered = sorted(checkpoints, key=lambda info: info.order)
     keep = {info.path for info in ordered[max(0, len(ordered) - keep_last) :]}

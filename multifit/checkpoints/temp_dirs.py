@@ -1,8 +1,8 @@
 """Temporary folders, in which checkpoints are written and from which they are removed.
 
-Under its final name a checkpoint is always complete: its folder is filled under a temporary name, and renamed
-to one before it is removed or replaced. A temporary name holds the machine and the process, which tells
-whether somebody is still working in the folder.
+Under its final name, a checkpoint is always complete: its folder is filled under a temporary name, and gets a
+temporary name again before it is removed or replaced. A temporary name holds the machine and the process,
+which shows whether a process is still working in the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_temp_name(name: str) -> bool:
 
 
 def remove_temp_dir(folder: Path) -> None:
-    """Remove a temporary folder, its manifest first: without one, what a kill leaves is not a checkpoint.
+    """Remove a temporary folder, its manifest first: without it, what a kill leaves is not a checkpoint.
 
     What cannot be removed stays for the next :func:`multifit.checkpoints.atomic.recover`.
     """
@@ -45,11 +45,11 @@ def remove_temp_dir(folder: Path) -> None:
 
 
 def is_abandoned(path: Path, limit: float) -> bool:
-    """Whether nobody works in a temporary folder any more.
+    """Whether no process works in a temporary folder any more.
 
     This is so if it belongs to this process (which calls this when its own work is done) or to a process of
-    this machine that has ended. Processes of other machines cannot be seen: their folders are abandoned if
-    they have not been modified since `limit`, a time of the file system in seconds.
+    this machine that has ended. Processes of other machines cannot be seen: their folders count as abandoned
+    if they have not been modified since `limit`, a time of the file system in seconds.
     """
     machine, process = _PATTERN.fullmatch(path.name).groups()  # type: ignore[union-attr]
     if machine == _machine():
@@ -63,7 +63,7 @@ def is_abandoned(path: Path, limit: float) -> bool:
 def _is_running(process: int) -> bool:
     try:
         return bool(psutil.pid_exists(process))
-    except OverflowError:  # no number of a process
+    except OverflowError:  # not a process's number
         return False
 
 

@@ -1,7 +1,7 @@
 """The processes of a run: sums over them, and how each learns of another's failure.
 
-Nothing here imports mxnet. A `Communicator` is a library that exists, such as torch.distributed, in a few
-methods; `World` is what a run needs of one.
+Nothing here imports mxnet. A `Communicator` wraps an existing library, such as torch.distributed, in a few
+methods. `World` builds what a run needs on one.
 """
 
 from .communicator import Communicator

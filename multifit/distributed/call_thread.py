@@ -24,7 +24,7 @@ class CallThread:
         self._thread: threading.Thread | None = None
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Let the thread call the function."""
+        """Let the thread call a function, and return its future."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="multifit-calls", daemon=True)
             self._thread.start()
@@ -51,6 +51,6 @@ def result(future: Future[Any], seconds: float) -> Any:
     try:
         return future.result(seconds)
     except FutureTimeout:
-        if future.done():  # the function's own, or it has just returned
+        if future.done():  # the function itself raised the timeout, or it has just returned
             return future.result()
         raise Late from None

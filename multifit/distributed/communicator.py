@@ -38,22 +38,22 @@ class Communicator(Protocol):
         """Replace each array by rank 0's; shapes and dtypes are equal on all ranks."""
 
     def all_gather(self, vector: Vector) -> list[Vector]:
-        """Return the vectors of all ranks in their order, when all of them are there.
+        """Return the vectors of all ranks in their order, once all ranks have called this.
 
-        A vector has shape (n,) and dtype uint8, on the host; n is equal on all ranks. All methods of a
-        communicator that is not asynchronous, and this one of all, are called in a thread of their own.
+        A vector has shape (n,) and dtype uint8, on the host; n is equal on all ranks. This method, and all
+        methods of a communicator that is not asynchronous, are called in a separate thread.
         """
 
     def close(self) -> None:
         """Leave the other ranks."""
 
 
-CALLED_BY_SEVERAL = ("all_reduce", "broadcast", "all_gather", "close")  # never called by a rank alone
+CALLED_BY_SEVERAL = ("all_reduce", "broadcast", "all_gather", "close")  # not called if there is only one rank
 MEMBERS = ("name", "rank", "size", "asynchronous", *CALLED_BY_SEVERAL)
 
 
 def is_communicator(value: object) -> bool:
-    """Whether an object has all that a Communicator has."""
+    """Whether an object has all members of a Communicator."""
     return all(hasattr(value, member) for member in MEMBERS)
 
 
@@ -64,10 +64,10 @@ AnyCommunicator = Annotated[Any, Valid(f"an object with {', '.join(MEMBERS)}", i
 
 @runtime_checkable
 class Notes(Protocol):
-    """What a communicator may have besides: notes that can be left and read although other ranks hang."""
+    """Optional methods of a communicator: notes that a rank can leave and read while other ranks hang."""
 
     def leave_note(self, text: str) -> None:
         """Leave a note of this rank."""
 
     def read_notes(self, text: str) -> list[int]:
-        """Return the ranks that left such a note."""
+        """Return the ranks that left a note with this text."""

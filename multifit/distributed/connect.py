@@ -45,13 +45,13 @@ def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.
     Parameters
     ----------
     kind : {"auto", "horovod", "torch", "none"} or Communicator
-        ``"auto"`` is what the launcher that started this process is for: Horovod for ``horovodrun``,
-        torch.distributed for ``torchrun``, and for ``mpirun`` and ``srun`` Horovod if it is installed, else
-        torch.distributed; without a launcher it is ``"none"``, one process. An object with the methods of a
-        Communicator is used as it is.
+        ``"auto"`` depends on the launcher that started this process: it is Horovod for ``horovodrun``,
+        torch.distributed for ``torchrun``, and, for ``mpirun`` and ``srun``, Horovod if it is installed, else
+        torch.distributed. Without a launcher it is ``"none"``, which means one process. An object with the
+        methods of a Communicator is used as it is.
     timeout : float
-        Seconds to wait for the other processes, now and whenever they meet: a process that is later has
-        failed for the others.
+        Seconds to wait for the other processes, now and whenever they meet. A process that comes later counts
+        as failed.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes: equal ones give equal results on all ranks."""
+    """Return the versions of Python and of libraries; equal versions give equal results on all ranks."""
     installed = {"Python": platform.python_version()}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):

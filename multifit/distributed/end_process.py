@@ -1,4 +1,4 @@
-"""End a process although a library waits, in its destructors, for ranks that hang."""
+"""End a process even if the destructors of a library would wait for ranks that hang."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from functools import cache
 
 @cache
 def end_without_waiting() -> None:
-    """Let this process end, when it does and with its status, after Python's clean-up and before C++'s.
+    """Let this process, when it ends, skip C++'s clean-up; Python's clean-up and its exit status stay.
 
-    glibc runs the functions given to ``on_exit`` and the destructors of libraries that are loaded now in
-    reverse order; ``_exit`` takes the status that ``on_exit`` passes, and nothing runs after it.
+    glibc runs the functions given to ``on_exit`` and the destructors of loaded libraries in reverse order, so
+    ``_exit`` comes before the destructors of all libraries that are loaded now. It takes the status that
+    ``on_exit`` passes, and nothing runs after it.
     """
     library = ctypes.CDLL(None)
     with suppress(AttributeError):  # other systems' C libraries

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-# The first whose variable is there started this process: horovodrun may use mpirun, and mpirun srun.
+# The first launcher that has a variable set started this process: horovodrun may use mpirun, and mpirun srun.
 LAUNCHERS = {
     "horovodrun": ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK"),
     "torchrun": ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"),  # or anything that sets what torch reads
@@ -21,7 +21,7 @@ LOCAL_RANKS = (
     "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID",
 )  # fmt: skip
 TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-RANKS = {  # launcher: where rank and size are
+RANKS = {  # by launcher, the variables with rank and size
     "mpirun": [
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
         ("PMI_RANK", "PMI_SIZE"),
@@ -56,9 +56,10 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def torch_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that torch.distributed reads, made from the launcher's where it set others.
+    """Return the variables that torch.distributed reads, computed from the launcher's if it set others.
 
-    Slurm's first host and a port made from the job's number are the meeting point; mpirun names none.
+    With Slurm, the processes meet at the first host, on a port computed from the job's number. mpirun does
+    not name a host to meet at.
     """
     found = {name: environment[name] for name in TORCH if name in environment}
     for rank, size in RANKS.get(launched(environment) or "", []):

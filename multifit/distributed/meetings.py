@@ -33,7 +33,7 @@ class Operation(NamedTuple):
 class Meetings:
     """The exchanges of one rank with the others, and what it knows of them.
 
-    A collective operation that some rank never calls would hang, so each is awaited for a limited time.
+    A collective operation that some rank never calls would hang, so each rank waits only for a limited time.
     Once a rank has been lost, every exchange raises the same error.
     """
 
@@ -50,8 +50,8 @@ class Meetings:
     ) -> tuple[list[Header], list[bytes]]:
         """Return the headers of all ranks, and the bytes that each sent.
 
-        Raises PeerError if a rank failed, is at another moment, is gone or is late; if this one has `failed`,
-        only if the others cannot be told.
+        Raises PeerError if a rank failed, is at another moment, is gone or is late. If this rank itself has
+        `failed`, raises it only if the others cannot be told.
         """
         header = pack_header(moment, facts, len(content), failed)
         headers = [*map(unpack_header, self.run(moment, self.communicator.all_gather, header))]
@@ -93,8 +93,8 @@ class Meetings:
     def tell(self, error: BaseException) -> None:
         """Let the other ranks know of an exception that ends this one.
 
-        Raises PeerError if they are lost and the communicator is asynchronous: then the exception is what
-        MXNet raises wherever it waits for a sum that failed.
+        Raises PeerError if they are lost and the communicator is asynchronous: MXNet then raises an exception
+        of its own wherever it waits for a sum that failed, and PeerError says more.
         """
         if self.error is not None:
             return
@@ -145,7 +145,7 @@ class Meetings:
     ) -> NoReturn:
         """Raise PeerError for an operation that failed, naming the ranks that are known to be the cause."""
         known.update(self._fates())
-        if self.processes and not known:  # one that is killed closes its connections before it has ended
+        if self.processes and not known:  # a killed process closes its connections before it has ended
             time.sleep(ENDING)
             known.update(self._fates())
         causes = "; ".join(f"{self.name(rank)} {text}" for rank, text in sorted(known.items()))
@@ -167,7 +167,7 @@ class Meetings:
                 CallThread().call(READING, self.communicator.leave_note, str(operation))
 
     def _missing(self, operation: int) -> dict[int, str]:
-        """Return, by rank, why it does not wait for this operation."""
+        """Return the ranks that do not wait for this operation, each with the reason."""
         here = {self.communicator.rank}
         others = set(range(self.communicator.size)) - here
         if len(others) > 1:

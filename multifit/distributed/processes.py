@@ -14,7 +14,7 @@ DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its host's name, its number, and the name space of that (each container has its own)."""
+    """A process: its host's name, its number, and the number's name space (each container has its own)."""
 
     host: str
     pid: int
@@ -33,7 +33,7 @@ def this_process() -> Process:
 
 
 def fate(process: Process) -> str | None:
-    """Return ``has ended`` or ``is stopped``; None if it runs, or is where that cannot be seen."""
+    """Return ``has ended`` or ``is stopped``; None if it runs, or if that cannot be seen from here."""
     here = this_process()
     if (process.host, process.space) != (here.host, here.space):
         return None

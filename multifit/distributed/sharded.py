@@ -12,11 +12,11 @@ WAY_OUT = (
 
 
 class Sharded:
-    """A loader of which each process has a part of its own; a whole batch is all the processes' batches.
+    """A loader of which each process has its own part; a whole batch consists of all processes' batches.
 
-    Any other loader is divided by multifit: see ``MultiEstimator(world=)``. Parts may differ in the number
-    and the sizes of their batches. In a single process, this is the loader itself. Not to be mistaken for
-    :class:`multifit.Shards`, which is one batch in parts for the devices of a process.
+    multifit divides any other loader among the processes: see ``MultiEstimator(world=)``. Parts may differ in
+    the number and the sizes of their batches. In a single process, this is the loader itself. Not to be
+    confused with :class:`multifit.Shards`, which is one batch in parts for the devices of a process.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from .header import Vector, pad
 
 RANKS = 64  # for more, rank 0 would have too many messages to send (not measured)
 SMALL = 4096  # bytes of a vector to gather: what meetings send, and short texts
-LITTLE = 2**22  # bytes to sum that rank 0 receives from all ranks, for which gloo takes as long
+LITTLE = 2**22  # bytes that rank 0 receives for a sum; for more, gloo is as fast
 CONNECTING = 5.0  # seconds: all ranks connect at the same moment
 OFFER = 512  # bytes
 TOKEN, NUMBER = 32, 4  # bytes
@@ -36,24 +36,24 @@ class Offer(NamedTuple):
 class Star:
     """Gathers and sums vectors of all ranks: each sends its own to rank 0, which sends the result to each.
 
-    Two messages, one after the other, take a fraction of the time of a library's collective operation. Much
-    data, and that of many ranks, is left to the library, as all is where ranks cannot connect to rank 0. A
-    rank that ends closes its connection, which ends the others' operations with OSError.
+    Two messages, one after the other, take a fraction of the time of a library's collective operation. The
+    library is used for large vectors, for many ranks, and if some rank cannot connect to rank 0. When a rank
+    ends, its connection closes, and the others' operations raise OSError.
 
     Parameters
     ----------
     rank, size : int
         Number of this process, from 0, and the number of processes.
     host : str
-        A name by which the others reach rank 0; that of rank 0 counts.
+        A name by which the others reach rank 0; rank 0's argument is the one that is used.
     gather : function
-        The library's: takes the vector of this rank, and returns those of all.
+        The library's own gather: takes the vector of this rank, and returns those of all ranks.
     """
 
     def __init__(self, rank: int, size: int, host: str, gather: Gather) -> None:
         self._rank, self._size, self._host, self._library = rank, size, host, gather
-        self._connections: list[socket.socket] | None = None  # before the first vector is gathered
-        self._other = np.empty(0, np.uint8)  # rank 0's, for a vector of another rank
+        self._connections: list[socket.socket] | None = None  # None before the first vector is gathered
+        self._other = np.empty(0, np.uint8)  # rank 0's buffer for a vector of another rank
 
     def all_gather(self, vector: Vector) -> list[Vector]:
         """Return the vectors of all ranks, uint8 of shape (n,); n is equal on all ranks."""
@@ -76,7 +76,7 @@ class Star:
         return list(rows.reshape(self._size, vector.size))
 
     def takes(self, size: int) -> bool:
-        """Whether the ranks, which have gathered before, should sum so many bytes here."""
+        """Whether the ranks should sum this many bytes here; they must have gathered something before."""
         return bool(self._connections) and size * (self._size - 1) <= LITTLE
 
     def all_reduce(self, vector: Vector) -> None:
@@ -92,7 +92,7 @@ class Star:
                 other = self._other[: vector.nbytes]
                 for connection in connections:
                     _receive(connection, other.data)
-                    with np.errstate(all="ignore"):  # who uses the gradients checks them
+                    with np.errstate(all="ignore"):  # gradients are checked where they are used
                         vector += other.view(vector.dtype)
                 for connection in connections:
                     connection.sendall(content)
@@ -107,7 +107,7 @@ class Star:
         try:
             yield self._connections or []
         except OSError:
-            self.close()  # so that the others know
+            self.close()  # so that the others' operations end too
             raise
 
 
@@ -165,7 +165,7 @@ def _connect(offer: Offer, rank: int) -> socket.socket:
 
 
 def _ready(connection: socket.socket) -> socket.socket:
-    connection.settimeout(None)  # who waits knows for how long
+    connection.settimeout(None)  # callers limit how long they wait
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

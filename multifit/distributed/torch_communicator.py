@@ -18,14 +18,14 @@ from .header import Vector
 from .launchers import TORCH, torch_variables
 from .star import Star
 
-NOTICING = 2.0  # seconds more, in which torch says by itself how many processes came
-LARGE = 2**18  # bytes, from which copying an array costs more than a sum of its own
+NOTICING = 2.0  # additional seconds, in which torch itself says how many processes came
+LARGE = 2**18  # bytes from which copying an array into a joint one costs more than summing it separately
 
 
 class TorchCommunicator:
     """Connects the processes that ``torchrun`` started; see `Communicator`.
 
-    Where torch.distributed is initialised already, a group of its own is made for gloo.
+    If torch.distributed is initialised already, a separate group is made for gloo.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class TorchCommunicator:
         self._star = Star(self.rank, self.size, host, self._all_gather)
 
     def all_reduce(self, arrays: Sequence[Vector]) -> None:
-        """Sum the arrays over the ranks in place: each large one, and the small ones of a dtype at once."""
+        """Sum the arrays over the ranks in place: large ones one by one, small ones of a dtype together."""
         little = self._star.takes(sum(array.nbytes for array in arrays))
         works, joined = [], []
         small: dict[Any, list[Vector]] = {}
@@ -95,12 +95,12 @@ class TorchCommunicator:
             dist.destroy_process_group()
 
     def leave_note(self, text: str) -> None:
-        """Leave a note in the store by which the processes met, which torchrun keeps."""
+        """Leave a note in the store through which the processes met, which torchrun keeps."""
         if self._store is not None:
             self._store.set(f"{self.rank}.{text}", "here")
 
     def read_notes(self, text: str) -> list[int]:
-        """Return the ranks that left such a note."""
+        """Return the ranks that left a note with this text."""
         ranks = range(self.size if self._store is not None else 0)
         return [rank for rank in ranks if self._store.check([f"{rank}.{text}"])]
 
@@ -114,10 +114,10 @@ class TorchCommunicator:
 
 
 def _meet(timeout: float) -> tuple[Any, int, int]:
-    """Return the store by which the processes meet, this one's number and how many there are.
+    """Return the store through which the processes meet, this process's rank and the number of processes.
 
-    Raises TimeoutError where torch would wait longer: twice as long for nobody, and without end for a program
-    that takes the connection and says nothing.
+    Raises TimeoutError where torch would wait longer: twice as long if nobody answers, and forever if another
+    program accepts the connection and says nothing.
     """
     meeting = dist.rendezvous("env://", timeout=timedelta(seconds=timeout))
     try:

@@ -19,10 +19,10 @@ from .processes import Process, this_process
 
 
 class World:
-    """The ranks of a run, for one of them; `ALONE` where there is one only.
+    """The ranks of a run, as one of them sees them; `ALONE` if there is only one.
 
     All ranks call the same methods in the same order. Each method but `all_reduce` and `broadcast` is a
-    meeting, and raises PeerError as `meet` does. Alone, they return what is given, and cost nothing.
+    meeting, and raises PeerError as `meet` does. With one rank, they return what they are given, at no cost.
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class World:
         Raises
         ------
         PeerError
-            Another rank failed, ended, is elsewhere in the run, or is not here in time; and from then on.
+            Another rank failed, ended, is elsewhere in the run, or is not here in time. All later meetings
+            raise it too.
         """
         if self.alone:
             return np.array([facts], np.float64)
@@ -96,7 +97,7 @@ class World:
             yield
         except BaseException as error:
             if not self.alone:
-                self._meetings.tell(error)  # an error of its own has this one as its context
+                self._meetings.tell(error)  # if this raises too, `error` is the context
             raise
 
     def sum(self, vector: Any) -> Vector:
@@ -159,14 +160,14 @@ class World:
         self.all_reduce_groups([arrays] if arrays else [])
 
     def all_reduce_groups(self, groups: Iterable[Sequence[Any]]) -> None:
-        """Do what `all_reduce` does group by group: one is added up while the next is made.
+        """Do what `all_reduce` does, group by group: one group is summed while the next one is made.
 
         The groups are the same on all ranks.
         """
         self._collectives("all_reduce", groups)
 
     def all_reduce_tensors(self, tensors: Sequence[Any]) -> None:
-        """Replace each tensor by its sum, where it is, as `all_reduce` does; for torch.distributed."""
+        """Replace each tensor by its sum, on its device, as `all_reduce` does; for torch.distributed."""
         self._collectives("all_reduce_tensors", [tensors] if tensors else [])
 
     def broadcast(self, arrays: Sequence[Any]) -> None:
@@ -174,7 +175,7 @@ class World:
         self._collectives("broadcast", [arrays] if arrays else [])
 
     def close(self) -> None:
-        """Leave the other ranks. What hangs because they hang is left to end with the process."""
+        """Leave the other ranks. An operation that hangs because of them is left to end with the process."""
         if not self.alone and not self._closed:
             self._closed = True
             self._meetings.close()
