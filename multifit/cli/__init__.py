@@ -24,17 +24,17 @@ COMMANDS = ("new", "train", "check", "evaluate", "predict", "report", "export", 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default with the process's arguments, and return the exit status.
 
-    0 is success; 1: the declarations, the data or the trainers do not fit, or another process of the run
-    failed; 2: the command line or the task file cannot be used, or a file cannot be read or written; 130:
-    Ctrl-C ended a training early. Ctrl-C at any other time passes through, and any other exception in the
-    user's own code, with its traceback. Output that cannot be printed does not change the status of a command
-    that writes files.
+    The status is 0 for success; 1 if the declarations, the data or the trainers do not fit, or if another
+    process of the run failed; 2 if the command line or the task file cannot be used, or if a file cannot be
+    read or written; 130 if Ctrl-C ended a training early. Ctrl-C at any other time passes through, and so
+    does any other exception in the user's own code, with its traceback. Output that cannot be printed does
+    not change the status of a command that writes files.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
         print(_version_line())
         return 0
-    # Of the command that is given alone: predicting with an exported net works without mxnet
+    # Only the given command is imported: predicting with an exported net works without mxnet
     command = next(iter(arguments), "")
     parser = build_parser([command] if command in COMMANDS else COMMANDS)
     if command and command not in COMMANDS and not command.startswith("-"):
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """Return the parser of commands, by default of all."""
+    """Return the parser for some commands, by default for all."""
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -89,7 +89,7 @@ def _version_line() -> str:
 
 
 def _place_in(file: object, error: OSError) -> str:
-    """Return the line of the task file that raised an error, in words; nothing if it was not there."""
+    """Return the line of the task file that raised an error, in words; "" if another file raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if file and frame.filename == str(Path(str(file)))]
     return f" ({file}, line {lines[-1]})" if lines else ""

@@ -27,7 +27,7 @@ def assignment(text: str) -> str:
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
-    """Return a line with what a command needs, in an order that works: `--set` takes all that follows."""
+    """Return a line with what a command needs, in an order that works: `--set` takes all after it."""
     needed = [action for action in parser._actions if action.required]
     return " ".join(
         ["%(prog)s", *map(_usage, sorted(needed, key=lambda a: bool(a.option_strings))), "[options]"]

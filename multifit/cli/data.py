@@ -35,7 +35,7 @@ def loaders(data: Any, path: Path) -> tuple[Any, Any]:
 
 @contextmanager
 def explained(data: Any, path: Path) -> Iterator[None]:
-    """Say in a DataError that a list of two was read as two batches: a pair of loaders is a tuple."""
+    """Add to a DataError, if `data` is a list of two, that it was read as two batches and not as a pair."""
     try:
         yield
     except DataError as error:

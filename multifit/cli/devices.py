@@ -1,4 +1,4 @@
-"""The devices and the engine of a run: those of the command line, or of the run that is resumed."""
+"""The devices and the engine of a run: those of the command line, or those of the resumed run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str | None
 
 
 def earlier_engine(record: RunRecord | None) -> str:
-    """Return the engine that an earlier run was told to use; UsageError if it is not installed."""
+    """Return the engine that an earlier run's command line named; UsageError if it is not installed."""
     engine = AUTO if record is None else record.engine
     if engine != AUTO:
         try:

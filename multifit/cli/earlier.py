@@ -1,4 +1,4 @@
-"""The earlier run in a folder in which another one begins anew: it is kept, apart from the new one."""
+"""Keeps the files of the earlier run in a folder when a new run begins there."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _FILES = CHECKPOINTS, PARAMETERS, HISTORY, PLAN, PLAN_TEXT, CURVES, RECORD
 
 
 def set_aside(folder: Path, logged: int) -> Path | None:
-    """Move what the last run wrote to a folder into ``earlier`` there, in place of the run before it.
+    """Move what the last run wrote to a folder into its subfolder ``earlier``, in place of the run before it.
 
-    `logged` bytes of the log are the last run's; the rest is by the new one, which has it open, and stays.
-    Returns that folder, which is a run's folder again; None if no run has been in `folder`, or one that has
-    neither a checkpoint nor parameters: the rest of it is removed. What a link points to gets a new name
-    beside it, and ``earlier`` a link to that. What the disk refuses to move stays.
+    The first `logged` bytes of the log are the last run's; the rest is the new run's, which has the log open,
+    and stays. Returns the subfolder, which is a run's folder again. Returns None if no run has been in
+    `folder`, or if the last one left neither a checkpoint nor parameters: its other files are then removed.
+    If a file is a link, the file that it points to gets a new name beside the old one, and ``earlier`` gets a
+    link to it. What the disk refuses to move stays.
     """
     pictures = recorded_pictures(folder)
     if pictures is None:
@@ -35,7 +36,7 @@ def set_aside(folder: Path, logged: int) -> Path | None:
             _remove_run(earlier)
     with suppress(OSError):
         _cut_log(folder / LOG, logged, earlier / LOG if kept else None)
-    for name in (*pictures, *_FILES):  # the record last: a folder without one is no run's
+    for name in (*pictures, *_FILES):  # the record last: without it, the folder is not a run's
         with suppress(OSError):
             if kept:
                 _move(folder / name, earlier / name)
@@ -55,7 +56,7 @@ def _was_cut_off(earlier: Path) -> bool:
 
 def _cut_log(log: Path, length: int, target: Path | None) -> None:
     """Move the first bytes of a log to the end of another file; without one, drop them."""
-    with log.open("r+b") as file:  # in place: what appends to it goes on at its new end
+    with log.open("r+b") as file:  # in place: a process that appends to it goes on at its new end
         first, rest = file.read(length), file.read()
         if target is not None:
             target.parent.mkdir(exist_ok=True)
@@ -69,7 +70,7 @@ def _cut_log(log: Path, length: int, target: Path | None) -> None:
 def _move(path: Path, target: Path) -> None:
     source = path.resolve(strict=True)
     target.parent.mkdir(exist_ok=True)
-    _remove(target, moved=True)  # of a move that was cut off
+    _remove(target, moved=True)  # left by a move that was cut off
     if path.is_symlink():
         link, target = target, _free_name(source)
         link.symlink_to(target)  # first: whenever the process is killed, something leads to the files

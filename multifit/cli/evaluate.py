@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> None:
     """Load the trained parameters, evaluate the net and print the figures."""
     with quiet(options.quiet):
         task = trained_run(options)
-        estimator, (_, val_data) = task.estimator, task.data  # in train's order, for runs of older versions
+        estimator, (_, val_data) = task.estimator, task.data  # in the order of `train`, for older runs
         if val_data is None:
             raise UsageError(
                 f"{task.task.path} has no validation data: data() must return (train_data, val_data)"

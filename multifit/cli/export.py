@@ -35,9 +35,9 @@ def run(options: argparse.Namespace) -> None:
     with quiet(options.quiet):
         task = trained_run(options)
         make_folder(task.output)
-        estimator, (train_data, val_data) = task.estimator, task.data  # in train's order
+        estimator, (train_data, val_data) = task.estimator, task.data  # in the order of `train`
         data = train_data if val_data is None else val_data
-        if isinstance(data, Mapping):  # a loader for each task, whose batches lack labels of others
+        if isinstance(data, Mapping):  # a loader for each task, whose batches lack the other tasks' labels
             task.check()
             data = None
         with as_usage_error(ImportError):

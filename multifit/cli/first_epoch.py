@@ -1,4 +1,4 @@
-"""What a run does to its folder when its first epoch begins; until then, an earlier run's files are kept."""
+"""What a run does to its folder when its first epoch begins; until then, an earlier run's files stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .results import LOG
 class AtFirstEpoch:
     """Writes a run's description when its first epoch begins, so that it is there if the run is killed.
 
-    A run that begins anew first sets an earlier one in its folder aside. To be made before the run logs.
+    A run that begins anew first sets aside an earlier run in its folder. This must be made before the run
+    logs anything.
     """
 
     first_rank_only = True
@@ -25,7 +26,7 @@ class AtFirstEpoch:
         self._logged = log.stat().st_size if log.exists() else 0
 
     def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Write it; if the disk refuses, train, and leave the error to the end."""
+        """Write the description; if the disk refuses, train anyway, and leave the error to the end."""
         earlier = None if estimator.state.step else set_aside(self._folder, self._logged)
         if earlier is not None:
             estimator.logger.info("the earlier run in this folder is kept in %s", earlier)

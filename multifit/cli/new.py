@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the file; raise UsageError where it exists or cannot be written."""
+    """Write the file; raise UsageError if it exists or cannot be written."""
     if os.path.lexists(options.file):
         raise UsageError(f"{options.file} exists already, and is not overwritten")
     try:

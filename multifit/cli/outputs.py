@@ -12,7 +12,7 @@ from ..taskfile import UsageError
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder before the training rather than after it; raise UsageError if that fails."""
+    """Make the folder for results, before a training rather than after it; raise UsageError if that fails."""
     try:
         str(folder).encode("utf-8")  # as MXNet does
         folder.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,10 @@ def make_folder(folder: Path) -> None:
 
 
 def print_result(text: str) -> None:
-    """Print what a command is for: other than what it prints beside its files, it must not get lost."""
+    """Print the result of a command; raise UsageError if that fails.
+
+    What a command prints beside the files that it writes may get lost, but its result may not.
+    """
     print(text, flush=True)
     lost = write_error(sys.stdout)
     if lost is not None:

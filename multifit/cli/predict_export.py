@@ -12,13 +12,13 @@ from ..taskfile import UsageError
 from .outputs import make_folder, print_result
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
-FILES = ("net.py", "net.pt2")  # one of them is in a folder
+FILES = ("net.py", "net.pt2")  # an exported net's folder has one of them
 UNUSED: dict[str, Any] = {"engine": None, "folder": None, "precision": None, "seed": None, "settings": []}
 OPTIONS = {"folder": "--from", "settings": "--set"}  # others are named as their attribute
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the outputs for each file; raise UsageError for what does not go with an exported net."""
+    """Write the outputs for each file; raise UsageError for options that an exported net does not take."""
     unused = [name for name, default in UNUSED.items() if getattr(options, name) != default]
     if unused:
         flags = quoted(OPTIONS.get(name, f"--{name}") for name in unused)

@@ -48,8 +48,9 @@ def connected(options: argparse.Namespace) -> World:
 def first_shows(world: World, output: Path) -> Iterator[Path]:
     """Let only the first rank print and write results; yield the folder to which this rank writes.
 
-    The others do the same, as drawing a picture may need predictions of all ranks, but their folder is
-    temporary, and what they print is dropped. Their log goes to ``ranks/rank-0001.log`` in the output folder.
+    The other ranks do the same work, because drawing a picture may need the predictions of all ranks. But
+    their folder is temporary, and what they print is dropped. Their log goes to ``ranks/rank-0001.log`` in
+    the output folder.
     """
     if world.first:
         yield output
@@ -68,7 +69,7 @@ def first_shows(world: World, output: Path) -> Iterator[Path]:
 
 @contextmanager
 def _logging_to(path: Path, world: World) -> Iterator[logging.Logger]:
-    """Log to a file, in place of the console; to nothing if it cannot be written."""
+    """Log to a file instead of the console; if the file cannot be written, log to nothing."""
     file: logging.Handler = logging.NullHandler()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``settings.json``: what a run was trained with. With the parameters it is all that predicting needs."""
+"""``settings.json``: what a run was trained with. With the parameters, it is all that prediction needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "settings.json"
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run was trained with; a run of an older version lacks some of it."""
+    """What a run was trained with; the records of older versions lack some of the fields."""
 
     file: str  # the task file; empty if unknown
     settings: dict[str, Any]
@@ -32,7 +32,7 @@ class RunRecord:
     deterministic: bool = False
     precision: str = "float32"
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
-    file_seed: Optional[int] = None  # under which the task file was executed; None in older versions
+    file_seed: Optional[int] = None  # the seed under which the file was executed; None if older
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
 
     @property
@@ -66,7 +66,7 @@ def write_record(folder: Path, record: RunRecord) -> str:
 
 
 def read_record(folder: Path, file: Path) -> RunRecord:
-    """Return the record of a run of `file`; folders are not compared.
+    """Return the record of a run of `file`; the file's name is compared, its folder is not.
 
     Raises UsageError if the folder is not a run's, its ``settings.json`` cannot be read, or it is a run of
     another file.

@@ -44,7 +44,7 @@ def write_profile(folder: Path, profile: Profile) -> list[str]:
 
 def write_results(folder: Path, history: History, net: Any) -> list[str]:
     """Write the history and the parameters; return the names of the files."""
-    with ExitStack() as files:  # which writes each, also if another one cannot be written
+    with ExitStack() as files:  # which writes each one, even if another cannot be written
         files.callback(save_net, net, folder / PARAMETERS)
         files.callback(history.to_json, folder / HISTORY)
     return [HISTORY, PARAMETERS]
@@ -75,7 +75,7 @@ def draw(figure: Any, path: Path) -> None:
 
 
 def _is_file_name(name: object) -> bool:
-    """Return whether a picture can have a name on the file systems that there are."""
+    """Return whether a name is valid as a picture's file name on all usual file systems."""
     return (
         isinstance(name, str)
         and bool(name)

@@ -1,4 +1,4 @@
-"""What a task file declares, built: net, estimator, data, each when it is first needed."""
+"""Builds what a task file declares: net, estimator and data, each when it is first needed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def output_folder(options: argparse.Namespace) -> Path:
 class Run:
     """A task file with its settings and seed, ready to build what it declares.
 
-    The record of an earlier run is used wherever the command line says nothing else. `functions` are
-    ``estimator`` and ``history`` if these are not to be made and trained, but come from elsewhere; `world` is
-    which processes train together. Raises UsageError if the file, a setting, the devices, the precision or
-    the seed cannot be used.
+    Where the command line says nothing, the `record` of an earlier run is used. `functions` replace the
+    functions ``estimator`` and ``history``, which otherwise make the estimator and train it. `world` has the
+    processes that train together. Raises UsageError if the file, a setting, the devices, the precision or the
+    seed cannot be used.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Run:
 
     @property
     def epochs(self) -> int:
-        """How long to train: from the command line, else the file's setting, else as the earlier run.
+        """How long to train: the command line's number, else the file's setting, else the earlier run's.
 
-        Raises UsageError if none of them says it.
+        Raises UsageError if none of them says how long.
         """
         earlier = None if self.record is None else self.record.epochs
         epochs = self.task.settings.get("epochs", earlier) if self._epochs is None else self._epochs
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """The settings of the earlier run that are others in the file by now."""
+        """The earlier run's settings that are kept, although the file has other values by now."""
         return {
             name: value
             for name, value in self._restored.items()
@@ -134,7 +134,8 @@ class Run:
 
     def check(self) -> Plan:
         """Check everything on a batch and return the plan."""
-        estimator, data = self.estimator, self.data  # in this order, as older versions, which had one stream
+        # In this order, as in older versions, which drew all random numbers from one stream.
+        estimator, data = self.estimator, self.data
         with explained(self.results["data"], self.task.path):
             return estimator.check(*data, sampling=self.results["sampling"])
 
@@ -145,7 +146,7 @@ class Run:
         return history
 
     def pictures(self) -> Any:
-        """Return what the file's ``pictures`` drew, figures by name; nothing where it has none."""
+        """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function."""
         return self.results["pictures"] if "pictures" in self.task.functions else {}
 
     def _change_settings(self, options: argparse.Namespace) -> None:
@@ -165,7 +166,10 @@ class Run:
         self._tell_file("epochs", self._epochs)
 
     def _choose_engine(self, options: argparse.Namespace, goes_on: bool) -> Any:
-        """Set engine, context and how it computes, as of a run that goes on; return the net's own context."""
+        """Set the engine, its context and how it computes; return the context of the net's own parameters.
+
+        If the earlier run `goes_on`, its choices are the defaults.
+        """
         record = self.record if goes_on else None
         self.engine = options.engine or earlier_engine(self.record)
         devices = options.devices or earlier_devices(record if self._world.alone else None, self.engine)
@@ -180,7 +184,7 @@ class Run:
         return host
 
     def _tell_file(self, name: str, value: Any) -> None:
-        """Change a setting of the file, whose functions may use it, to what an option of that name says."""
+        """Set the file's setting of this name, which its functions may use, to the value of an option."""
         if value is not None and name in self.task.settings:
             self.task.restore({name: value})
 
@@ -218,7 +222,8 @@ def trained_run(options: argparse.Namespace) -> Run:
     """Return a task file with the settings, seed, parameters and history of a trained run.
 
     Settings, seed and precision of the command line replace the run's. Raises UsageError as `Run` and
-    `read_record` do, or, when they are first needed, if the parameters or the history cannot be read.
+    `read_record` do; if the parameters or the history cannot be read, it is raised when they are first
+    needed.
     """
     folder, shown, file = options.folder.absolute(), options.folder, Path(options.file)
 
@@ -248,6 +253,6 @@ def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
     try:
         return estimator.predict(inputs)
     except UserCodeError as error:
-        if type(error.__cause__).__name__ != "MXNetError":  # whose message says more than its traceback
+        if type(error.__cause__).__name__ != "MXNetError":  # MXNet's message says more than its traceback
             raise
         raise UsageError(f"cannot predict for these inputs: {error}") from None

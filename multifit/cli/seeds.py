@@ -17,13 +17,13 @@ DEFAULT = 0
 class Seeds:
     """Seeds all generators before each function of a task file, by the run's seed and the function's name.
 
-    So a function draws the same numbers in every command, whichever other functions the command calls, and
-    in which order. What multifit itself draws when it makes the estimator and trains is drawn under the
+    A function thus draws the same numbers in every command, no matter which other functions the command
+    calls, and in which order. Before multifit itself makes the estimator and trains, the generators get the
     run's seed.
     """
 
     seed: int
-    functions: Collection[str]  # the file's
+    functions: Collection[str]  # the names of the file's functions
 
     def __call__(self, name: str) -> None:
         """Seed the generators for a function."""
@@ -34,10 +34,10 @@ class Seeds:
 
 
 def choose_file_seed(options: argparse.Namespace, record: RunRecord | None) -> int | None:
-    """Return the seed under which the file is executed, as ``--seed`` says it, or as in the earlier run.
+    """Return the seed under which the file is executed: that of ``--seed``, else the earlier run's, else 0.
 
-    The file's own seed is not known before. None for a run of an older version, whose data would change: it
-    drew all numbers from one stream.
+    The file's own setting ``seed`` is not known before the file is executed. Returns None for a run of an
+    older version, which drew all numbers from one stream: its data would change.
     """
     if record is not None and record.file_seed is None:
         return None

@@ -18,8 +18,8 @@ from .run import Run
 HELP = (
     "train a few batches and print which tasks' gradients pull together and which apart; nothing is written"
 )
-APART = -0.1  # the mean cosine of tasks that are said to pull apart
-LONGER = 3.0  # how many times as long a gradient is that is said to outweigh another
+APART = -0.1  # tasks whose mean cosine is below this are said to pull apart
+LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check, train, and write the plan, the history, the parameters and the pictures.
 
-    With several processes, the first shows and writes. Returns 0, or 130 if Ctrl-C, SIGTERM or SIGHUP ended
-    the training early; the figures so far are written all the same. A fit that is refused leaves the files of
-    an earlier run as they are.
+    With several processes, only the first one prints and writes. Returns 0, or 130 if Ctrl-C, SIGTERM or
+    SIGHUP ended the training early; the figures so far are written all the same. A fit that is refused leaves
+    the files of an earlier run as they are.
     """
     world, folder = connected(options), output_folder(options)
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         for name, value in task.kept.items():
             change = "" if name == "seed" else f"; --set {name}=... changes it"
             get_logger(world).info("%s=%s is kept from the run%s", name, shown(value), change)
-        epochs = task.epochs  # missing epochs are an error before the data are made
+        epochs = task.epochs  # if epochs are missing, this raises before the data is made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
             _train(task, epochs, resume, options)
@@ -83,10 +83,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
-    """Train, write everything, then print the last figures and what was written, also if not all was."""
+    """Train, write everything, then print the last figures and what was written, even if that is not all."""
     plan = task.check()
     _print(f"{plan}\n", options)
-    earlier = None if task.record is None else task.record.schedule  # on which its seeding depends
+    earlier = None if task.record is None else task.record.schedule  # its seeding depends on it
     every = options.checkpoint_every or earlier
 
     @cache
@@ -121,7 +121,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
-    """Return what the first rank finds, whose disk has it."""
+    """Return the record of the earlier run, which the first rank reads from its disk for all ranks."""
     exists = world.first and options.resume and (folder / RECORD).exists()
     record = read_record(folder, Path(options.file)) if exists else None
     fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]
