@@ -17,8 +17,8 @@ def run() -> int:
 
     The processes of a run that share a machine share its cores.
 
-    The number must be set before mxnet is imported. Returns the exit status: 130 after Ctrl-C, which may come
-    while modules are imported; else see `multifit.cli.main`.
+    The number of threads must be set before mxnet is imported. Returns the exit status: 130 after Ctrl-C,
+    which may come while modules are imported; otherwise, see `multifit.cli.main`.
     """
     if not any(name in os.environ for name in VARIABLES):
         os.environ[VARIABLES[0]] = str(max(1, usable_cores() // local_size()))

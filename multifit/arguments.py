@@ -1,6 +1,6 @@
 """Arguments of public functions, checked against their annotations before anything else happens.
 
-``@checked`` reads a function's annotations at its first call; bounds and choices stand in them::
+``@checked`` reads a function's annotations at its first call. The annotations also hold bounds and choices::
 
     @checked
     def __init__(self, monitor: FigureName, mode: Optional[Mode] = None, patience: FromZero = 0) -> None:
@@ -103,7 +103,7 @@ def checked(function: _Function) -> _Function:
 
 
 def with_known_arguments(cls: _Class) -> _Class:
-    """Let the constructor of a class name all valid arguments where one is unknown."""
+    """Let the constructor of a class raise TypeError, with all valid arguments, if one is unknown."""
     constructor: Callable[..., None] = cls.__init__  # type: ignore[misc]
     names = _keywords(inspect.signature(constructor))
 
@@ -117,7 +117,7 @@ def with_known_arguments(cls: _Class) -> _Class:
 
 
 def known_arguments(owner: str, passed: Iterable[str], valid: Sequence[str] | None) -> None:
-    """Raise TypeError for arguments passed by names that are not `valid`; None if any is."""
+    """Raise TypeError for arguments passed by names that are not in `valid`; None allows any name."""
     unknown = [] if valid is None else [name for name in passed if name not in valid]
     if unknown:
         named = ", ".join(f'"{name}"{suggest(name, valid or ())}' for name in unknown)
@@ -134,7 +134,7 @@ def _keywords(signature: inspect.Signature) -> list[str] | None:
 
 
 def checked_value(name: str, value: object, hint: Any) -> Any:
-    """Return `value` converted to what `hint` says, or raise ValueError; `name` stands in its message."""
+    """Return `value` converted as `hint` says, or raise ValueError with `name` in its message."""
     try:
         return _converted(value, hint)
     except (TypeError, ValueError):

@@ -18,7 +18,7 @@ class Emitter(Protocol):
         """Call them with the arguments of an event."""
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
-        """Call those of a batch's end; `views` returns its arrays by name, if a handler takes them."""
+        """Call the handlers of a batch's end; `views` returns its arrays by name, if a handler takes them."""
 
 
 def run_pass(
@@ -42,7 +42,7 @@ def run_pass(
         try:
             result = step(batch)
         except (UserCodeError, SpecError, DataError, TrainerError) as error:
-            # the first batch's problems are those of the declarations
+            # problems of the first batch are problems of the declarations, so no place is named
             if place is not None and (state.step or isinstance(error, UserCodeError)):
                 loader = f", {batch.name}" if isinstance(batch, TaskBatch) else ""
                 error.at(place() + loader)

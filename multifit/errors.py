@@ -98,7 +98,7 @@ class PeerError(RuntimeError):
         self.ranks = ranks
 
 
-CLEAR = (DataError, PeerError, SpecError, TrainerError)  # errors that say already what is wrong
+CLEAR = (DataError, PeerError, SpecError, TrainerError)  # errors that already say what is wrong
 _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
 
 
@@ -126,7 +126,7 @@ def suggest(name: object, valid: Iterable[object]) -> str:
 
 def nearest(name: object, valid: Iterable[object]) -> str | None:
     """Return the valid name that is most like `name`; None if none is near or `name` itself is valid."""
-    if not isinstance(name, str) or len(name) > 200:  # the comparison takes a time of the length squared
+    if not isinstance(name, str) or len(name) > 200:  # the comparison takes quadratic time
         return None
     candidates = [candidate for candidate in valid if isinstance(candidate, str)]
     if name in candidates:
@@ -179,7 +179,7 @@ def last_line(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return what an error says, for an OSError without its path, which the message around it names."""
+    """Return an error's message; for an OSError without the path, which the surrounding message names."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # errors that name no file
 CHUNK = 1 << 20  # bytes of a file that are hashed at once
 MOST_BYTES = 1 << 26  # of a file that is read: a history of a million epochs has fewer
-MOST_LEVELS = 200  # of lists and objects in each other
+MOST_LEVELS = 200  # of nested lists and objects
 TOO_DEEP = f"it nests lists or objects more than {MOST_LEVELS} deep"
 
 
@@ -74,7 +74,7 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write arrays for `numpy.load` to `path`, completely or not at all; see :func:`atomic_path`.
 
-    `numpy.savez` does not take every name, and does not close what a full disk refused.
+    `numpy.savez` does not take every name, and does not close the file if the disk is full.
     """
     with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
@@ -110,7 +110,7 @@ def sha256(path: Path) -> str:
 def read_json(path: str | os.PathLike[str], finite: bool = True, limit: int = MOST_BYTES) -> Any:
     """Return the content of a JSON file; see :func:`read_regular` and :func:`parse_json`.
 
-    Raises OSError if it cannot be opened; ValueError, with the path, for all else that is wrong with it.
+    Raises OSError if it cannot be opened, and ValueError, with the path, for anything else that is wrong.
     """
     try:
         return parse_json(read_regular(path, limit), finite)
@@ -133,10 +133,10 @@ def read_regular(path: str | os.PathLike[str], limit: int = MOST_BYTES) -> bytes
 
 
 def parse_json(data: bytes | str, finite: bool = True) -> Any:
-    """Return what JSON text, in UTF-8, says.
+    """Return the content of a JSON text, in UTF-8.
 
-    Its numbers fit a float, and with `finite` they are neither NaN nor infinite, which Python writes without
-    being asked. Lists and objects are at most `MOST_LEVELS` deep. Raises ValueError for all else.
+    Numbers must fit a float and, with `finite`, must not be NaN or infinite, which Python writes by default.
+    Lists and objects must not be nested more than `MOST_LEVELS` deep. Raises ValueError for anything else.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     refuse = _refuse if finite else None

@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder."""
+"""A lock, so that only one process at a time writes to a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _held: set[tuple[int, Path]] = set()  # the folders that this process (a forked 
 
 @contextmanager
 def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
-    """Lock a folder, which is created, for this process; within the block it can be locked again.
+    """Lock a folder for this process, and create it if needed; within the block, it can be locked again.
 
     The lock is the operating system's (POSIX ``lockf``): it ends with its process, however that ends, and
     forked workers do not inherit it. Where there are no such locks, `warn` is called with a message. A folder

@@ -1,4 +1,4 @@
-"""The few losses that Gluon and its toolkits lack or have wrong."""
+"""The few losses that Gluon and its toolkits lack or get wrong."""
 
 from .gluon.losses import SegmentationCELoss, SequenceCELoss
 

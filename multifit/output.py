@@ -1,4 +1,4 @@
-"""Output that never costs a run: what cannot be shown is lost, and the program goes on."""
+"""Output that never stops a run: what cannot be shown is lost, and the program goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Output:
         self._call("flush")
 
     def isatty(self) -> bool:
-        """Whether somebody is watching."""
+        """Whether the stream is a terminal."""
         return bool(self._call("isatty"))
 
     def __getattr__(self, name: str) -> Any:
@@ -59,8 +59,9 @@ class Output:
 def safe_output() -> Iterator[None]:
     """Let nothing that is printed in the block raise, then report on stderr if the output was lost.
 
-    For a whole process. Descriptors that were closed before it started are opened, on nothing: else the next
-    file that is opened would get their number, and what libraries print would be written into it.
+    For a whole process. Standard descriptors that were closed before it started are opened on the null
+    device. Otherwise, the next file that is opened would get the number of one of them, and what libraries
+    print would be written into it.
     """
     for descriptor in range(3):
         try:

@@ -137,7 +137,7 @@ class Metric(Protocol):
 
 
 class Schedule(Protocol):
-    """An ``mx.lr_scheduler.LRScheduler``: the learning rate after so many updates."""
+    """An ``mx.lr_scheduler.LRScheduler``: the learning rate after a number of updates."""
 
     base_lr: float  # the rate from which the schedule computes the others
 

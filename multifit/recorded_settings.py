@@ -1,4 +1,4 @@
-"""Settings in the record of a run, which is JSON: what a command line can set comes back equal."""
+"""Settings in the record of a run, which is JSON: any value that a command line can set comes back equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS: dict[Any, str] = {  # of values that can replace each other
 
 
 def recorded(value: Any) -> Any:
-    """Return a setting's value for JSON; tuples, and what has several levels, as the text in Python."""
+    """Return a setting's value for JSON; tuples and nested values are written as Python text."""
     items = value if isinstance(value, list) else [value]
     if not all(isinstance(item, _PLAIN) for item in items):
         with suppress(ValueError):
@@ -32,9 +32,9 @@ def recorded(value: Any) -> Any:
 def restored(value: Any, present: object) -> Any:
     """Return a setting's value from what :func:`recorded` returned.
 
-    Older versions recorded all as JSON, which turned tuples into lists: within lists and tuples, there are
-    tuples again where `present` has them; items beyond its last are like that one. Raises ValueError for a
-    value of another type; None may stand for any type.
+    Older versions recorded every value as JSON, which turned tuples into lists. A list becomes a tuple again
+    where `present` has a tuple; items beyond the last one of `present` are treated like that one. Raises
+    ValueError for a value of another type than that of `present`; None fits any type.
     """
     if isinstance(present, (tuple, list)) and isinstance(value, list):
         return _like(value, present)

@@ -8,10 +8,10 @@ from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
 
-# Streams of random numbers of a run: each is hashed with its seed.
+# A run's streams of random numbers: the number of a stream is hashed together with the run's seed.
 STEP, EPOCH, RANK, READ = range(4)
-BALANCED_STEP = 2  # as RANK, but followed by more numbers
-SEEDERS: list[Callable[[int], object]] = []  # of the generators of operators, which the engines add
+BALANCED_STEP = 2  # the same as RANK, but more numbers follow it
+SEEDERS: list[Callable[[int], object]] = []  # they seed the operators' generators; the engines add them
 
 
 def seed_everything(seed: int) -> None:
@@ -35,7 +35,7 @@ def seed_operators(seed: int) -> None:
 
 
 def mixed(*numbers: int) -> int:
-    """Hash numbers of at least 0, whose order counts, to one of 32 bits.
+    """Hash a sequence of numbers of at least 0 to one number of 32 bits.
 
     By M. E. O'Neill's ``seed_seq``, which NumPy promises never to change.
     """
@@ -43,7 +43,7 @@ def mixed(*numbers: int) -> int:
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """Return the seed of a rank's own random numbers; the first one's are those of a process alone."""
+    """Return the seed of a rank's own random numbers; the first rank's are those of a single process."""
     return mixed(seed, RANK, rank) if rank else seed
 
 

@@ -1,8 +1,8 @@
 """Settings of a task file: its module-level values, and new values for them from text.
 
 A setting with the same name as one of the file's functions is written with a trailing underscore, as PEP 8
-recommends: ``data_ = "digits"`` beside ``def data()`` is the setting ``data``; beside a setting of that name
-it keeps its own. ``typing.Literal`` restricts a setting to a few values:
+recommends: ``data_ = "digits"`` beside ``def data()`` is the setting ``data``. If the file also has a setting
+``data``, the name stays ``data_``. ``typing.Literal`` restricts a setting to a few values:
 ``model: Literal["mlp", "lenet"] = "mlp"``.
 """
 
@@ -32,7 +32,8 @@ def change_setting(module: types.ModuleType, name: str, value: Any, read: Callab
     """Change the value of a module's setting to what `read` makes of `value`.
 
     `read` also gets a value of the type that is needed: the present one, or, where the setting is declared as
-    a ``Literal``, one of its choices. Raises ValueError if `read` does, or the value is none of these.
+    a ``Literal``, one of its choices. Raises ValueError if `read` raises it, or if the value is not one of
+    the choices.
     """
     attribute = attributes_of(module)[name]
     choices = _choices(module, attribute)
@@ -56,7 +57,7 @@ def attributes_of(module: types.ModuleType) -> dict[str, str]:
 
 
 def parse_setting(text: str, present: object) -> Any:
-    """Parse `text` as a value of the type of `present`; ValueError, with what is valid, if it is none.
+    """Parse `text` as a value of the type of `present`; if that fails, raise ValueError with what is valid.
 
     Lists and tuples are written as in Python, ``[1, 2]``, or without brackets; booleans as true, yes, on, 1
     or false, no, off, 0. If `present` is None, `text` is read as a Python literal, or else as a string.
@@ -78,7 +79,7 @@ def parse_setting(text: str, present: object) -> Any:
 
 
 def parse_literal(text: str) -> Any:
-    """Parse a literal of Python; ValueError if `text` is none."""
+    """Parse a literal of Python; raises ValueError if `text` is not one."""
     try:
         return ast.literal_eval(text)
     except (MemoryError, RecursionError, SyntaxError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""How many arguments a function takes: read before the call, so that its own TypeErrors stay its own."""
+"""How many arguments a function takes: read before the call, so that its own TypeErrors pass through."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .errors import counted, quoted
 
 
 def positional(fn: Callable[..., Any], skip: Sequence[str] = ()) -> tuple[list[str], int, bool] | None:
-    """Return what a callable takes by position: the names, how many are required, whether any number is.
+    """Return a callable's positional parameters: their names, how many are required, whether more may follow.
 
-    Returns None if the signature cannot be read (built-in functions). `skip` names parameters that are passed
-    by somebody else: a Block's own parameters, Gluon's ``F``.
+    Returns None if the signature cannot be read (built-in functions). `skip` names parameters that Gluon
+    passes: a Block's own parameters, and ``F``.
     """
     parameters = _parameters(fn)
     if parameters is None:

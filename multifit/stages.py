@@ -18,6 +18,6 @@ def figure_name(stage: str, name: str) -> str:
 
 
 def split_figure(figure: str) -> tuple[str, str]:
-    """Return the prefix and the rest of a figure's name; no prefix for one of no stage, such as ``lr``."""
+    """Return the prefix and the rest of a figure's name; the prefix is "" without a stage, as for ``lr``."""
     prefix, _, name = figure.partition("_")
     return (prefix, name) if name and prefix in STAGE_OF_PREFIX else ("", figure)

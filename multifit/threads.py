@@ -1,4 +1,4 @@
-"""OpenMP threads: the command's default, and a warning where a fit has more of them than cores."""
+"""OpenMP threads: the command's default, and a warning if a fit has more threads than cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VARIABLES = ("OMP_NUM_THREADS", "MXNET_OMP_MAX_THREADS")  # as MXNet reads them;
 
 def usable_cores() -> int:
     """Return the number of cores that this process may run on; two hyperthreads are one core."""
-    process = psutil.Process()  # on macOS without affinity
+    process = psutil.Process()  # it has no cpu_affinity on macOS
     cpus: int = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count()
     return min(cpus, psutil.cpu_count(logical=False) or cpus)
 
@@ -30,7 +30,7 @@ def omp_threads() -> int:
 
 
 def oversubscription(workers: int) -> str | None:
-    """Return a warning where threads and a loader's worker processes outnumber the cores, else None."""
+    """Return a warning if threads and a loader's worker processes outnumber the cores, else None."""
     threads, cores = omp_threads(), usable_cores()
     if threads == 1 or threads + workers <= cores:
         return None
