@@ -30,8 +30,8 @@ class LogOnce(list[str]):
 def get_logger(world: World = ALONE) -> logging.Logger:
     """Return the logger "multifit"; it writes to the standard output if nobody configured logging.
 
-    Each other rank gets a child of this logger, such as "multifit.rank-1", which logs only warnings; give it
-    a handler and a level to log more. A broken output stream never stops a training.
+    Ranks other than the first get a child of this logger, such as "multifit.rank-1", which logs only
+    warnings; give it a handler and a level to log more. A broken output stream never stops a training.
     """
     logger = logging.getLogger("multifit")
     if logger.level == logging.NOTSET:

@@ -69,5 +69,5 @@ class FAMO(LossMethod):
 
 
 def _at_least_tiny(measured: Measured, total: Any) -> Any:
-    """Return a sum as a divisor; it would be 0 if no task is present."""
+    """Return a sum to divide by, but at least a tiny number: the sum is 0 if no task is present."""
     return measured.F.maximum(total, 1e-300)

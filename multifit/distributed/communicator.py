@@ -67,7 +67,7 @@ class Notes(Protocol):
     """Optional methods of a communicator: notes that a rank can leave and read while other ranks hang."""
 
     def leave_note(self, text: str) -> None:
-        """Leave a note of this rank."""
+        """Leave a note with this text, as this rank."""
 
     def read_notes(self, text: str) -> list[int]:
         """Return the ranks that left a note with this text."""

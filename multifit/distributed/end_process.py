@@ -9,7 +9,7 @@ from functools import cache
 
 @cache
 def end_without_waiting() -> None:
-    """Let this process, when it ends, skip C++'s clean-up; Python's clean-up and its exit status stay.
+    """Let this process end without C++'s clean-up; Python's clean-up and the exit status stay as they are.
 
     glibc runs the functions given to ``on_exit`` and the destructors of loaded libraries in reverse order, so
     ``_exit`` comes before the destructors of all libraries that are loaded now. It takes the status that

@@ -80,7 +80,7 @@ class Star:
         return bool(self._connections) and size * (self._size - 1) <= LITTLE
 
     def all_reduce(self, vector: Vector) -> None:
-        """Replace the vector by its sum over the ranks, which are added in their order."""
+        """Replace the vector by its sum over the ranks, added in the order of ranks."""
         content = vector.view(np.uint8).data
         with self._guarded() as connections:
             if self._rank:

@@ -303,7 +303,9 @@ class MultiEstimator:
             A dict has a loader for each task. Its loaders are read one after the other, and each measures the
             losses and metrics that it has labels for.
         event_handlers : handler or list of handlers, optional
-            Called at the evaluation's events, and at ``epoch_…`` and ``batch_…`` as Gluon's Estimator does.
+            Called at the evaluation's events. A handler that has methods only for training is called at
+            ``epoch_…`` and ``batch_…`` instead, as in Gluon's Estimator. Defaults to those of the running
+            fit, or else to a progress bar.
         batch_axis : int
             The axis of the samples in all slots.
         val_data : as `data`, optional

@@ -28,7 +28,7 @@ class ValidationHandler:
     skip : int
         The number of epochs (for `batch_period`, batches) before counting begins.
     event_handlers : object or iterable of object, optional
-        Handlers for the evaluation only. Default to those of ``estimator.evaluate``.
+        Handlers for the evaluation only. The defaults are those of ``estimator.evaluate``.
 
     Raises
     ------

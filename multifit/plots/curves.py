@@ -74,8 +74,8 @@ def compare_curves(histories: Mapping[str, Figures]) -> Figure:
 def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
     """Return the known names that `figures` selects, in their order, and the items that match nothing.
 
-    An item is a name, or a regular expression that matches whole names, else ValueError is raised; None
-    selects all.
+    An item is a name, or a regular expression that matches whole names. None selects all. Raises ValueError
+    if an item is not a valid regular expression.
     """
     known = list(known)
     if figures is None:

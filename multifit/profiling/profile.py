@@ -28,7 +28,7 @@ class Profile(StepTimes):
         return advice(self)
 
     def summary(self, operators: int = 10) -> str:
-        """Return the parts, the longest operators (at most as many as given) and the advice as text."""
+        """Return the parts, the longest operators (at most `operators`) and the advice as text."""
         return summary(self, operators)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:

@@ -17,7 +17,7 @@ COLUMNS = {  # where each column of boxes starts, and its width
     "term": (690.0, 270.0),
     "label": (1030.0, 150.0),
 }
-MARGIN = 8.0  # around the boxes inside the net's
+MARGIN = 8.0  # around the boxes inside the net's box
 LETTER, TITLE_LETTER = 6.1, 7.4  # mean widths
 
 

@@ -50,7 +50,7 @@ def _differing_settings(runs: Sequence[RunFolder]) -> dict[str, dict[str, str]]:
 
 
 def _flat_settings(run: RunFolder) -> dict[str, str]:
-    """Return all of ``settings.json`` on one level; a name that exists already gets its group's in front."""
+    """Return all of ``settings.json`` on one level; a repeated name gets its group's name as a prefix."""
     flat = {name: value for name, value in run.record.items() if not isinstance(value, dict)}
     for group, values in run.record.items():
         if isinstance(values, dict):

@@ -1,6 +1,6 @@
 """Which of several loaders gives the next batch: ``fit({"a": …, "b": …}, sampling=Proportional())``.
 
-Each way of sampling is a file of its own, free of any engine.
+Each way of sampling has its own file, and needs no engine.
 """
 
 from .proportional import Proportional

@@ -86,7 +86,8 @@ class MetricSpec(_OneLineRepr):
     losses : str or sequence of str, optional
         Losses whose values the metric takes in place of outputs.
     mode : {"min", "max"}, optional
-        Whether lower or higher values are better. Known for the stock metrics.
+        Whether lower or higher values are better. Known for MXNet's own metrics and some of gluoncv's; for
+        others, it is needed only if a handler monitors them.
     stage : sequence of {"train", "evaluate"}
         The stages in which the metric is computed. Defaults to both.
     transform : callable, optional

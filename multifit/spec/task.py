@@ -32,9 +32,9 @@ class TaskSpec(Declarations):
     labels : sequence of str or LabelSpec
         The labels of a batch. A label with the name of an input is the same slot.
     losses : mapping of str to LossSpec or callable
-        A bare callable takes the output and the label named like its key, with weight 1.
+        The losses by name. A bare callable takes the output and the label named like its key, with weight 1.
     metrics : mapping of str to MetricSpec or EvalMetric
-        A bare metric takes the output and the label named like its key.
+        The metrics by name. A bare metric takes the output and the label named like its key.
     inputs : sequence of str
         What the net is called with, in order.
     batch : sequence of str, optional
