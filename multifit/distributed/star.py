@@ -16,8 +16,8 @@ import numpy as np
 from .header import Vector, pad
 
 RANKS = 64  # for more, rank 0 would have too many messages to send (not measured)
-SMALL = 4096  # bytes of a vector to gather: what meetings send, and short texts
-LITTLE = 2**22  # bytes that rank 0 receives for a sum; for more, gloo is as fast
+MAX_GATHER_BYTES = 4096  # bytes of a vector to gather: what meetings send, and short texts
+MAX_SUM_BYTES = 2**22  # bytes that rank 0 receives for a sum; for more, gloo is as fast
 CONNECTING = 5.0  # seconds: all ranks connect at the same moment
 OFFER = 512  # bytes
 TOKEN, NUMBER = 32, 4  # bytes
@@ -62,7 +62,7 @@ class Star:
             self._connections = _connected(self._rank, self._size, self._host, self._library) if few else []
             if hasattr(os, "register_at_fork"):  # else a loader's workers would keep them open
                 os.register_at_fork(after_in_child=self.close)
-        if not self._connections or vector.nbytes > SMALL:
+        if not self._connections or vector.nbytes > MAX_GATHER_BYTES:
             return self._library(vector)
         with self._guarded() as connections:
             if self._rank:
@@ -77,7 +77,7 @@ class Star:
 
     def takes(self, size: int) -> bool:
         """Whether the ranks should sum this many bytes here; they must have gathered something before."""
-        return bool(self._connections) and size * (self._size - 1) <= LITTLE
+        return bool(self._connections) and size * (self._size - 1) <= MAX_SUM_BYTES
 
     def all_reduce(self, vector: Vector) -> None:
         """Replace the vector by its sum over the ranks, added in the order of ranks."""

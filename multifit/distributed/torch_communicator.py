@@ -19,7 +19,7 @@ from .launchers import TORCH, torch_variables
 from .star import Star
 
 NOTICING = 2.0  # additional seconds, in which torch itself says how many processes came
-LARGE = 2**18  # bytes from which copying an array into a joint one costs more than summing it separately
+MIN_SEPARATE_BYTES = 2**18  # from this size on, copying into a joint array costs more than a sum of its own
 
 
 class TorchCommunicator:
@@ -57,7 +57,7 @@ class TorchCommunicator:
         works, joined = [], []
         small: dict[Any, list[Vector]] = {}
         for array in arrays:
-            if array.nbytes >= LARGE and array.flags.c_contiguous and not little:
+            if array.nbytes >= MIN_SEPARATE_BYTES and array.flags.c_contiguous and not little:
                 works.append(self._begin_sum(array))
             else:
                 small.setdefault(array.dtype, []).append(array)

@@ -40,9 +40,9 @@ class TrainingHooks:
         hooks = hooks or (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
         return any(self._events.listens(hook) for hook in hooks)
 
-    def takes(self, hook: str, fact: str) -> bool:
-        """Return whether any handler's method for a hook takes an argument, such as "pred"."""
-        return self._events.accepts(hook, fact)
+    def takes(self, hook: str, argument: str) -> bool:
+        """Return whether any handler's method for a hook takes an argument of this name, such as "pred"."""
+        return self._events.accepts(hook, argument)
 
     @property
     def handle_non_finite(self) -> bool:

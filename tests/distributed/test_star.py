@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multifit.distributed import star
-from multifit.distributed.star import SMALL, Star
+from multifit.distributed.star import MAX_GATHER_BYTES, Star
 from tests.common.ranks import run_threads, thread_communicators
 
 CONNECTING = [512, 1]  # bytes of what the library gathers for it: the offer, and whether it was taken
@@ -40,7 +40,7 @@ def run_stars(size: int, function: Callable[[Star, int], Any], host: str = "127.
 
 
 def gather_all(connected: Star, rank: int) -> None:
-    for count in (1, 137, SMALL, SMALL + 1):
+    for count in (1, 137, MAX_GATHER_BYTES, MAX_GATHER_BYTES + 1):
         rows = connected.all_gather(np.full(count, rank, np.uint8))
         np.testing.assert_array_equal(rows, [[number] * count for number in range(len(rows))])
 
@@ -49,7 +49,7 @@ def gather_all(connected: Star, rank: int) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_small_vectors_go_through_it_and_large_ones_through_the_library(size: int, host: str) -> None:
     *results, gathered = run_stars(size, gather_all, host)
-    assert results == [None] * size and gathered == [*CONNECTING, SMALL + 1]
+    assert results == [None] * size and gathered == [*CONNECTING, MAX_GATHER_BYTES + 1]
 
 
 @pytest.mark.parametrize("size", [2, 5])
@@ -64,7 +64,7 @@ def test_sums_are_added_in_the_order_of_ranks(size: int, dtype: str) -> None:
             assert connected.takes(own.nbytes)
             connected.all_reduce(own)
             np.testing.assert_array_equal(own, sum(row[:count] for row in rows))
-        assert not connected.takes(star.LITTLE // (size - 1) + 1)
+        assert not connected.takes(star.MAX_SUM_BYTES // (size - 1) + 1)
 
     assert run_stars(size, add_up)[:-1] == [None] * size
 
@@ -122,7 +122,7 @@ def test_the_library_gathers_where_ranks_do_not_connect(
         monkeypatch.setattr(star, name, value)
     *results, gathered = run_stars(3, gather_all, host)
     tried = [] if "RANKS" in changes else CONNECTING
-    assert results == [None] * 3 and gathered == [*tried, 1, 137, SMALL, SMALL + 1]
+    assert results == [None] * 3 and gathered == [*tried, 1, 137, MAX_GATHER_BYTES, MAX_GATHER_BYTES + 1]
 
 
 @pytest.mark.parametrize("lost", [0, 2])
