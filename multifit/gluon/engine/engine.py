@@ -39,16 +39,17 @@ from .splitters import AnySplitter, Splitters
 
 
 class Engine:
-    """A model and its trainers, with what is made new for every fit: stages, graphs and batch splitters.
+    """A model and its trainers, and what is built anew for every fit: stages, graphs and batch splitters.
 
-    `spec` says what is routed where; weights that are functions are called with `state`. `metrics` are those
-    of each stage, by default the declared ones. `balancer` weighs the losses of training, if there is one.
-    `world` are the ranks that train together.
+    `spec` says what is routed where. Loss weights that are functions are called with `state`. `metrics` are
+    the metrics of each stage, by default the declared ones. `balancer` weighs the losses of training, if
+    there is one. `world` holds the ranks that train together.
 
-    `stages` are named "train" and "evaluate". `loaders` are those that train, if they are several; they are
-    set before :meth:`read_tasks`. `hooks` are what handlers change while training, None if nothing.
+    `stages` are named "train" and "evaluate". `loaders` is set, before :meth:`read_tasks`, if several
+    loaders train. `hooks` call the handlers that change a training step, None if there are none.
     `batch_axis` is the axis of the samples in all slots. `readers` read the loaders of each stage, and
-    `splitters` turn their batches into named arrays; `gradients` and `shared` keep the ranks together.
+    `splitters` turn their batches into named arrays. `gradients` adds up the ranks' gradients, and `shared`
+    keeps their parameters equal.
     """
 
     def __init__(
@@ -82,23 +83,24 @@ class Engine:
     def restart(self, hooks: TrainingHooks | None = None) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
 
-        `hooks` are what handlers change while training. Raises SpecError if the net has other parameters than
-        when the model was made.
+        `hooks` call the handlers that change a training step. Raises SpecError if the net no longer has the
+        parameters that it had when the model was made.
         """
         self.model.check_parameters()
         self.model.static_graphs.discard_stale()
         self.hooks, self.loaders = hooks, None
-        self.further_checks: list[Callable[[Any], None]] = []  # of a first batch, as its loader yielded it
+        self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
         self.splitters.restart()
         self.stages = {name: self.new_stage(name, metrics) for name, metrics in self._metrics.items()}
 
     def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool = False) -> None:
-        """Prepare a stage for batches of several loaders, which have these slots; for one if there are none.
+        """Prepare a stage for the batches of several loaders, or of one.
 
-        `joined` says whether they make one batch. If any of it is new, the stage's graphs and figures are
-        discarded.
+        `slots` are the slots of each loader's batches, empty if there is one loader. `joined` says whether
+        the loaders' batches are joined into one. If `slots` or `joined` changed, the stage's graphs and
+        figures are discarded.
         """
         if self.splitters.read_tasks(name, slots, joined):
             for metric in self._metrics[name]:
@@ -117,7 +119,7 @@ class Engine:
         return stage
 
     def _balanced(self) -> Balanced:
-        """Return what training keeps apart; losses are not both balanced and bound to trainers."""
+        """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
         if self.balancer is not None:
             return replace(self.balancer.balanced, moved=self._moved)
         if not any(term.trainers for term in self.spec.terms):
@@ -130,7 +132,7 @@ class Engine:
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:
-        """Split batches along another axis within the block; raises ValueError if there cannot be one."""
+        """Split batches along another axis within the block; raises ValueError if it is not a valid axis."""
         before, self.batch_axis = self.batch_axis, checked_value("batch_axis", batch_axis, FromZero)
         try:
             yield
@@ -140,20 +142,20 @@ class Engine:
     def splitter(self, name: str, labels: bool = True, changes: bool = True) -> AnySplitter:
         """Return the batch splitter of a stage.
 
-        With ``labels=False``, batches may lack labels; with ``changes=False``, no handler changes them.
+        With ``labels=False``, batches may lack labels; with ``changes=False``, handlers do not change them.
         """
         hooks = self.hooks if name == TRAIN and changes else None
         return self.splitters.get(self.stages[name], hooks, labels, self.batch_axis)
 
     def split_as(self, other: Engine) -> None:
-        """Split what another engine has read: it knows its share of a batch, and labels of earlier ones."""
+        """Split the batches that another engine reads: share its readers and its knowledge of labels."""
         self.readers = other.readers
         self.splitters.follow(other.splitters)
 
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
-        """Prepare a stage for its first batch: with several ranks, all get the first one's parameters.
+        """Prepare a stage for its first batch: all ranks get the first rank's parameters.
 
-        `problems` are known already; they are raised if other ranks would wait for this one.
+        `problems` are those already found on this rank; they are raised if other ranks would wait for it.
         """
         run = partial(_run_once, self.model.net, self.stages[name].spec, name)
         self.shared.begin_stage(batch, run, problems)
@@ -165,7 +167,8 @@ class Engine:
     def fork(self, state: RunState, balancer: AnyBalancer | None = None) -> Engine:
         """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
 
-        What it learns about the shapes of batches is shared. It has another `balancer`, if one is given.
+        Both engines share what they learn about the shapes of batches. `balancer` replaces this engine's, of
+        which the fork otherwise gets a copy.
         """
         metrics = {
             name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]

@@ -28,8 +28,8 @@ def make_engine(
 ) -> Engine:
     """Return an estimator's engine; raises what the constructor of :class:`multifit.MultiEstimator` raises.
 
-    Another library's engine gives the `context` of the net's own parameters, the `arrays` with which methods
-    of balancing compute, and how a precision is chosen; else they are MXNet's.
+    An engine on another library passes the `context` of the net's own parameters, the `arrays` with which
+    methods of balancing compute, and the function that chooses a precision. By default all are MXNet's.
     """
     spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
     context = setup.context if context is None else context

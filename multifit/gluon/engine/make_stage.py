@@ -29,10 +29,11 @@ def make_stage(
     balanced: Balanced,
     world: World,
 ) -> Stage:
-    """Return a stage with its spec and metrics, for batches of which some lack the slots in `lacking`.
+    """Return a stage for a spec and metrics; `lacking` are the slots that some of its batches lack.
 
-    `hooks` are what handlers change, and `balanced` is what the stage keeps apart; nothing if it evaluates.
-    Raises SpecError if a handler blends losses that methods of balancing need apart.
+    `hooks` call the handlers that change a training step, and `balanced` says which losses the stage keeps
+    apart; a stage that evaluates has neither. Raises SpecError if a handler blends losses that `balanced`
+    keeps apart.
     """
     spec = with_optional(spec, lacking)
     optional = {coverage(label): lacking & {label} for label in spec.labels}
@@ -41,7 +42,8 @@ def make_stage(
         metric.term = replace(metric.term, optional=optional[metric.term.key])
     changes_objective = hooks is not None and hooks.active("change_objective")
     change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
-    # a planned graph's gradients would be detached from the parameters by those of a changed objective
+    # handlers that change the objective may compute gradients first, and a graph with planned memory would
+    # then write its own where no parameter reads them
     repeats = not changes_objective
     network = Network(model.net, spec, name, repeats, model.precision, change_outputs)
     finite_only = hooks is None or not hooks.handle_non_finite

@@ -20,11 +20,11 @@ AnySplitter = Union[BatchSplitter, TaskSplitter]
 
 
 class Splitters:
-    """Makes what turns the loaders' batches into named arrays on the devices of a model.
+    """Makes the batch splitters, which turn the loaders' batches into named arrays on the model's devices.
 
-    `readers` say which part of a batch is this process's. `signatures` are the shapes and dtypes of each
-    stage's batches, for exporting; `known_labels` are the forms of labels that batches may lack, from the
-    last batch that had them.
+    `readers` say which part of a batch belongs to this process. `signatures` are the shapes and dtypes of
+    each stage's batches, for exporting. `known_labels` are the shapes and dtypes of the labels that may be
+    missing, from the last batch that had them.
     """
 
     def __init__(self, model: Model, readers: Mapping[str, Reader], log_once: Callable[[str], None]) -> None:
@@ -40,11 +40,11 @@ class Splitters:
         self._made: dict[Any, AnySplitter] = {}
 
     def follow(self, other: Splitters) -> None:
-        """Use the readers and the known labels of others."""
+        """Use the readers and the known labels of other splitters."""
         self._readers, self.known_labels = other._readers, other.known_labels
 
     def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool) -> bool:
-        """Prepare for what several loaders of a stage yield; return whether any of it is new."""
+        """Prepare for the batches of several loaders of a stage; return whether slots or `joined` changed."""
         if (slots, joined) == (self._tasks[name], self._joined[name]):
             return False
         self._tasks[name], self._joined[name] = slots, joined
@@ -59,9 +59,9 @@ class Splitters:
         return frozenset(slot for names in slots for slot in spec.slot_names if slot not in names)
 
     def get(self, stage: Stage, hooks: TrainingHooks | None, labels: bool, batch_axis: int) -> AnySplitter:
-        """Return the splitter of a stage; batches may lack labels unless they are `labels`.
+        """Return the splitter of a stage; without `labels`, batches may lack their labels.
 
-        `hooks` are what handlers change.
+        `hooks` call the handlers that change batches.
         """
         name = stage.network.stage
         key = (name, labels, hooks is None, batch_axis)

@@ -1,1 +1,1 @@
-"""What runs the engine's batches: one training step, a pass over data, an evaluation."""
+"""Runs the engine's batches: training steps, evaluations, predictions, and runs for trial."""

@@ -15,7 +15,7 @@ from ..user_code import user_code
 from ..validation.first_batch import run_batch
 
 Piece = tuple[dict[str, Any], int]
-"""The outputs for the samples of one device, NumPy arrays by name, and the number of samples."""
+"""One device's outputs, as NumPy arrays by name, and its number of samples."""
 
 PredictBatch = Callable[[Engine, Any], "list[Piece]"]
 
@@ -77,10 +77,10 @@ def batches_of(engine: Engine, data: Any) -> Iterator[Any]:
 def predict(
     engine: Engine, data: Any, gather: bool = True, run: PredictBatch = predict_batch
 ) -> dict[str, Any]:
-    """Return every output by name, the batches concatenated; a list of arrays where that is impossible.
+    """Return every output by name, concatenated over batches; a list of arrays where that is impossible.
 
-    With several ranks, those of all of them, unless ``gather=False``. `run` computes a batch's outputs, as
-    :func:`predict_batch` does.
+    With several ranks, the outputs are those of all ranks, unless ``gather=False``. `run` computes a batch's
+    outputs, as :func:`predict_batch` does.
     """
     carried = engine.stages[EVALUATE].carried
     if carried is not None:
@@ -94,7 +94,7 @@ def predict(
 
 
 def _gather_pieces(world: World, batches: list[list[Piece]]) -> list[list[Piece]]:
-    """Return every batch's pieces, those of all ranks in their order; a piece for each device."""
+    """Return the pieces of every batch from all ranks, in the order of the ranks; one piece per device."""
     if world.alone:
         return batches
     names = next((list(outputs) for batch in batches for outputs, _ in batch), [])

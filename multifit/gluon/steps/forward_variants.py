@@ -15,11 +15,11 @@ Variant = Callable[[Batch], object]
 
 
 def forward_variants(engine: Engine, batch: Batch) -> dict[str, Variant]:
-    """Return functions that run a batch: through the net alone ("net"), with "losses", and with "all".
+    """Return functions that run a batch: "net" alone, net and "losses", and "all", which adds the figures.
 
-    Where no figure is computed on the device, there is no "losses", which would be all. The training stage
-    must have run already; `batch` is checked as a first one. Returns none if handlers change the outputs:
-    they would be called more often than there are batches.
+    There is no "losses" if no figure is computed on the device: it would be the same as "all". The training
+    stage must have run already; `batch` is checked like a first batch. Returns an empty dict if handlers
+    change the outputs: they would be called more often than there are batches.
     """
     stage = engine.stages[TRAIN]
     if engine.hooks is not None and engine.hooks.active("change_outputs"):

@@ -1,4 +1,4 @@
-"""Measure the tasks' gradients on a batch, and leave training as it is."""
+"""Measure the tasks' gradients on a batch without disturbing the training."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ Run = Callable[[Engine, Batch, RunState], Any]
 class GradientMeter:
     """Passes batches through a graph of its own, which is cut where the tasks part.
 
-    The net computes as when it evaluates, so that no random number is drawn and no statistic moves; gradients
-    that wait for an update are put back. Raises SpecError if the run's method of balancing measures the same.
+    The net runs in evaluation mode, so that it draws no random numbers and updates no running statistics.
+    Gradients that wait for an update are put back. Raises SpecError if the run's method of balancing
+    measures the same, or if a batch holds the samples of one loader only.
 
-    ``run(engine, batch, state)`` runs a batch of an engine, and passes its losses back to where the tasks
-    part; `arrays` are those that it computes with.
+    ``run(engine, batch, state)`` runs a batch, and passes its losses back to where the tasks part. `arrays`
+    says with which library's arrays the method computes.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class GradientMeter:
         engine.further_checks.append(self.check)
 
     def check(self, raw: Any) -> None:
-        """Raise SpecError if gradients of tasks cannot be told apart, shown by the first batch of a fit."""
+        """Raise SpecError if the first batch of a fit shows that tasks' gradients cannot be told apart."""
         engine, state = self._engine, copy.copy(self._engine.state)
         state.seed = None
         try:
@@ -71,7 +72,7 @@ class GradientMeter:
     def measure(self, raw: Any, state: RunState) -> None:
         """Measure the last batch that was trained on, as the loader yielded it; this waits for the device.
 
-        `state` is the run's as the batch began, which loss weights may be functions of.
+        `state` is the run's state at the beginning of that batch; loss weights may be functions of it.
         """
         engine = self._engine
         state = copy.copy(state)

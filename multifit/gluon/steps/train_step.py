@@ -44,7 +44,7 @@ class TrainStep:
         return result
 
     def first(self, checked: StepResult) -> StepResult:
-        """Train on the first batch, which was checked and is measured already."""
+        """Train on the first batch, whose forward pass, checks and metrics are done already."""
         self.learn(checked)
         return checked
 
@@ -54,15 +54,15 @@ class TrainStep:
             return self._splitter.split(raw)
 
     def forward(self, batch: Batch) -> StepResult:
-        """Run net, losses and device metrics; a first batch that was not checked is."""
+        """Run net, losses and device metrics; also checks a first batch that was not checked yet."""
         with self._timer("forward"):
             return run_batch(self._stage, batch, self._state)
 
     def learn(self, result: StepResult) -> None:
-        """Compute the gradients on all devices, then move the parameters, unless a handler holds the update.
+        """Compute the gradients on all devices; update the parameters, unless a handler holds the update.
 
-        All gradients are ready before the first trainer moves a parameter. Trainers may wait for a later
-        batch.
+        All gradients are ready before the first trainer updates a parameter. A trainer with a slower rhythm
+        updates at a later batch.
         """
         self.balance(result)
         self.backward(result)
@@ -104,7 +104,7 @@ class TrainStep:
                 self._of_gradients.combine(result, self._state)
 
     def settle(self, result: StepResult, due: Container[str]) -> None:
-        """Weigh gradients that were added up over several batches, if the trainers that move use them."""
+        """Weigh tasks' gradients that were added up over batches, if the trainer that uses them is due."""
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
@@ -116,18 +116,18 @@ class TrainStep:
             self._of_gradients.settle(self._state, batches)
 
     def average(self) -> None:
-        """Divide the gradients that a handler has let add up by the number of batches.
+        """Divide gradients that a handler let add up over several batches by the number of batches.
 
-        Trainers that accumulate do that by themselves; no handler holds these back.
+        Trainers that accumulate gradients divide them themselves, and cannot be used with such a handler.
         """
         if self._batches_per_update > 1:
             self._trainers.get().scale_gradients(1 / self._batches_per_update)
 
     def before_update(self, result: StepResult) -> None:
-        """Call the handlers that Gluon's Estimator calls here, with gradients and counters as they are there.
+        """Call the handlers that Gluon's Estimator calls before the update, with its gradients and counters.
 
-        Each device has the gradients of its own share of the batch, and of its sum, not of its mean. The
-        batch counts as done, as at any other ``batch_end``.
+        The gradients are not yet added up over the devices, and are those of the sum over the batch, not of
+        the mean. The batch counts as done, as at any other ``batch_end``.
         """
         if self._hooks is None or not self._hooks.active(BEFORE_UPDATE):
             return
@@ -143,7 +143,7 @@ class TrainStep:
     def reduce(self, due: Iterable[str]) -> None:
         """Add up the gradients over the devices, and over the processes that train together.
 
-        `due` are the trainers that move.
+        `due` are the trainers that update at this batch.
         """
         trainers = self._trainers.get()
         for name in due:
@@ -159,7 +159,7 @@ class TrainStep:
                 self._hooks.change_gradients()
 
     def clip(self, due: Container[str]) -> None:
-        """Scale the gradients of each trainer that clips down to its largest norm."""
+        """Clip the gradients of each trainer that is due to its largest norm, if it has one."""
         trainers = self._trainers.get()
         for name in trainers.clip_norms:
             if name in due:
@@ -167,14 +167,14 @@ class TrainStep:
                     trainers.clip(name)
 
     def update(self, due: Iterable[str]) -> None:
-        """Move the parameters of the trainers that are due."""
+        """Update the parameters of the trainers that are due."""
         trainers = self._trainers.get()
         for name in due:
             with self._timer("update", name):
                 trainers.update(name)
 
     def look_back(self, result: StepResult) -> None:
-        """Compute the losses of the batch again, if the method of balancing compares them."""
+        """Compute the batch's losses again after the update, if the method of balancing compares them."""
         if self._of_losses is not None and self._of_losses.looks_back:
             with self._timer("balance"), kept_statistics(self._parameters.values()):
                 self._of_losses.after_update(self._stage.again(result.batch, self._state))

@@ -1,4 +1,4 @@
-"""Training for a while and leaving everything as it was: what the rate search and the profiler share."""
+"""Train for a while, then restore everything, as the rate search and the profiler do."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..validation.dry_run import DryRun, dry_run
 def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:
     """Check an engine on its first batch, let it train, and restore net, trainers and random states.
 
-    The engine must be a fork, with its own figures (:meth:`Engine.fork`); `name` and `tool` are for messages.
-    Yields the dry run of the first batch, and an iterator over all batches, the first included. Raises
-    SpecError, DataError or TrainerError if something does not fit, or if a trainer is distributed: the states
-    on its servers cannot be restored.
+    The engine must be a fork, with its own figures (:meth:`Engine.fork`). `name` of the data and `tool` are
+    for messages. Yields the dry run of the first batch, and an iterator over all batches, including the
+    first. Raises SpecError, DataError or TrainerError if something does not fit, or if a trainer is
+    distributed: the states on its servers cannot be restored.
     """
     with preserve_rng(), engine.trainers.training():
         first, batches = engine.readers[TRAIN].peek_first(data, name)
